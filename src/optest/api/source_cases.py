@@ -9,9 +9,10 @@ from optest.backends import BackendDriver
 from optest.backends.abilities import KnowsExpectationsOfSamples
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
-from optest.plan import PlanDocument, parse_dtypes
+from optest.plan import PlanDocument
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import document_of
+from optest.plan.request import parse_dtypes
 from optest.plan.sources import collected
 from optest.settings import Settings
 from optest.spec import BAD_STATUSES, TestCase, Verdict

@@ -1,8 +1,8 @@
 """Plans: YAML that a person writes, checked against one schema and turned into cases.
 
-Five stages: YAML with places (scalars, composer, source); the schema (entries, values, schema, plan_file), whose faults
-are problems; layers (request, plan_context, layers, operator_lookup); cases (cases, make_case and what it calls), those
-of a product by expansion; selection (select).
+Five stages: YAML with places (scalars, source); the schema (values, schema, plan_file), whose faults are problems;
+layers (request, layers, operator_lookup); cases (cases, make_case and what it calls), those of a product by expansion;
+selection (select).
 
 Nothing is imported before it is asked for: reading a plan needs YAML and pydantic, ``optest --help`` needs neither.
 """
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from optest.plan.explain import explain_case
     from optest.plan.plan_file import open_plan, parse_plan, read_plan
     from optest.plan.repro import case_plan, command_line
-    from optest.plan.request import (
-        CaseRequest,
-        parse_attribute,
-        parse_dtypes,
-        parse_shape,
-        parse_tolerance,
-        request_from,
-    )
+    from optest.plan.request import CaseRequest, request_from
     from optest.plan.schema import PlanDocument, plan_schema
 
 __all__ = [
@@ -36,11 +29,7 @@ __all__ = [
     "command_line",
     "explain_case",
     "open_plan",
-    "parse_attribute",
-    "parse_dtypes",
     "parse_plan",
-    "parse_shape",
-    "parse_tolerance",
     "plan_schema",
     "read_plan",
     "request_from",
@@ -54,11 +43,7 @@ _HOMES = {
     "command_line": "repro",
     "explain_case": "explain",
     "open_plan": "plan_file",
-    "parse_attribute": "request",
-    "parse_dtypes": "request",
     "parse_plan": "plan_file",
-    "parse_shape": "request",
-    "parse_tolerance": "request",
     "plan_schema": "schema",
     "read_plan": "plan_file",
     "request_from": "request",

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from optest.errors import UnknownName
-from optest.plan.layers import Entry
-from optest.plan.plan_context import PlanContext
+from optest.plan.layers import Entry, PlanContext
 from optest.plan.problems import Ledger, Place
 from optest.plan.request import CaseRequest
 from optest.plan.source import Path
@@ -59,12 +58,10 @@ def unused_options(cases: Sequence[TestCase]) -> list[str]:
 
 def _stated_backends(document: PlanDocument) -> Iterator[Path]:
     """Every place that names a backend to state options of it."""
-    yield from (("defaults", "backend_config", name) for name in document.defaults.get("backend_config", {}))
-    for index, entry in enumerate(document.cases):
-        yield from (("cases", index, "backend_config", name) for name in entry.get("backend_config", {}))
-    for product in document.products():
-        for rows, part, path in product.parts():
-            yield from (product.place(rows, (*path, "backend_config", name)) for name in part.get("backend_config", {}))
+    for path, part, combination in document.parts():
+        for name in part.get("backend_config", {}):
+            place = (*path, "backend_config", name)
+            yield place if combination is None else combination[0].place(combination[1], place)
 
 
 def options_of_others(case: TestCase) -> str:
@@ -75,17 +72,15 @@ def options_of_others(case: TestCase) -> str:
     return f"backend_config states options of {' and '.join(others)}, but the backend is {case.backend.name}"
 
 
-def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry | None = None) -> Place:
-    """Where the options of the case's backend were written; ``entry`` is that of a combination.
+def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry) -> Place:
+    """Where the options of the case's backend were written; ``entry`` is what the case itself states.
 
     On the command line it is a flag of the backend's own or ``--attr``; what is said names the key.
     """
     if document is None:
         return ""
     name = case.backend.name
-    stated: Entry = {}
-    if path:
-        stated = entry if entry is not None else document.cases[int(path[1])]
-    if path and name not in stated.get("backend_config", {}):
-        return ("defaults", "backend_config", name) if name in document.defaults.get("backend_config", {}) else path
-    return (*path, "backend_config", name) if path else ("defaults", "backend_config", name)
+    if path and name in entry.get("backend_config", {}):
+        return (*path, "backend_config", name)
+    in_defaults = name in document.defaults.get("backend_config", {}) or not path
+    return ("defaults", "backend_config", name) if in_defaults else path

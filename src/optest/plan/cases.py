@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.attributes import applicable
 from optest.plan.backend_options import check_backend_names, config_place, options_of_others
 from optest.plan.expansion import Expansion
 from optest.plan.fills import FillCheck
-from optest.plan.layers import Entry, Statement
-from optest.plan.make_case import make_case
+from optest.plan.layers import Entry, PlanContext, Statement, contexts_of
+from optest.plan.make_case import applicable, make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators, Operators
-from optest.plan.plan_context import PlanContext, contexts_of
 from optest.plan.problems import Ledger
 from optest.plan.product import Product
 from optest.plan.request import CaseRequest
@@ -127,20 +126,17 @@ class _Gathering:
     def take_plan(self, context: PlanContext) -> None:
         """Add the cases of one plan; of one that is wrong as much is checked as can be, and it may be left out."""
         document = context.document
-        if document is None:
-            return
-        entries: Sequence[Entry] = document.cases
+        entries: Sequence[Entry] = document.cases if document is not None else ()
         for index, entry in enumerate(entries):
             path: Path = ("cases", index)
             if not entry:
                 self._selection.every_op_is_known = False
-                continue
-            if document.is_product(index):
+            elif document is not None and document.is_product(index):
                 self._take_product(context, document.product(index), entry["op"], path)
-                continue
-            operator = self._known.get(entry["op"], (*path, "op"))
-            if operator is not None and self._selection.takes(operator):
-                self._take(context, make_case(Statement(operator, path, context, entry)), path)
+            else:
+                operator = self._known.get(entry["op"], (*path, "op"))
+                if operator is not None and self._selection.takes(operator):
+                    self._take_statement(Statement(operator, path, context, entry))
 
     def take_flags(self, context: PlanContext) -> None:
         """Add one case for each operator that was asked for and that no plan has."""
@@ -148,35 +144,30 @@ class _Gathering:
         for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
             if operator is not None and operator.meanings.isdisjoint(selection.found):
                 selection.found |= operator.meanings
-                self._take(context, make_case(Statement(operator, (), context, {"op": name})), ())
-
-    def _take(self, context: PlanContext, case: TestCase | None, path: Path) -> None:
-        if case is None or not self._selection.takes_case(case):
-            return
-        if messages := self._check_backend(case):
-            self._object(context, case, path, messages)
-        self._cases.append(case)
-        self._names.append("" if case.name else case.identifier())
+                self._take_statement(Statement(operator, (), context, {"op": name}))
 
     def _take_product(self, context: PlanContext, product: Product | None, op: str, path: Path) -> None:
         if product is None:
             self._known.get(op, (*path, "op"))
             return
         for case, name, rows in Expansion(product, context, self._known, self._selection.takes).cases():
-            if not self._selection.takes_case(case):
-                continue
-            if messages := self._check_backend(case):
-                self._object(context, case, path, messages, product.entry(rows))
-            self._cases.append(case)
-            self._names.append(name)
+            self._take(case, name, context, path, partial(product.entry, rows))
 
-    def _object(
-        self, context: PlanContext, case: TestCase, path: Path, messages: Sequence[str], entry: Entry | None = None
-    ) -> None:
-        """Say what the backend has against a case; ``entry`` is that of a combination."""
-        place = config_place(case, path, context.document, entry)
-        for message in messages:
-            context.ledger.problem(place, message, options_of_others(case))
+    def _take_statement(self, statement: Statement) -> None:
+        case = make_case(statement)
+        if case is not None:
+            name = "" if case.name else case.identifier()
+            self._take(case, name, statement.context, statement.path, lambda: statement.entry)
+
+    def _take(self, case: TestCase, name: str, context: PlanContext, path: Path, entry: Callable[[], Entry]) -> None:
+        if not self._selection.takes_case(case):
+            return
+        for message in self._check_backend(case):
+            context.ledger.problem(
+                config_place(case, path, context.document, entry()), message, options_of_others(case)
+            )
+        self._cases.append(case)
+        self._names.append(name)
 
     def with_unique_ids(self) -> list[TestCase]:
         """The cases; of those that would be called alike, the later ones are called ``#2``, ``#3`` and so on."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from optest.errors import UnknownName
-from optest.plan.layers import Statement, below
+from optest.plan.layers import Statement
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
 from optest.plan.values import several
@@ -109,18 +109,11 @@ def _implied_by_index(statement: Statement) -> dict[int, DType]:
 
 def _dtypes_by_index(statement: Statement, stated: Mapping[str, DType], place: Place) -> dict[int, DType] | None:
     """The inputs' dtypes by index, None if a name is unknown or stated twice."""
-    found: dict[tuple[str, int], DType] = {}
-    good = True
-    for name, each in stated.items():
-        tensor = statement.locate(name, below(place, name))
-        if tensor is None:
-            good = False
-        elif tensor in found:
-            statement.ledger.problem(below(place, name), f"the dtype of {tensor[0]}{tensor[1]} is stated twice")
-            good = False
-        else:
-            found[tensor] = each
-    return {index: each for (side, index), each in found.items() if side == "input"} if good else None
+    before = statement.ledger.noted
+    found = {tensor: each for tensor, _, each in statement.by_tensor(stated, place, "dtype")}
+    if statement.ledger.noted > before:
+        return None
+    return {index: each for (side, index), each in found.items() if side == "input"}
 
 
 def default_dtypes(operator: KnownOperator, present: Sequence[int], stated: Mapping[int, DType]) -> tuple[DType, ...]:

@@ -8,10 +8,9 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
-from optest.plan.layers import Statement
+from optest.plan.layers import PlanContext, Statement
 from optest.plan.make_case import make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators
-from optest.plan.plan_context import PlanContext
 from optest.plan.product import Product, Rows, Unit
 from optest.plan.values import Layout
 from optest.spec import TestCase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.plan.values import shown
-from optest.spec import DEFAULT_PRIORITY, Argument, TestCase, ToleranceLayer
+from optest.spec import DEFAULT_PRIORITY, Argument, TestCase
 
 __all__ = ["explain_case"]
 
@@ -18,8 +18,12 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
     rows += [("id", case.id, case.origins.get("name", "made from the case")), ("key", case.key, "signature and seed")]
     for argument in case.inputs:
         rows += _argument_rows(case, argument)
-    rows += [(f"output{index}", str(spec), _output_origin(case)) for index, spec in enumerate(case.outputs)]
-    rows += [(name, shown(value), _attribute_origin(case, name)) for name, value in case.attributes.items()]
+    of_outputs = "operator" if case.descriptor.infer is not None else case.origins.get("shapes", "default")
+    rows += [(f"output{index}", str(spec), of_outputs) for index, spec in enumerate(case.outputs)]
+    rows += [
+        (name, shown(value), case.origins.get(f"attributes.{name}", "operator"))
+        for name, value in case.attributes.items()
+    ]
     for name, value in (("generator", case.generator), ("reference", case.reference)):
         if value is not None:
             rows.append((name, value, case.origins.get(name, "operator")))
@@ -45,51 +49,35 @@ def _argument_rows(case: TestCase, argument: Argument) -> list[tuple[str, str, s
         rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
         rows.append((f"{path}.offset", str(spec.offset), shape_origin))
     if case.generator is None:
-        rows.append((f"{path}.fill", str(argument.fill), case.origins.get("generator", _fill_origin(case))))
+        unstated = "operator" if case.descriptor.generator is not None else "default"
+        rows.append((f"{path}.fill", str(argument.fill), case.origins.get("generator", unstated)))
     return rows
-
-
-def _fill_origin(case: TestCase) -> str:
-    return "operator" if case.descriptor.generator is not None else "default"
-
-
-def _output_origin(case: TestCase) -> str:
-    return "operator" if case.descriptor.infer is not None else case.origins.get("shapes", "default")
-
-
-def _attribute_origin(case: TestCase, name: str) -> str:
-    """The layer that states the attribute, its default too; one that nobody states is the operator's."""
-    return case.origins.get(f"attributes.{name}", "operator")
 
 
 def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:
     ordered = sorted(case.tolerances, key=lambda layer: layer.layer, reverse=True)
     return [
-        (_tolerance_word(layer), str(layer.tolerance), f"{layer.where or 'default'} ({layer.layer.phrase})")
+        (
+            f"tolerance.{layer.output}" if layer.output else "tolerance",
+            str(layer.tolerance),
+            f"{layer.where or 'default'} ({layer.layer.phrase})",
+        )
         for layer in ordered
     ]
 
 
-def _tolerance_word(layer: ToleranceLayer) -> str:
-    return f"tolerance.{layer.output}" if layer.output else "tolerance"
-
-
 def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
-    rows = []
-    if case.timeout_s is not None:
-        rows.append(("timeout", f"{case.timeout_s:g} s", case.origins.get("timeout", "default")))
-    rows.append(("retries", str(case.retries), case.origins.get("retries", "default")))
+    values = {"timeout": f"{case.timeout_s:g} s"} if case.timeout_s is not None else {}
+    values["retries"] = str(case.retries)
     if case.priority != DEFAULT_PRIORITY:
-        rows.append(("priority", str(case.priority), case.origins.get("priority", "default")))
-    if case.tags:
-        rows.append(("tags", ", ".join(case.tags), case.origins.get("tags", "operator")))
+        values["priority"] = str(case.priority)
+    values["tags"] = ", ".join(case.tags)
     if case.skip is not None:
-        rows.append(("skip", case.skip.reason, case.origins.get("skip", "default")))
+        values["skip"] = case.skip.reason
     if case.xfail is not None:
-        rows.append(("xfail", f"{case.xfail.status.value}: {case.xfail.reason}", case.origins.get("xfail", "default")))
+        values["xfail"] = f"{case.xfail.status.value}: {case.xfail.reason}"
     if case.expects_error is not None:
-        expected = f"{case.expects_error.type} with {case.expects_error.wanted_text() or 'any text'}"
-        rows.append(("expects_error", expected, case.origins.get("expects_error", "default")))
-    if case.base_dir:
-        rows.append(("base_dir", case.base_dir, "default"))
-    return rows
+        values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.wanted_text() or 'any text'}"
+    values["base_dir"] = case.base_dir
+    owner = {"tags": "operator"}
+    return [(key, value, case.origins.get(key, owner.get(key, "default"))) for key, value in values.items() if value]

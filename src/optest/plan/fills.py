@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.layers import Statement, below
+from optest.plan.layers import Statement
 from optest.plan.operator_lookup import DEFAULT_FILL
 from optest.plan.problems import Ledger, Place
 from optest.plan.values import GeneratorChoice, read_generator
@@ -99,30 +99,15 @@ def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | No
             path, every, by_index = None, choice.every, {}
             fills.require(every, place)
         else:
-            by_index.update(_by_index(statement, choice.by_tensor, place))
+            for (_, index), here, fill in statement.by_tensor(choice.by_tensor, place, "fill", side="input"):
+                fills.require(fill, here)
+                by_index[index] = fill
     if path is None or not by_index:
         return path, every, by_index
     if "generator" not in statement.doubtful and any(index not in by_index for index in present):
         message = f"fills by input leave inputs to {path}, which makes all inputs or none"
         statement.ledger.problem(statement.place("generator"), message, "state a fill for every input")
     return None, every, by_index
-
-
-def _by_index(statement: Statement, stated: Mapping[str, Fill], place: Place) -> dict[int, Fill]:
-    found: dict[int, Fill] = {}
-    for name, fill in stated.items():
-        here = below(place, name)
-        tensor = statement.locate(name, here)
-        if tensor is None:
-            continue
-        if tensor[0] == "output":
-            statement.ledger.problem(here, f"{name} is an output, but fills are for inputs")
-            continue
-        if tensor[1] in found:
-            statement.ledger.problem(here, f"the fill of input{tensor[1]} is stated twice")
-        statement.context.fills.require(fill, here)
-        found[tensor[1]] = fill
-    return found
 
 
 def default_fill(kind: str, case: TestCase) -> Fill:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, UsageError
 from optest.plan.operator_lookup import KnownOperator
-from optest.plan.problems import Place
-from optest.plan.request import COMMAND_LINE
-from optest.plan.source import Path
+from optest.plan.problems import Ledger, Place
+from optest.plan.request import COMMAND_LINE, CaseRequest
+from optest.plan.source import Path, Source
+from optest.plan.untrusted import allowed_folders
+from optest.plan.values import Layout, ToleranceChoice, read_generator
+from optest.spec import BackendTarget
 
 if TYPE_CHECKING:
     from optest.plan.expansion import CommonParts
-    from optest.plan.plan_context import PlanContext
+    from optest.plan.fills import FillCheck
     from optest.plan.product import Product, Rows
+    from optest.plan.schema import PlanDocument
 
-__all__ = ["FLAGS", "Entry", "Statement", "below", "origins_of", "where_key", "where_of"]
+__all__ = [
+    "FLAGS",
+    "Entry",
+    "PlanContext",
+    "Statement",
+    "below",
+    "contexts_of",
+    "origins_of",
+    "where_key",
+    "where_of",
+]
 
 _T = TypeVar("_T")
 Entry: TypeAlias = Mapping[str, Any]
@@ -40,6 +55,42 @@ FLAGS = {
 """The flag that states a key."""
 _ADD_UP = ("attributes", "backend_config", "generator")
 """Keys of which a case's own value is merged with that of the defaults."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanContext:
+    """What is the same for every case of one plan, or for the cases of flags alone."""
+
+    document: PlanDocument | None
+    """The plan that the cases stand in; None for cases made of flags alone."""
+    request: CaseRequest
+    target: BackendTarget
+    is_target_known: bool
+    flags: Entry
+    """What the command line states, as a case of a plan would."""
+    allowed_folders: tuple[str, ...]
+    """Where the paths of an untrusted plan may lead; () for everywhere."""
+    origins: Mapping[str, str]
+    """Where the defaults, the seed and the backend were written."""
+    ledger: Ledger
+    fills: FillCheck
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    """Dtypes by tensor that the backend's options state."""
+    default_timeout_s: float | None
+    defaults: Entry = field(init=False)
+    base_dir: str = field(init=False)
+    source: Source | None = field(init=False)
+    seed: int = field(init=False)
+    has_unread: bool = field(init=False)
+    """Whether anything of the plan could not be read."""
+
+    def __post_init__(self) -> None:
+        document = self.document
+        self.defaults = document.defaults if document is not None else {}
+        self.base_dir = document.folder() if document is not None else ""
+        self.source = document.source if document is not None else None
+        self.seed = document.seed if document is not None else 0
+        self.has_unread = document is not None and document.has_unread
 
 
 def below(place: Place, key: str) -> Place:
@@ -128,6 +179,27 @@ class Statement:
             self.ledger.unknown(place, error)
             return None
 
+    def by_tensor(
+        self, stated: Mapping[str, _T], place: Place, what: str, *, side: str = ""
+    ) -> Iterator[tuple[tuple[str, int], Place, _T]]:
+        """What is stated by names of tensors: side and index, where, and the value.
+
+        A name that is unknown, of the other side, or of a tensor that was named before goes into the ledger.
+        """
+        seen: set[tuple[str, int]] = set()
+        for name, value in stated.items():
+            here = below(place, name)
+            tensor = self.locate(name, here)
+            if tensor is None:
+                continue
+            if side not in ("", tensor[0]):
+                self.ledger.problem(here, f"{name} is an {tensor[0]}, but {what}s are for {side}s")
+            elif tensor in seen:
+                self.ledger.problem(here, f"the {what} of {tensor[0]}{tensor[1]} is stated twice")
+            else:
+                seen.add(tensor)
+                yield tensor, here, value
+
     def backend_config(self) -> dict[str, Mapping[str, Any]]:
         """Options by backend, merged key by key; those of the command line deeply."""
         merged: dict[str, Mapping[str, Any]] = dict(self.context.defaults.get("backend_config", {}))
@@ -151,6 +223,134 @@ def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[st
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _merged_deeply(merged[key], value) if both else value
     return merged
+
+
+# What is the same for every case of a plan
+
+
+def contexts_of(
+    document: PlanDocument | None,
+    request: CaseRequest,
+    target_of: Callable[[str, str | None], BackendTarget],
+    fills: FillCheck,
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+    default_timeout_s: float | None,
+) -> list[PlanContext]:
+    """The context of the cases of each plan: those that are included, then the one that was asked for."""
+    ledger = fills.ledger
+    flags = _flags_of(request, ledger)
+    with ledger.reading(document.source if document is not None else None):
+        target = _target(document, request, ledger, target_of)
+    for plan in document.family()[:-1] if document is not None else ():
+        _require_same_target(plan, document, request, ledger)
+    folders = allowed_folders(document, flags) if request.untrusted else ()
+    return [
+        PlanContext(
+            document=plan,
+            request=request,
+            target=target or BackendTarget(name="unknown"),
+            is_target_known=target is not None,
+            flags=flags,
+            allowed_folders=folders,
+            origins=_default_origins(plan, document),
+            ledger=ledger,
+            fills=fills,
+            dtypes_of=dtypes_of,
+            default_timeout_s=default_timeout_s,
+        )
+        for plan in (document.family() if document is not None else [None])
+    ]
+
+
+def _flags_of(request: CaseRequest, ledger: Ledger) -> dict[str, Any]:
+    """The flags as a case of a plan would state them."""
+    attributes, config = _split_attributes(request, ledger)
+    generator, tolerance = request.generator, request.tolerance
+    stated = {
+        "dtypes": request.dtypes or None,
+        "shapes": {name: Layout(shape) for name, shape in request.shapes.items()} or None,
+        "attributes": attributes or None,
+        "backend_config": config or None,
+        "generator": read_generator(generator) if generator else None,
+        "reference": request.reference,
+        "tolerance": ToleranceChoice(every=tolerance) if tolerance is not None else None,
+        "seed": request.seed,
+        "timeout": request.timeout_s,
+        "retries": request.retries,
+    }
+    return {key: value for key, value in stated.items() if value is not None}
+
+
+def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Part the flags' attributes from those that go into ``backend_config``."""
+    attributes: dict[str, Any] = {}
+    config: dict[str, dict[str, Any]] = {}
+    for key, value in request.attributes.items():
+        head, *steps = key.split(".")
+        if head != "backend_config":
+            attributes[key] = value
+        elif len(steps) < 2 or not all(steps):
+            hint = "for example --attr backend_config.ascend.workdir=build"
+            ledger.problem("--attr", f"{key} should name a backend and a key", hint)
+        else:
+            _set_deeply(config, steps, value)
+    return attributes, config
+
+
+def _set_deeply(target: dict[str, Any], steps: Sequence[str], value: Any) -> None:
+    for step in steps[:-1]:
+        found = target.setdefault(step, {})
+        if not isinstance(found, dict):
+            found = target[step] = {}
+        target = found
+    target[steps[-1]] = value
+
+
+def _target(
+    document: PlanDocument | None,
+    request: CaseRequest,
+    ledger: Ledger,
+    target_of: Callable[[str, str | None], BackendTarget],
+) -> BackendTarget | None:
+    """Who is asked; None if that cannot be told, for a reason that stands in the ledger or in the document."""
+    if document is not None and not request.backend and not {"backend", "chip"}.isdisjoint(document.unread(())):
+        return None
+    backend = request.backend or (document.backend if document is not None else "") or "numpy"
+    chip = request.chip or (document.chip if document is not None else "") or None
+    try:
+        return target_of(backend, chip)
+    except UsageError as error:
+        about_chip = isinstance(error, UnknownName) and error.kind.startswith("chip")
+        key = "chip" if about_chip else "backend"
+        place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
+        if isinstance(error, UnknownName):
+            ledger.unknown(place, error)
+        else:
+            message, _, hint = str(error).partition("\n")
+            ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
+    return None
+
+
+def _require_same_target(plan: PlanDocument, asked: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
+    """A run asks one backend: a plan that is included may name it, but no other."""
+    assert asked is not None
+    for key in ("backend", "chip"):
+        own, wanted = getattr(plan, key), getattr(asked, key) or ("numpy" if key == "backend" else "")
+        if key in plan.model_fields_set and own != wanted and not getattr(request, key):
+            with ledger.reading(plan.source):
+                said = f"is {wanted!r}" if wanted else "is not stated"
+                message = f"{key} is {own!r}, but {said} in {asked.path}, and a run asks one {key}"
+                ledger.problem((key,), message, f"write {key}: {own} in {asked.path}, or give --{key}")
+
+
+def _default_origins(plan: PlanDocument | None, asked: PlanDocument | None) -> dict[str, str]:
+    """Seed and defaults are the plan's own; the backend is that of the plan that was asked for."""
+    if plan is None or asked is None:
+        return {}
+    found: dict[str, str] = {key: asked.where((key,)) for key in ("backend", "chip") if key in asked.model_fields_set}
+    if "seed" in plan.model_fields_set:
+        found["seed"] = plan.where(("seed",))
+    return found | {key: f"{plan.where(('defaults', key))} defaults" for key in plan.defaults}
 
 
 # Where the values of a case were written, as text

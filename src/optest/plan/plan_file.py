@@ -65,7 +65,7 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts =
     parse = partial(_parse_file, facts=facts, below=below)
     document = parse(raw, file)
     if document.include:
-        document._problems = (*document._problems, *_follow_includes(document, parse, below=below))
+        document._problems = (*document._problems, *_Includes(parse, below).follow(document))
         document._problems = (*document._problems, *_models_twice(document.family()))
     return document
 
@@ -94,7 +94,7 @@ def _parse_file(
         # a case that could not be translated is not found wanting as one of a plan, too
         untranslated = {path[:2] for path in foreign.problems}
         found = {path: problem for path, problem in found.items() if path[:2] not in untranslated}
-        found |= {**foreign.problems, **_exclude_without_product(source, products)}
+        found |= foreign.problems
         found = {**found, **{path: problem for path, problem in faults.items() if path not in found}}
         unread = _unread(found)
         if found:
@@ -135,22 +135,17 @@ def _take_products(source: Source) -> tuple[dict[int, Product | None], dict[Path
         return products, found
     source.data["cases"] = list(cases)
     for index, entry in enumerate(cases):
-        if isinstance(entry, dict) and "product" in entry:
+        if not isinstance(entry, dict):
+            continue
+        if "product" in entry:
             plain, products[index], faults = read_product(entry, ("cases", index), source)
             source.data["cases"][index] = plain
-            found |= {path: problem for path, problem in faults.items() if path not in found}
+            found |= faults
+        elif "exclude" in entry:
+            path = ("cases", index, "exclude")
+            message = "exclude stands without a product, but should name values of its axes"
+            found[path] = problem_at(path, Misfit(message), source)
     return products, found
-
-
-def _exclude_without_product(source: Source, products: Collection[int]) -> dict[Path, Problem]:
-    message = "exclude stands without a product, but should name values of its axes"
-    cases = source.data.get("cases")
-    paths: list[Path] = [
-        ("cases", index, "exclude")
-        for index, entry in enumerate(cases if isinstance(cases, list) else ())
-        if index not in products and isinstance(entry, dict) and "exclude" in entry
-    ]
-    return {path: problem_at(path, Misfit(message), source) for path in paths}
 
 
 def _fixed_part(entry: CaseEntry, product: Product) -> dict[str, Any]:
@@ -217,41 +212,32 @@ MAX_CHAIN = 32
 """How many files may include each other one by one; reading them goes as deep."""
 
 
-def _follow_includes(
-    document: PlanDocument, parse: Callable[[bytes, str, str], PlanDocument], *, below: Sequence[str]
-) -> Iterator[Problem]:
-    """Read what ``document`` includes, and so on, and yield what is wrong with the files as such.
-
-    ``parse`` reads the text of one plan, and takes what its model is called, "" for its own name. With ``below``,
-    only files in these folders and below them are opened: an untrusted plan could otherwise show what stands in any
-    file that its user may read.
-    """
-    reader = _Includes(parse, below)
-    yield from reader.follow(document, (os.path.realpath(document.path),))
-
-
 class _Includes:
+    """Reads what a plan includes, and so on, and yields what is wrong with the files as such.
+
+    ``parse`` reads the text of one plan, and takes what its model is called, "" for its own name. With ``below``, only
+    files in these folders and below them are opened: an untrusted plan could otherwise show what stands in any file
+    that its user may read.
+    """
+
     def __init__(self, parse: Callable[[bytes, str, str], PlanDocument], below: Sequence[str]) -> None:
         self.parse = parse
         self.below = below
         self.first: dict[str, str] = {}
         """Where each file was included first."""
 
-    def follow(self, document: PlanDocument, above: tuple[str, ...]) -> Iterator[Problem]:
-        """``above`` are the files that lead here, the document's own as the last."""
+    def follow(self, document: PlanDocument, above: tuple[str, ...] = ()) -> Iterator[Problem]:
+        """``above`` are the files that lead to the document."""
+        above = (*above, os.path.realpath(document.path))
         found: list[PlanDocument] = []
         for place, (name, model, expectations) in document.included_files():
             file = _without_detours(os.path.join(os.path.dirname(document.path), name))
-            real, message = self._place(file, above)
-            raw = b""
-            if not message:
+            try:
+                real = self._place(file, above)
                 self.first[real] = document.where(place)
-                try:
-                    raw = read_regular(file, MAX_BYTES)
-                except PathError as error:
-                    message = str(error)
-            if message:
-                yield problem_at(place, Misfit(message), document.source)
+                raw = read_regular(file, MAX_BYTES)
+            except PathError as error:
+                yield problem_at(place, Misfit(str(error)), document.source)
                 continue
             try:
                 included = self.parse(raw, file, model)
@@ -266,7 +252,7 @@ class _Includes:
             if model and not included.model:
                 message = f"{file} is given the name {model!r}, but holds no cases of a model"
                 yield problem_at((*place, "model"), Misfit(message), document.source)
-            yield from self.follow(included, (*above, real))
+            yield from self.follow(included, above)
         document._included = tuple(found)
 
     def _expect(self, document: PlanDocument, included: PlanDocument, name: str) -> str:
@@ -278,26 +264,23 @@ class _Includes:
             return str(error)
         return "" if os.path.exists(file) else f"{file} is not there"
 
-    def _place(self, file: str, above: tuple[str, ...]) -> tuple[str, str]:
-        """Where a file lies, and why it is not opened."""
-        try:
-            path = resolve_path("", file, self.below)
-        except PathError as error:
-            return "", str(error)
-        real = os.path.realpath(path)
-        return real, self._objection(file, real, above)
+    def _place(self, file: str, above: tuple[str, ...]) -> str:
+        """Where a file lies.
 
-    def _objection(self, file: str, real: str, above: tuple[str, ...]) -> str:
+        Raises:
+            PathError: saying why it is not opened.
+        """
+        real = os.path.realpath(resolve_path("", file, self.below))
         if len(above) > MAX_CHAIN:
-            return f"{file} is the end of a chain of more than {MAX_CHAIN} plans that include each other"
+            raise PathError(f"{file} is the end of a chain of more than {MAX_CHAIN} plans that include each other")
         if real in above:
             way = [os.path.basename(each) for each in (*above[above.index(real) :], real)]
-            return f"{file} includes itself: {' -> '.join(way)}"
+            raise PathError(f"{file} includes itself: {' -> '.join(way)}")
         if real in self.first:
-            return f"{file} is included twice, first at {self.first[real]}"
+            raise PathError(f"{file} is included twice, first at {self.first[real]}")
         if len(self.first) >= MAX_INCLUDED:
-            return f"more than {MAX_INCLUDED} plans are included"
-        return ""
+            raise PathError(f"more than {MAX_INCLUDED} plans are included")
+        return real
 
 
 def _without_detours(file: str) -> str:

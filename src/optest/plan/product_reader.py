@@ -10,10 +10,22 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
-from optest.plan.axes import Axis, has_references, label_of, read_axes, references, same, substituted
-from optest.plan.entries import CASE_PART, CaseEntry
 from optest.plan.problems import problem_at, problems_at
-from optest.plan.product import MAPPINGS, Product, Rows, Target, Unit
+from optest.plan.product import (
+    MAPPINGS,
+    Axis,
+    Product,
+    Rows,
+    Target,
+    Unit,
+    has_references,
+    label_of,
+    read_axes,
+    references,
+    same,
+    substituted,
+)
+from optest.plan.schema import CASE_PART, CaseEntry
 from optest.plan.source import Path, Source
 from optest.plan.values import GeneratorChoice, Misfit, shown
 

@@ -197,44 +197,33 @@ def _tolerance(case: TestCase, layers: tuple[Layer, ...]) -> dict[str, Any]:
 
 
 def _entry(case: TestCase) -> dict[str, Any]:
-    entry: dict[str, Any] = {"op": case.descriptor.name}
-    if case.name:
-        entry["name"] = case.name
-    if case.description:
-        entry["description"] = case.description
-    if case.tags:
-        entry["tags"] = list(case.tags)
-    entry["dtypes"] = _dtypes(case)
-    entry["shapes"] = _shapes(case)
-    if attributes := _stated_attributes(case):
-        entry["attributes"] = attributes
-    if case.generator is not None:
-        entry["generator"] = case.generator
-    else:
-        entry["generator"] = {argument.path: _fill(argument.fill) for argument in case.inputs}
-    if case.reference is not None:
-        entry["reference"] = case.reference
-    if case.backend_config:
-        entry["backend_config"] = case.backend_config
-    entry["seed"] = case.seed
-    if case.timeout_s is not None:
-        entry["timeout"] = case.timeout_s
-    if case.retries:
-        entry["retries"] = case.retries
-    if case.priority != DEFAULT_PRIORITY:
-        entry["priority"] = case.priority
-    if case.skip is not None:
-        entry["skip"] = case.skip.reason
-    if case.xfail is not None:
-        entry["xfail"] = {"reason": case.xfail.reason, "status": case.xfail.status.value}
-        if case.xfail.strict is not None:
-            entry["xfail"]["strict"] = case.xfail.strict
-    if case.expects_error is not None:
-        entry["expects_error"] = {"type": case.expects_error.type}
-        for key in ("match", "pattern"):
-            if text := getattr(case.expects_error, key):
-                entry["expects_error"][key] = text
-    return {key: value for key, value in entry.items() if value not in ({}, [])}
+    fills = {argument.path: _fill(argument.fill) for argument in case.inputs}
+    xfail, refusal = case.xfail, case.expects_error
+    entry: dict[str, Any] = {
+        "op": case.descriptor.name,
+        "name": case.name,
+        "description": case.description,
+        "tags": list(case.tags),
+        "dtypes": _dtypes(case),
+        "shapes": _shapes(case),
+        "attributes": _stated_attributes(case),
+        "generator": fills if case.generator is None else case.generator,
+        "reference": case.reference,
+        "backend_config": case.backend_config,
+        "seed": case.seed,
+        "timeout": case.timeout_s,
+        "retries": case.retries or None,
+        "priority": None if case.priority == DEFAULT_PRIORITY else case.priority,
+        "skip": case.skip and case.skip.reason,
+        "xfail": xfail and _stated(reason=xfail.reason, status=xfail.status.value, strict=xfail.strict),
+        "expects_error": refusal and _stated(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
+    }
+    return _stated(**entry)
+
+
+def _stated(**values: Any) -> dict[str, Any]:
+    """What there is to state."""
+    return {key: value for key, value in values.items() if value not in (None, "", {}, [])}
 
 
 def _dtypes(case: TestCase) -> list[str] | dict[str, str]:

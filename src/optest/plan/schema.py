@@ -1,22 +1,214 @@
-"""The plan file as one pydantic model: it validates, prints as JSON Schema, and names every fault with its place."""
+"""The schema of plans, the one table of their keys: form, reader, default and description of each.
+
+It validates, prints as JSON Schema, and names every fault with its place.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, with_config
-from typing_extensions import TypedDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    TypeAdapter,
+    WithJsonSchema,
+    with_config,
+)
+from typing_extensions import Required, TypedDict
 
 from optest.errors import Problem
+from optest.plan import values
 from optest.plan.dialects import Dialect
-from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
-from optest.plan.product import Product
+from optest.plan.product import Axis, Product, Rows, read_axes
 from optest.plan.source import Path, Source
-from optest.plan.values import Included
+from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
-__all__ = ["CaseEntry", "Defaults", "PlanDocument", "known_keys", "plan_schema"]
+__all__ = ["CASE_PART", "CaseEntry", "Defaults", "Name", "PlanDocument", "known_keys", "plan_schema"]
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+_INTEGERS = {"type": "array", "items": {"type": "integer"}}
+_SIZE = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\$"}]}
+_SIZES = {"type": "array", "items": _SIZE}
+_SHAPE_FORMS = [
+    _SIZES,
+    {"type": "integer", "minimum": 0},
+    {"type": "string", "pattern": r"^(scalar|[0-9]+([xX,][0-9]+)*|.*\$.*)$"},
+]
+_SHAPE_SCHEMA = {
+    "anyOf": [
+        *_SHAPE_FORMS,
+        {
+            "type": "object",
+            "properties": {
+                "shape": {"anyOf": _SHAPE_FORMS, "description": "Sizes."},
+                "strides": {**_INTEGERS, "description": "Steps in elements; 0 repeats, negative walks backwards."},
+                "offset": {"type": "integer", "minimum": 0, "description": "First element in its storage."},
+            },
+            "required": ["shape"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_DTYPE = {"type": "string", "examples": list(dtype_names())}
+_DTYPES_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "examples": ["float16", "float32,int8"]},
+        {"type": "array", "items": _DTYPE, "minItems": 1},
+        {"type": "object", "additionalProperties": _DTYPE},
+    ]
+}
+_RATIO = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+_ALLOWED = {"type": "number", "minimum": 0}
+_TOLERANCE_FIELDS = {
+    **{name: {**_ALLOWED, "description": "Share of |expected|."} for name in ("rtol", "rel", "relative")},
+    **{name: {**_ALLOWED, "description": "In units of the output."} for name in ("atol", "abs", "absolute")},
+    **{name: {**_RATIO, "description": "Share of elements that may miss."} for name in ("mismatch_ratio", "ratio")},
+    "signed_zeros": {
+        "enum": list(SIGNED_ZEROS),
+        "description": "Of a zero with the wrong sign: strict, it is wrong, or note.",
+    },
+}
+_TOLERANCE_SCHEMA = {
+    "type": "object",
+    "minProperties": 1,
+    "properties": _TOLERANCE_FIELDS,
+    "additionalProperties": {
+        "type": "object",
+        "description": "Of one output, by its name.",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": _TOLERANCE_FIELDS,
+    },
+}
+_FILL_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "properties": {"fill": {"type": "string"}}, "required": ["fill"]},
+    ]
+}
+_GENERATOR_SCHEMA = {"anyOf": [*_FILL_SCHEMA["anyOf"], {"type": "object", "additionalProperties": _FILL_SCHEMA}]}
+_REASON = {"type": "string", "minLength": 1}
+
+
+def _reasoned(**more: Any) -> dict[str, Any]:
+    properties = {"reason": _REASON, **more}
+    mapping = {"type": "object", "properties": properties, "required": ["reason"], "additionalProperties": False}
+    return {"anyOf": [_REASON, mapping]}
+
+
+Shape = Annotated[Any, PlainValidator(values.read_shape), WithJsonSchema(_SHAPE_SCHEMA)]
+Dtypes = Annotated[
+    "tuple[DType, ...] | dict[str, DType]", PlainValidator(values.read_dtypes), WithJsonSchema(_DTYPES_SCHEMA)
+]
+ToleranceForm = Annotated[
+    values.ToleranceChoice, PlainValidator(values.read_tolerances), WithJsonSchema(_TOLERANCE_SCHEMA)
+]
+GeneratorForm = Annotated[
+    values.GeneratorChoice, PlainValidator(values.read_generator), WithJsonSchema(_GENERATOR_SCHEMA)
+]
+SkipForm = Annotated[Skip, PlainValidator(values.read_skip), WithJsonSchema(_reasoned())]
+XfailForm = Annotated[
+    Xfail,
+    PlainValidator(values.read_xfail),
+    WithJsonSchema(_reasoned(status={"enum": list(values.XFAIL_STATUSES)}, strict={"type": "boolean"})),
+]
+ExpectedErrorForm = Annotated[
+    ExpectedError,
+    PlainValidator(values.read_expects_error),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {"type": {"type": "string"}, "match": {"type": "string"}, "pattern": {"type": "string"}},
+            "additionalProperties": False,
+        }
+    ),
+]
+ProductForm = Annotated[
+    "tuple[Axis, ...]",
+    PlainValidator(read_axes),
+    WithJsonSchema({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "minItems": 1}}),
+]
+_FILE = {"type": "string", "minLength": 1}
+_RENAMED = {
+    "type": "object",
+    "properties": {
+        "file": _FILE,
+        "model": {**_FILE, "description": "What the model of the file is called here."},
+        "expectations": {**_FILE, "description": "What is known of its cases: known differences, wrong data, skips."},
+    },
+    "required": ["file"],
+    "additionalProperties": False,
+}
+IncludeForm = Annotated[
+    tuple[values.Included, ...],
+    PlainValidator(values.read_include),
+    WithJsonSchema(
+        {"anyOf": [_FILE, _RENAMED, {"type": "array", "items": {"anyOf": [_FILE, _RENAMED]}, "minItems": 1}]}
+    ),
+]
+_CONTROLS = r"\x00-\x1f\x7f-\x9f"
+Name = Annotated[str, Field(min_length=1, pattern=rf"^[^{_CONTROLS}]*[^\s{_CONTROLS}][^{_CONTROLS}]*$")]
+Version = Annotated[int, PlainValidator(values.read_version), WithJsonSchema({"const": 1})]
+Seed = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+@with_config(STRICT)
+class Defaults(TypedDict, total=False):
+    """What holds for every case that does not state it itself."""
+
+    dtypes: Annotated[Dtypes, Field(description="Dtype of all inputs, one for each in order, or by tensor name.")]
+    attributes: Annotated[dict[str, Any], Field(description="Attributes of the operator by name.")]
+    backend_config: Annotated[
+        dict[str, dict[str, Any]], Field(description="Options of a backend by its name; merged key by key.")
+    ]
+    generator: Annotated[
+        GeneratorForm, Field(description="Who makes the inputs: a fill, package.module:name, or fills by input.")
+    ]
+    reference: Annotated[Name, Field(description="Dotted path of the function that makes the expected outputs.")]
+    tolerance: Annotated[
+        ToleranceForm,
+        Field(description="Allowed error, in place of the operator's own rule; that of one output below its name."),
+    ]
+    seed: Annotated[Seed, Field(description="Seed of the inputs.")]
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Deadline of the backend in seconds.")]
+    retries: Annotated[int, Field(ge=0, le=100, description="Tries after a crash, a deadline or a lost device.")]
+    priority: Annotated[
+        int, Field(ge=0, le=10**6, description="A smaller number is more urgent; 100 if none is stated.")
+    ]
+    tags: Annotated[list[Name], Field(description="Words to select cases by.")]
+
+
+@with_config(STRICT)
+class CaseEntry(Defaults, total=False):
+    """One case: an operator with concrete inputs."""
+
+    op: Required[Annotated[Name, Field(description="Name or alias of the operator.")]]
+    name: Annotated[Name, Field(description="Identifier of the case, unique in the plan.")]
+    description: Annotated[str, Field(description="What the case is for.")]
+    shapes: Annotated[
+        dict[str, Shape], Field(description="Shape, or shape with strides and offset, of each tensor by name.")
+    ]
+    product: Annotated[ProductForm, Field(description="Values by axis; the case is made for all combinations.")]
+    exclude: Annotated[
+        list[dict[str, Any]], Field(min_length=1, description="Combinations of the product that are left out.")
+    ]
+    skip: Annotated[SkipForm, Field(description="Do not run the case, for this reason.")]
+    xfail: Annotated[XfailForm, Field(description="The case is known to end with this status, for this reason.")]
+    expects_error: Annotated[ExpectedErrorForm, Field(description="The call has to be refused with this error.")]
+
+
+@with_config(STRICT)
+class _CasePart(CaseEntry, total=False):
+    op: Annotated[Name, Field(description="Name or alias of the operator.")]  # type: ignore[misc] # it may be left out
+
+
+CASE_PART: TypeAdapter[Any] = TypeAdapter(_CasePart)
+"""Reads any keys of a case, as the parts of a product bring them."""
 
 
 @with_config(STRICT)
@@ -130,7 +322,7 @@ class PlanDocument(BaseModel):
         rest._problems = tuple(each for each in self._problems if each.file not in files)
         return rest
 
-    def included_files(self) -> list[tuple[Path, Included]]:
+    def included_files(self) -> list[tuple[Path, values.Included]]:
         """The files as they are written, each with its path in the plan."""
         if not isinstance(self._source.data.get("include"), list):
             return [(("include",), self.include[0])] if self.include else []
@@ -147,6 +339,15 @@ class PlanDocument(BaseModel):
     def products(self) -> list[Product]:
         """The products whose axes could be told."""
         return [product for product in self._products.values() if product is not None]
+
+    def parts(self) -> Iterator[tuple[Path, Mapping[str, Any], tuple[Product, Rows] | None]]:
+        """All that is stated of cases: the defaults, each case, and what axes bring, with a combination that has it."""
+        yield ("defaults",), self.defaults, None
+        for index, entry in enumerate(self.cases):
+            yield ("cases", index), entry, None
+        for product in self.products():
+            for rows, part in product.parts():
+                yield product.path, part, (product, rows)
 
     def options(self) -> dict[str, Any]:
         """The top-level keys that are options of a run, as far as the file states them.

@@ -1,21 +1,21 @@
 """YAML text to plain data, with the traps of YAML 1.1 closed and every value traceable to its line.
 
-Nodes are composed by libyaml and turned into data here, so that one pass gives data and lines; lines are looked up
-only when something has to be reported.
+Nodes are composed by PyYAML, with libyaml where it has that; lines are looked up only when something has to be
+reported.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from optest.errors import PlanError, Problem
-from optest.plan.composer import compose, fatal
-from optest.plan.scalars import MERGE
+from optest.plan.scalars import MERGE, plain_scalar
 
 __all__ = ["Path", "Source", "format_path", "load_value", "parse_source"]
 
@@ -82,7 +82,7 @@ class Source:
 
     def _find(self, path: Path) -> tuple[int, Node, bool]:
         if self.root is None:
-            self.root = compose(self.raw(), self.file)
+            self.root = _compose(self.raw(), self.file)
         assert self.root is not None
         node = self.root
         line = node.start_mark.line + 1
@@ -129,9 +129,9 @@ def parse_source(raw: bytes, file: str) -> Source:
         PlanError: if it is too large, not UTF-8, not YAML, empty, several documents, no mapping, nested too deeply,
             or if its aliases stand for too much. Traps and duplicate keys are collected in ``faults`` instead.
     """
-    root = compose(_checked_text(raw, file), file)
+    root = _compose(_checked_text(raw, file), file)
     if root is None or (isinstance(root, ScalarNode) and root.value == ""):
-        raise fatal(
+        raise _fatal(
             file,
             1,
             "the file is empty, but should be a mapping with the key cases",
@@ -143,16 +143,12 @@ def parse_source(raw: bytes, file: str) -> Source:
         hint = (
             "write cases: above it" if isinstance(root, SequenceNode) else "cases: [{op: relu, shapes: {input0: 2x3}}]"
         )
-        raise fatal(file, line, f"the top of the file is {what}, but should be a mapping with the key cases", hint)
+        raise _fatal(file, line, f"the top of the file is {what}, but should be a mapping with the key cases", hint)
     if b"*" in raw:
         _check_aliases(root, file)
-    data, suspicious = _plain_data(root)
-    faults = dict(_faults(root, file)) if suspicious or _MAY_BE_NUL.search(raw) else {}
-    return Source(file=file, raw=lambda: raw, data=data, root=root, faults=faults)
-
-
-_MAY_BE_NUL = re.compile(rb"\\(0|x00|u0000|U00000000)")
-"""YAML has no NUL but by its escapes; no name, path or text of a plan has a use for one."""
+    reader = _Reader(file)
+    data = reader.value(root, ())
+    return Source(file=file, raw=lambda: raw, data=data, root=root, faults=reader.faults)
 
 
 def load_value(text: str) -> Any:
@@ -162,192 +158,157 @@ def load_value(text: str) -> Any:
         ValueError: saying what is wrong with the text.
     """
     try:
-        root = compose(text.encode(), "")
+        root = _compose(text.encode(), "")
         if root is None:
             return None
         _check_aliases(root, "")
-        value, suspicious = _plain_data(root)
-        if suspicious:
-            for problem in dict(_faults(root, "")).values():
-                raise ValueError(problem.message + (f"; {problem.hint}" if problem.hint else ""))
     except PlanError as error:
         raise ValueError(error.problems[0].message) from None
+    reader = _Reader("")
+    value = reader.value(root, ())
+    for problem in reader.faults.values():
+        raise ValueError(problem.message + (f"; {problem.hint}" if problem.hint else ""))
     return value
 
 
 def _checked_text(raw: bytes, file: str) -> bytes:
     if len(raw) > MAX_BYTES:
         size = len(raw) / 2**20
-        raise fatal(file, 0, f"the file is {size:.1f} MB large, but should be at most {MAX_BYTES // 2**20} MB")
+        raise _fatal(file, 0, f"the file is {size:.1f} MB large, but should be at most {MAX_BYTES // 2**20} MB")
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         byte = raw[error.start]
-        raise fatal(
+        raise _fatal(
             file, line, f"the text has the byte 0x{byte:02x}, but should be UTF-8", "save it as UTF-8"
         ) from None
     return raw
 
 
-def _plain_data(root: Node) -> tuple[Any, bool]:
-    """Return the data and whether anything in it needs a second look (a trap, a tag, a duplicate or odd key)."""
-    suspicious = False
-
-    def value_of(node: Node) -> Any:
-        nonlocal suspicious
-        kind = type(node)
-        if kind is ScalarNode:
-            tag: Any = node.tag
-            if type(tag) is tuple and len(tag) == 1:
-                return tag[0]
-            suspicious = True
-            return node.value
-        if node.tag is not None:
-            suspicious = True
-        if kind is SequenceNode:
-            return [value_of(item) for item in node.value]
-        return mapping_of(node)
-
-    def mapping_of(node: Node) -> dict[str, Any]:
-        nonlocal suspicious
-        found: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
-        count = 0
-        for key, value in node.value:
-            tag: Any = key.tag
-            if tag is MERGE:
-                suspicious = suspicious or bool(merged) or not _is_mergeable(value)
-                merged = _merged(value_of(value))
-                continue
-            count += 1
-            if type(key) is not ScalarNode or not _is_text(tag):
-                suspicious = True
-                found[key.value if type(key) is ScalarNode else repr(value_of(key))] = value_of(value)
-                continue
-            found[tag[0]] = value_of(value)
-        if len(found) != count:
-            suspicious = True
-        return {**merged, **found} if merged else found
-
-    return value_of(root), suspicious
-
-
-def _merged(value: Any) -> dict[str, Any]:
-    """What ``<<: value`` adds; in a list the first mapping that has a key decides."""
-    sources = value if isinstance(value, list) else [value]
-    merged: dict[str, Any] = {}
-    for source in reversed(sources):
-        if isinstance(source, dict):
-            merged.update(source)
-    return merged
-
-
-def _is_mergeable(node: Node) -> bool:
-    sources = node.value if isinstance(node, SequenceNode) else [node]
-    return all(isinstance(source, MappingNode) for source in sources)
-
-
-def _check_aliases(root: Node, file: str) -> None:
-    """Refuse aliases that contain themselves or together stand for more than MAX_ALIASED_NODES nodes."""
-    sizes: dict[int, int] = {}
-    aliased = 0
-
-    def size_of(node: Node) -> int:
-        nonlocal aliased
-        known = sizes.get(id(node))
-        if known is not None:
-            if known == 0:
-                raise fatal(file, node.start_mark.line + 1, "an anchor contains an alias of itself")
-            aliased += known
-            if aliased > MAX_ALIASED_NODES:
-                message = f"aliases stand for more than {MAX_ALIASED_NODES:,} values"
-                raise fatal(file, node.start_mark.line + 1, message)
-            return known
-        if isinstance(node, ScalarNode):
-            sizes[id(node)] = 1
-            return 1
-        sizes[id(node)] = 0
-        children: Sequence[Node] = node.value
-        if isinstance(node, MappingNode):
-            children = [child for pair in node.value for child in pair]
-        sizes[id(node)] = total = 1 + sum(map(size_of, children))
-        return total
-
-    size_of(root)
-
-
 _NO_NUL = "write the text without \\0"
 
 
-def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
-    """Everything in the nodes that a plan does not take, in the order of the file, with its path."""
+class _Reader:
+    """Turns nodes into plain data, and notes everything in them that a plan does not take.
 
-    said: dict[tuple[int, str], Problem] = {}
+    A value that is at fault is in the data as its text. What an alias or a merge repeats is said of the place where it
+    is written.
+    """
 
-    def fault(node: Node, path: Path, message: str, hint: str = "") -> tuple[Path, Problem]:
-        """What an alias or a merge repeats is said of the place where it is written."""
+    def __init__(self, file: str, said: dict[tuple[int, str], Problem] | None = None) -> None:
+        self.faults: dict[Path, Problem] = {}
+        self._file = file
+        self._said = {} if said is None else said
+
+    def _fault(self, node: Node, path: Path, message: str, hint: str = "") -> None:
         line = node.start_mark.line + 1
-        problem = Problem(message=message, file=file, line=line, path=format_path(path), hint=hint)
-        return path, said.setdefault((id(node), message), problem)
+        problem = Problem(message=message, file=self._file, line=line, path=format_path(path), hint=hint)
+        self.faults[path] = self._said.setdefault((id(node), message), problem)
 
-    def visit(node: Node, path: Path) -> Iterator[tuple[Path, Problem]]:
+    def value(self, node: Node, path: Path) -> Any:
         tag = _tag(node)
         if isinstance(tag, str):
             shown = tag.replace("tag:yaml.org,2002:", "!!")
-            yield fault(node, path, f"the tag {shown} is not taken", "write the value itself, in quotes if it is text")
-        if isinstance(node, ScalarNode):
-            if "\0" in node.value:
-                yield fault(node, path, f"{_named(path)} holds a NUL, which no text of a plan may", _NO_NUL)
-            if isinstance(tag, tuple) and len(tag) == 3:
-                text, meaning, hint = tag
-                yield fault(node, path, f"{_named(path)} is {text}, and {meaning}", hint)
-        elif isinstance(node, SequenceNode):
-            for index, item in enumerate(node.value):
-                yield from visit(item, (*path, index))
-        else:
-            yield from visit_mapping(node, path)
+            hint = "write the value itself, in quotes if it is text"
+            self._fault(node, path, f"the tag {shown} is not taken", hint)
+        if type(node) is SequenceNode:
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        if type(node) is MappingNode:
+            return self._mapping(node, path)
+        if "\0" in node.value:
+            self._fault(node, path, f"{_named(path)} holds a NUL, which no text of a plan may", _NO_NUL)
+        if type(tag) is not tuple:
+            return node.value
+        if len(tag) == 3:
+            text, meaning, hint = tag
+            self._fault(node, path, f"{_named(path)} is {text}, and {meaning}", hint)
+        return tag[0]
 
-    def visit_mapping(node: Node, path: Path) -> Iterator[tuple[Path, Problem]]:
+    def _mapping(self, node: Node, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         first_lines: dict[str, int] = {}
         merges: list[Node] = []
         for key, value in node.value:
+            line = key.start_mark.line + 1
             if _tag(key) is MERGE:
-                if not _is_mergeable(value):
-                    yield fault(key, path, "<< merges something else than a mapping or a list of mappings")
-                if "<<" in first_lines:
-                    yield fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
-                first_lines.setdefault("<<", key.start_mark.line + 1)
+                self._check_merge(key, value, path, is_first=not merges)
+                first_lines["<<"] = line
                 merges.append(value)
-                continue
-            name = key.value if isinstance(key, ScalarNode) else "[...]"
-            here = (*path, name)
-            if "\0" in name:
-                yield fault(key, path, "a key holds a NUL, which no text of a plan may", _NO_NUL)
-            if not isinstance(key, ScalarNode):
-                yield fault(key, here, "a key is a list or mapping, but should be a word")
-                continue
-            if not _is_text(_tag(key)) and name and isinstance(value, ScalarNode) and value.value == "":
-                hint = "sizes stand in brackets, such as [2, 3], or are written 2x3"
-                yield fault(key, here, f"{name} stands alone, but should be a key with a value", hint)
-            elif not _is_text(_tag(key)):
-                yield fault(key, here, f"the key {name or 'null'} is not text", f'write "{name}": in quotes')
-            if name in first_lines:
-                message = f"the key {name} is stated twice, first in line {first_lines[name]}"
-                yield fault(key, here, message, "keep one of them")
-            first_lines.setdefault(name, key.start_mark.line + 1)
-            yield from visit(value, here)
+            elif isinstance(key, ScalarNode):
+                here = (*path, key.value)
+                self._check_key(key, value, here, first_lines.get(key.value))
+                first_lines.setdefault(key.value, line)
+                found[key.value] = self.value(value, here)
+            else:
+                self._fault(key, (*path, "[...]"), "a key is a list or mapping, but should be a word")
+                found[repr(_Reader("").value(key, ()))] = _Reader("").value(value, ())
+        inherited: dict[str, Any] = {}
         for merged in merges:
-            for found, problem in visit_merged(merged, path):
-                if len(found) > len(path) and found[len(path)] not in first_lines:
-                    yield found, problem
+            inherited = self._merged(merged, path, first_lines)
+        return {**inherited, **found} if merges else found
 
-    def visit_merged(node: Node, path: Path) -> Iterator[tuple[Path, Problem]]:
-        for each in node.value if isinstance(node, SequenceNode) else (node,):
-            if isinstance(each, MappingNode):
-                yield from visit_mapping(each, path)
+    def _check_key(self, key: Node, value: Node, path: Path, first_line: int | None) -> None:
+        name = key.value
+        if "\0" in name:
+            self._fault(key, path[:-1], "a key holds a NUL, which no text of a plan may", _NO_NUL)
+        if not _is_text(_tag(key)):
+            if name and isinstance(value, ScalarNode) and value.value == "":
+                hint = "sizes stand in brackets, such as [2, 3], or are written 2x3"
+                self._fault(key, path, f"{name} stands alone, but should be a key with a value", hint)
+            else:
+                self._fault(key, path, f"the key {name or 'null'} is not text", f'write "{name}": in quotes')
+        if first_line is not None:
+            self._fault(key, path, f"the key {name} is stated twice, first in line {first_line}", "keep one of them")
 
-    yield from visit(root, ())
+    def _check_merge(self, key: Node, value: Node, path: Path, *, is_first: bool) -> None:
+        if not all(isinstance(source, MappingNode) for source in _merge_sources(value)):
+            self._fault(key, path, "<< merges something else than a mapping or a list of mappings")
+        if not is_first:
+            self._fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
+
+    def _merged(self, node: Node, path: Path, own: Collection[str]) -> dict[str, Any]:
+        """What ``<<: value`` adds; in a list the first mapping that has a key decides."""
+        reader = _Reader(self._file, self._said)
+        sources = [reader._mapping(each, path) for each in _merge_sources(node) if isinstance(each, MappingNode)]
+        depth = len(path)
+        self.faults |= {at: each for at, each in reader.faults.items() if len(at) > depth and at[depth] not in own}
+        return {key: value for source in reversed(sources) for key, value in source.items()}
+
+
+def _merge_sources(node: Node) -> list[Node]:
+    return node.value if isinstance(node, SequenceNode) else [node]
+
+
+def _check_aliases(root: Node, file: str) -> None:
+    """Refuse aliases that contain themselves, nest too deeply or together stand for more than MAX_ALIASED_NODES."""
+    sizes: dict[int, tuple[int, int]] = {}
+    aliased = 0
+
+    def size_of(node: Node) -> tuple[int, int]:
+        """How many nodes it is with all below it, and on how many levels."""
+        nonlocal aliased
+        line = node.start_mark.line + 1
+        known = sizes.get(id(node))
+        if known is not None:
+            if not known[0]:
+                raise _fatal(file, line, "an anchor contains an alias of itself")
+            aliased += known[0]
+            if aliased > MAX_ALIASED_NODES:
+                raise _fatal(file, line, f"aliases stand for more than {MAX_ALIASED_NODES:,} values")
+            return known
+        sizes[id(node)] = 0, 0
+        children: Sequence[Node] = () if isinstance(node, ScalarNode) else node.value
+        if isinstance(node, MappingNode):
+            children = [child for pair in node.value for child in pair]
+        below = [size_of(child) for child in children]
+        size, depth = 1 + sum(each for each, _ in below), 1 + max((each for _, each in below), default=0)
+        if depth > MAX_DEPTH + 1:
+            raise _fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep")
+        sizes[id(node)] = size, depth
+        return size, depth
+
+    size_of(root)
 
 
 def _tag(node: Node) -> Any:
@@ -365,3 +326,140 @@ def _named(path: Path) -> str:
         return "the value"
     last = path[-1]
     return f"{_named(path[:-1])}[{last}]" if isinstance(last, int) else last
+
+
+# From text to nodes
+
+
+MAX_DEPTH = 64
+
+
+_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
+"""From PyYAML 6.0.4 on its scanner looks ahead over a thousand levels, before the composer counts any."""
+
+
+class _TooDeep(yaml.MarkedYAMLError):
+    pass
+
+
+class _Resolver:
+    """What the composer asks of a loader: a tag for every node. Depth is counted on the way."""
+
+    def _reset(self) -> None:
+        self.depth = 0
+        self.plain: dict[str, tuple[Any, ...]] = {}
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:  # noqa: ARG002 - PyYAML's interface
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = getattr(current_node, "start_mark", None)
+            raise _TooDeep(problem=f"nesting is more than {MAX_DEPTH} levels deep", problem_mark=mark)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> tuple[Any, ...] | None:
+        if kind is not ScalarNode:
+            return None
+        if not implicit[0]:
+            return (value,)
+        found = self.plain.get(value)
+        if found is None:
+            found = self.plain[value] = plain_scalar(value)
+        return found
+
+
+class _PythonLoader(_Resolver, yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser, yaml.composer.Composer):
+    """For a PyYAML that was built without libyaml; the same results, some twenty times slower."""
+
+    def __init__(self, stream: bytes) -> None:
+        self._reset()
+        yaml.reader.Reader.__init__(self, stream)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)
+        yaml.composer.Composer.__init__(self)
+
+
+_Loader: type[Any] = _PythonLoader
+
+if yaml.__with_libyaml__:
+    from yaml.cyaml import CParser  # type: ignore[attr-defined]
+
+    class _CLoader(_Resolver, CParser):
+        def __init__(self, stream: bytes) -> None:
+            self._reset()
+            CParser.__init__(self, stream)
+
+    _Loader = _CLoader
+
+
+def _compose(raw: bytes, file: str) -> Node | None:
+    """Return the nodes of the one document in ``raw``, None if it has none.
+
+    In place of a tag a scalar has what :func:`plain_scalar` returns, ``(text,)`` if quoted; a tag that the file
+    states itself stays a string.
+
+    Raises:
+        PlanError: with the line, if the text is no YAML or nested too deeply.
+    """
+    try:
+        root: Node | None = _Loader(raw).get_single_node()
+    except yaml.reader.ReaderError as error:
+        line = raw.count(b"\n", 0, error.position) + 1
+        raise _fatal(file, line, f"the text has the character {error.character!r}: {error.reason}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 0
+        if isinstance(error, _TooDeep) or error.problem == _TOO_DEEP_FOR_LIBYAML:
+            raise _fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep") from None
+        if error.problem == "but found another document":
+            raise _fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
+        raise _fatal(file, line, f"this is not YAML: {_said(error, raw)}", _shown(raw, mark)) from None
+    except yaml.YAMLError as error:
+        raise _fatal(file, 0, f"this is not YAML: {error}") from None
+    return root
+
+
+def _said(error: yaml.MarkedYAMLError, raw: bytes) -> str:
+    """The parser's finding, and what people do that leads to it."""
+    problem = error.problem or "it cannot be read"
+    mark = error.problem_mark or error.context_mark
+    before = _lines(raw)[: mark.line + 1][-2:] if mark else []
+    if mark and "\t" in _line(raw, mark.line)[: mark.column + 1]:
+        return "the line is indented with a tab, but should be with spaces"
+    if "mapping values are not allowed" in problem:
+        if any(re.search(r"^[\s{-]*\w+:[^\s:]", line) for line in before):
+            return "a ':' without a space after it makes no key; write 'op: relu', not 'op:relu'"
+        return "a ':' stands where no key can; the indentation is off, or text with ': ' in it is not in quotes"
+    if mark and _line(raw, mark.line)[mark.column : mark.column + 1] == ":" and "expected ','" in problem:
+        return "a ':' stands where no key can; text with ': ' in it has to be in quotes"
+    if "did not find expected ',' or" in problem or "expected the node content" in problem:
+        opened = f" in line {error.context_mark.line + 1}" if error.context_mark else ""
+        return f"a bracket that is opened{opened} is not closed, or a comma is missing"
+    if "expected '-' indicator" in problem or "expected key" in problem or "<block end>" in problem:
+        return "the line is indented neither as its neighbours nor as something below them"
+    return f"{problem} ({error.context})" if error.context else problem
+
+
+def _shown(raw: bytes, mark: Any) -> str:
+    """The line and a caret under the place, as a hint."""
+    text = _line(raw, mark.line) if mark else ""
+    start = max(0, mark.column - 60) if mark else 0
+    part = text[start : start + 100].rstrip()
+    if not part:
+        return ""
+    return f"{part.replace(chr(9), ' ')}\n    {' ' * (mark.column - start)}^"
+
+
+def _line(raw: bytes, line: int) -> str:
+    lines = _lines(raw)
+    return lines[line] if line < len(lines) else ""
+
+
+def _lines(raw: bytes) -> list[str]:
+    return raw.decode("utf-8", "replace").split("\n")
+
+
+def _fatal(file: str, line: int, message: str, hint: str = "") -> PlanError:
+    """The error for a fault after which nothing else of the file can be read."""
+    return PlanError([Problem(message=message, file=file, line=line, hint=hint)])

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from optest.errors import UsageError
 from optest.plan.dtypes import default_dtypes, input_dtypes
-from optest.plan.layers import Statement, below
+from optest.plan.layers import Statement
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
 from optest.plan.values import Layout
@@ -28,14 +28,8 @@ def read_layouts(statement: Statement) -> Layouts:
 
     For elementwise operators a required input without a shape of its own takes that of the first.
     """
-    found: dict[tuple[str, int], Layout] = {}
-    for name, layout in statement.entry.get("shapes", {}).items():
-        place = (*statement.path, "shapes", name)
-        tensor = statement.locate(name, place)
-        if tensor in found:
-            statement.ledger.problem(place, f"the shape of {tensor[0]}{tensor[1]} is stated twice")
-        elif tensor is not None:
-            found[tensor] = layout
+    shapes: Mapping[str, Layout] = statement.entry.get("shapes", {})
+    found = {tensor: layout for tensor, _, layout in statement.by_tensor(shapes, (*statement.path, "shapes"), "shape")}
     for name, layout in statement.flags.get("shapes", {}).items():
         tensor = statement.locate(name, "--shape")
         if tensor is not None:
@@ -249,9 +243,8 @@ def _output_dtypes(statement: Statement) -> dict[int, tuple[DType, Place]]:
     stated, place = statement.stated("dtypes", with_flags=False)
     if not isinstance(stated, dict):
         return {}
-    found: dict[int, tuple[DType, Place]] = {}
-    for name, each in stated.items():
-        tensor = statement.locate(name, below(place, name))
-        if tensor is not None and tensor[0] == "output":
-            found[tensor[1]] = each, below(place, name)
-    return found
+    return {
+        index: (each, here)
+        for (side, index), here, each in statement.by_tensor(stated, place, "dtype")
+        if side == "output"
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from optest.plan.layers import Statement, below, where_key
+from optest.plan.layers import Statement, where_key
 from optest.plan.problems import Place
 from optest.plan.tensors import no_such_output
 from optest.plan.values import ToleranceChoice
@@ -36,22 +36,11 @@ def _layers_of(
 ) -> Iterator[ToleranceLayer]:
     if choice.every is not None:
         yield ToleranceLayer(layer=layer, tolerance=choice.every, where=where)
-    seen: set[int] = set()
-    for name, tolerance in choice.by_output.items():
-        if layer is Layer.PLAN and not statement.operator.knows(name):
-            continue
-        place = below(stated_at, name)
-        tensor = statement.locate(name, place)
-        if tensor is None:
-            continue
-        side, index = tensor
-        if side == "input":
-            statement.ledger.problem(place, f"{name} is an input, but tolerances are for outputs")
-        elif index in seen:
-            statement.ledger.problem(place, f"the tolerance of output{index} is stated twice")
-        else:
-            seen.add(index)
-            yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
+    named = choice.by_output
+    if layer is Layer.PLAN:
+        named = {name: tolerance for name, tolerance in named.items() if statement.operator.knows(name)}
+    for (_, index), _, tolerance in statement.by_tensor(named, stated_at, "tolerance", side="output"):
+        yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
 
 
 def check_tolerances(statement: Statement, outputs: Sequence[TensorSpec], layers: Sequence[ToleranceLayer]) -> None:

@@ -11,8 +11,7 @@ from optest.plan.values import shown
 from optest.store import PathError, resolve_path
 
 if TYPE_CHECKING:
-    from optest.plan.layers import Entry
-    from optest.plan.plan_context import PlanContext
+    from optest.plan.layers import Entry, PlanContext
     from optest.plan.problems import Place
     from optest.plan.schema import PlanDocument
 
@@ -53,13 +52,9 @@ def refuse_untrusted(context: PlanContext, *, is_top: bool) -> None:
     document, ledger = context.document, context.ledger
     if document is None or not context.allowed_folders:
         return
-    _refuse_in(document.defaults, ("defaults",), context)
-    for index, entry in enumerate(document.cases):
-        _refuse_in(entry, ("cases", index), context)
-    for product in document.products():
-        for rows, part, path in product.parts():
-            with ledger.reading(document.source, (product, rows)):
-                _refuse_in(part, path, context)
+    for path, part, combination in document.parts():
+        with ledger.reading(document.source, combination):
+            _refuse_in(part, path, context)
     if is_top and isinstance(document.report.get("path"), str):
         _refuse_path(document.report["path"], ("report", "path"), context)
 

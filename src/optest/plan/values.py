@@ -74,15 +74,15 @@ def refuse(misfits: Sequence[Misfit]) -> None:
         raise misfits[0]
 
 
-def _each(read: Callable[[Any], _T], values: Iterable[tuple[str | int, Any]]) -> list[_T]:
-    """Read every value under its key or index; the first that does not fit is raised, with all others."""
+def _each(read: Callable[[Any], _T], values: Iterable[tuple[str | int | Steps, Any]]) -> list[_T]:
+    """Read every value under its key, index or path; the first that does not fit is raised, with all others."""
     found: list[_T] = []
     misfits: list[Misfit] = []
     for key, value in values:
         try:
             found.append(read(value))
         except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
-            misfits += misfit.all_below(key)
+            misfits += misfit.all_below(*(key if isinstance(key, tuple) else (key,)))
     refuse(misfits)
     return found
 
@@ -315,20 +315,10 @@ def read_tolerances(value: Any) -> ToleranceChoice:
     if not isinstance(value, dict) or not any(isinstance(each, dict) for each in value.values()):
         return ToleranceChoice(every=read_tolerance(value))
     flat = {key: each for key, each in value.items() if not isinstance(each, dict)}
-    by_output = {key: each for key, each in value.items() if isinstance(each, dict)}
-    misfits: list[Misfit] = []
-    every = None
-    try:
-        every = read_tolerance(flat) if flat else None
-    except Misfit as misfit:
-        misfits += misfit.all_below()
-    read: list[Tolerance] = []
-    try:
-        read = _each(read_tolerance, by_output.items())
-    except Misfit as misfit:
-        misfits += misfit.all_below()
-    refuse(misfits)
-    return ToleranceChoice(every=every, by_output=dict(zip(by_output, read, strict=True)))
+    parts: dict[Steps, Any] = {(): flat} if flat else {}
+    parts |= {(key,): each for key, each in value.items() if isinstance(each, dict)}
+    read = dict(zip(parts, _each(read_tolerance, parts.items()), strict=True))
+    return ToleranceChoice(every=read.pop((), None), by_output={str(name): each for (name,), each in read.items()})
 
 
 def _check_allowance(field: tuple[str, Any]) -> None:

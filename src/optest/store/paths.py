@@ -39,7 +39,7 @@ def resolve_path(base: str | os.PathLike[str], text: str, below: Sequence[str] =
     real = Path(os.path.realpath(path))
     if not any(real.is_relative_to(os.path.realpath(each)) for each in below):
         raise PathError(f"--untrusted refuses {named}, which is not below the folder of the plan")
-    if real.exists() and not (real.is_file() or real.is_dir()):
+    if os.path.exists(real) and not (real.is_file() or real.is_dir()):
         raise PathError(f"{named} is {_kind(real.stat().st_mode)}, but should be a regular file")
     return real
 

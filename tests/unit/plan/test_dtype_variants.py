@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optest.api.run_request import run_request
@@ -26,6 +26,7 @@ def expanded(words: str) -> list[tuple[str, ...]]:
     ]
 
 
+@settings(max_examples=40)
 @given(_VARIANTS.filter(lambda found: () not in found))
 def test_the_words_name_each_combination_once(variants: list[tuple[str, ...]]) -> None:
     assert sorted(expanded(variants_in_words(variants))) == sorted(variants)

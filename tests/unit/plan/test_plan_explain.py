@@ -113,8 +113,8 @@ def test_defaults_and_case_may_each_state_some_attributes_and_options() -> None:
 
 
 def test_a_case_of_flags_alone() -> None:
-    request = CaseRequest(ops=("add",), shapes={"input0": (2,)})
-    found = {what: (value, origin) for what, value, origin in explain_case(build(None, request)[0])}
+    (case,) = build(None, CaseRequest(ops=("add",), shapes={"input0": (2,)}))
+    found = {what: (value, origin) for what, value, origin in explain_case(case)}
     assert found["input0.shape"] == ("[2]", "command line")
     assert found["input1.shape"] == ("[2]", "as input0")
 

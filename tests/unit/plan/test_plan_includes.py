@@ -187,6 +187,12 @@ def test_untrusted_plans_include_only_below_their_folder(tmp_path: Path, outside
     assert any("password" in each.path for each in open_plan(path).problems)
 
 
+def test_untrusted_plans_include_no_name_that_is_too_long(tmp_path: Path) -> None:
+    path = write(tmp_path, main=f"include: [{'n' * 300}.yaml]")
+    (found,) = open_plan(path, untrusted=True).problems
+    assert "File name too long" in found.message
+
+
 def test_untrusted_plans_include_their_own(tmp_path: Path) -> None:
     path = write(tmp_path, main="include: sub/a.yaml", sub__a="include: ../b.yaml", b=INNER)
     document = open_plan(path, untrusted=True)

@@ -70,11 +70,9 @@ def test_default_outputs_reach_the_operators_that_have_them() -> None:
     ],
 )
 def test_wrong_tolerances(tolerance: str, path: str, message: str) -> None:
-    assert (f"$.cases[0].tolerance{path}", message) in problems(f"cases: [{{{TWO}, tolerance: {tolerance}}}]")
-
-
-def test_two_faults_of_one_tolerance_are_told_together() -> None:
-    assert len(problems(f"cases: [{{{TWO}, tolerance: {{rtol: x, a: {{atol: y}}}}}}]")) == 2
+    found = problems(f"cases: [{{{TWO}, tolerance: {tolerance}}}]")
+    assert (f"$.cases[0].tolerance{path}", message) in found
+    assert len(found) == (2 if "rtol: x" in tolerance else 1)
 
 
 def test_a_default_output_that_nobody_has() -> None:
@@ -130,16 +128,13 @@ def test_wrong_priorities(priority: str) -> None:
 
 
 def test_the_most_urgent_run_first_and_the_less_urgent_are_left_out() -> None:
-    text = (
-        "cases: ["
-        + ", ".join(f"{{op: relu, shapes: {{input0: 4}}, name: n{p}, priority: {p}}}" for p in (3, 1, 2))
-        + "]"
-    )
+    case = "{op: relu, shapes: {input0: 4}, name: n%d, priority: %d}"
+    text = f"cases: [{', '.join(case % (each, each) for each in (3, 1, 2))}]"
     cases = cases_of(text)
     assert [case.id for case in by_urgency(cases)] == ["n1", "n2", "n3"]
     assert [case.id for case in select(cases, priority_max=2)] == ["n1", "n2"]
     assert select(cases, priority_max=0) == []
-    alike = cases_of("cases: [" + ", ".join(f"{{op: relu, shapes: {{input0: {n}}}}}" for n in (5, 3, 4)) + "]")
+    alike = cases_of("cases: [{op: relu, shapes: {input0: 5}}, {op: relu, shapes: {input0: 3}}]")
     assert by_urgency(alike) == alike
 
 

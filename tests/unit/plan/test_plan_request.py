@@ -11,8 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optest.errors import UsageError
-from optest.plan import CaseRequest, parse_attribute, parse_dtypes, parse_shape, parse_tolerance, request_from
-from optest.plan.request import format_attribute
+from optest.plan.request import (
+    CaseRequest,
+    format_attribute,
+    parse_attribute,
+    parse_dtypes,
+    parse_shape,
+    parse_tolerance,
+    request_from,
+)
 from optest.spec import Tolerance
 
 

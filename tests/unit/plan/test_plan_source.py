@@ -10,18 +10,16 @@ import pytest
 import yaml
 
 from optest.errors import PlanError, Problem
-from optest.plan import composer
-from optest.plan.source import MAX_BYTES, format_path, load_value, parse_source
+from optest.plan.source import MAX_BYTES, _PythonLoader, format_path, load_value, parse_source
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test of this file runs with both composers."""
     if request.param == "python":
-        monkeypatch.setattr(composer, "_Loader", composer._PythonLoader)
+        monkeypatch.setattr("optest.plan.source._Loader", _PythonLoader)
     else:
         assert yaml.__with_libyaml__
-        assert composer._Loader is not composer._PythonLoader
 
 
 def data(text: str) -> Any:
@@ -183,6 +181,12 @@ def test_alias_bomb() -> None:
 def test_an_anchor_in_itself() -> None:
     problem = fatal("a: 1\nb: &b [1, *b]\n")
     assert (problem.line, problem.message) == (2, "an anchor contains an alias of itself")
+
+
+def test_aliases_that_nest_are_as_deep_as_what_they_stand_for() -> None:
+    lines = [f"a{index}: &a{index} {'[' * 40}*a{index - 1}{']' * 40}" for index in range(1, 4)]
+    problem = fatal("\n".join(["a0: &a0 1", *lines]))
+    assert (problem.line, problem.message) == (3, "nesting is more than 64 levels deep")
 
 
 def test_modest_aliases_are_fine() -> None:

@@ -149,20 +149,18 @@ def test_the_rest(text: str, message: str) -> None:
     assert sum(not line.startswith("    ") for line in found.split("\n")) == 1, found
 
 
-def test_keys_of_model_cases_in_a_plan() -> None:
-    """Whoever writes one of the two forms may have meant the other."""
-    assert said("cases:\n  - op: add\n    inputs: [{tensor: {shape: [2]}}]\n").endswith(
-        "unknown key 'inputs' of a case\n"
+@pytest.mark.parametrize(
+    ("stated", "instead"),
+    [
+        ("inputs: [{tensor: {shape: [2]}}]", "shapes: {input0: [2, 3]} and dtypes: {input0: float32}"),
+        ("shapes: {input0: 2}, kwmap: {dim: 1}", "attributes: {dim: 1}"),
+    ],
+)
+def test_keys_of_model_cases_in_a_plan(stated: str, instead: str) -> None:
+    """Whoever writes one of the two forms may have meant the other; what is said instead can be written."""
+    assert said(f"cases:\n  - {{op: sum, {stated}}}\n").endswith(
         "    it is a key of model cases: write model: NAME above cases, which makes this a file of them; "
-        "a plan without it states shapes: {input0: [2, 3]} and dtypes: {input0: float32}"
+        f"a plan without it states {instead}"
     )
-    assert said("cases:\n  - {op: sum, shapes: {input0: 2}, kwmap: {dim: 1}}\n").endswith(
-        "which makes this a file of them; a plan without it states attributes: {dim: 1}"
-    )
-
-
-def test_what_the_remedy_for_keys_of_model_cases_says_can_be_written() -> None:
-    text = "cases:\n  - {op: relu, shapes: {input0: [2, 3]}, dtypes: {input0: float32}}\n"
-    (case,) = build(plan(text))
-    assert str(case.dtypes[0]) == "float32"
-    build(plan("cases:\n  - {op: sum, shapes: {input0: [2, 3]}, attributes: {dim: 1}}\n"))
+    keys = instead.replace(" and ", ", ") if "shapes" in instead else f"shapes: {{input0: [2, 3]}}, {instead}"
+    assert len(build(plan(f"cases:\n  - {{op: sum, {keys}}}\n"))) == 1

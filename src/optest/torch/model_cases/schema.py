@@ -18,7 +18,7 @@ from pydantic import (
 from typing_extensions import Required, TypedDict
 
 from optest.errors import nearest
-from optest.plan.entries import Name
+from optest.plan.schema import Name
 from optest.plan.values import Misfit, read_strict, shown, unknown_key
 from optest.torch.model_cases.inits import INITS
 from optest.torch.model_cases.presets import PRESETS
