@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from optest.operators.activation.helpers import OF_ONE, of_one, with_attributes
 from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.samples import MILLION, call, of_a_million, refused, variations, with_further_layouts
+from optest.operators.samples import MILLION, call, of_a_million, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, Kind, OperatorDescriptor, Sample, UnfitArguments
@@ -71,7 +71,6 @@ def infer_relu(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(spec.dtype, spec.shape),)
 
 
-@with_further_layouts
 def relu_samples() -> Iterator[Sample]:
     yield from of_one(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
     special = call(input=(4, 37), generator="special")
@@ -80,18 +79,15 @@ def relu_samples() -> Iterator[Sample]:
     yield from of_a_million(call(input=MILLION), dtype="float32")
 
 
-@with_further_layouts
 def leaky_relu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-9.0, 9.0), (-6e4, 6e4))
     yield from with_attributes([{"negative_slope": slope} for slope in (0.3, 0.0, -0.5, 1.0, 2.5)], (-9.0, 9.0))
 
 
-@with_further_layouts
 def elu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     yield from with_attributes([{"alpha": alpha} for alpha in (0.3, 2.5, -1.5, 0.0)], (-9.0, 9.0))
 
 
-@with_further_layouts
 def hardswish_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])

@@ -14,7 +14,7 @@ from optest.operators.activation.helpers import (
     with_attributes,
 )
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations, with_further_layouts
+from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_same_dtype
 from optest.operators.variants import BOOL, FLOATS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
@@ -119,7 +119,6 @@ def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(gate.dtype, gate.shape),)
 
 
-@with_further_layouts
 def gelu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-9.0, 9.0), (-1.0, 1.0))
     yield from with_attributes([{"approximate": "tanh"}], (-9.0, 9.0), (-1.0, 1.0))
@@ -127,24 +126,20 @@ def gelu_samples() -> Iterator[Sample]:
     yield from variations("special", [largest], dtypes=("float32", "bfloat16"))
 
 
-@with_further_layouts
 def sigmoid_samples() -> Iterator[Sample]:
     yield from of_one((*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
 
 
-@with_further_layouts
 def silu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
 
 
-@with_further_layouts
 def softplus_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     attributes = [{"beta": 2.0}, {"beta": 0.3}, {"threshold": 2.0}, {"beta": 0.5, "threshold": 1.0}]
     yield from with_attributes(attributes, (-9.0, 30.0))
 
 
-@with_further_layouts
 def swiglu_samples() -> Iterator[Sample]:
     calls = [call(gate=shape, up=shape) for shape in SHAPES]
     yield from standard(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)

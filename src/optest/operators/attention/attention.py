@@ -6,16 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.describe import SETS, attribute, composed, in_module
-from optest.operators.samples import (
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -153,7 +144,6 @@ def _ask(
     return call(attributes, dtypes=dtypes, generator=generator, **shapes)
 
 
-@with_further_layouts
 def attention_samples() -> Iterator[Sample]:
     calls = [
         _ask((1, 2, 5, 8), (1, 2, 7, 8)),

@@ -15,7 +15,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS
@@ -117,7 +116,6 @@ def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Inte
     return {"position_ids": Interval(low=0, high=max(0, rows - 1))}
 
 
-@with_further_layouts
 def rope_samples() -> Iterator[Sample]:
     calls = [
         call(input=(1, 2, 5, 8), cos=(5, 4), sin=(5, 4)),

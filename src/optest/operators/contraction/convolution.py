@@ -29,7 +29,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
@@ -115,7 +114,6 @@ conv2d_operations = operations_of(infer_conv2d, conv2d_length)
 conv3d_operations = operations_of(infer_conv3d, conv3d_length)
 
 
-@with_further_layouts
 def conv1d_samples() -> Iterator[Sample]:
     plain = call(input=(2, 3, 13), weight=(4, 3, 3), bias=(4,))
     calls = [
@@ -177,7 +175,6 @@ def _special(calls: Sequence[Call]) -> Iterator[Sample]:
     yield from zeros_times_special(calls[0], "input", "weight", dtypes=("float32", "float16"))
 
 
-@with_further_layouts
 def conv2d_samples() -> Iterator[Sample]:
     plain = call(input=(2, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
     calls = [
@@ -241,7 +238,6 @@ def _kernels_of_their_own() -> Iterator[dict[str, Any]]:
     yield call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,))
 
 
-@with_further_layouts
 def conv3d_samples() -> Iterator[Sample]:
     """Fewer than of conv2d: what a third dimension adds is its own stride, padding and dilation."""
     plain = call(input=(2, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,))

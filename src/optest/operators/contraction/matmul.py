@@ -27,7 +27,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
 from optest.operators.shapes import (
@@ -220,7 +219,6 @@ def small_floats(stated: Call) -> Iterator[Sample]:
         yield Sample(case_set="accumulator", case=case)
 
 
-@with_further_layouts
 def matmul_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
     yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
@@ -277,7 +275,6 @@ def matmul_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def bmm_samples() -> Iterator[Sample]:
     calls = [call(input=(2, 5, 7), mat2=(2, 7, 3)), call(input=(3, 17, 33), mat2=(3, 33, 16))]
     yield from standard(
@@ -304,7 +301,6 @@ def bmm_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def gemm_samples() -> Iterator[Sample]:
     scaled = {"alpha": 0.5, "beta": -1.5}
     calls = [
@@ -424,7 +420,6 @@ def _gemm_attributes() -> Iterator[dict[str, Any]]:
     yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
 
 
-@with_further_layouts
 def linear_samples() -> Iterator[Sample]:
     calls = [
         call(input=(5, 7), weight=(3, 7), bias=(3,)),

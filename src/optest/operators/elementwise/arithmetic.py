@@ -16,7 +16,6 @@ from optest.operators.samples import (
     of_a_million,
     refused,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
 from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
@@ -144,7 +143,6 @@ def _ends_of_range() -> Iterator[Sample]:
         yield from variations("special", [{**grid(signed, signed), **_EXACT}], dtypes=[name])
 
 
-@with_further_layouts
 def add_samples() -> Iterator[Sample]:
     yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _scaled()
@@ -157,7 +155,6 @@ def add_samples() -> Iterator[Sample]:
     yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
 
 
-@with_further_layouts
 def sub_samples() -> Iterator[Sample]:
     yield from binary((*NUMBERS_AND_MIXED, *UNSIGNED))
     yield from _scaled()
@@ -183,7 +180,6 @@ def _scaled() -> Iterator[Sample]:
     yield from refused(pair({"alpha": 0.5}, dtypes=["int32"]))
 
 
-@with_further_layouts
 def mul_samples() -> Iterator[Sample]:
     yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _unsigned()
@@ -209,7 +205,6 @@ def _wrapping() -> Iterator[Sample]:
         yield from variations("wraps", [grid(values, values)], dtypes=[name])
 
 
-@with_further_layouts
 def pow_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED, second="exponent")
     whole = [float(k) for k in range(-4, 6)]

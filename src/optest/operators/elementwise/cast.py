@@ -7,15 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    call,
-    in_every_layout,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, in_every_layout, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import EVERY, REAL
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
@@ -70,7 +62,6 @@ _BELOW_THE_OVERFLOW = (
 """Beyond the largest value by less than half a gap: they are rounded to it."""
 
 
-@with_further_layouts
 def cast_samples() -> Iterator[Sample]:
     plain = call({"dtype": "float16"}, input=(4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, infer_number, is_integer, pair
-from optest.operators.samples import MAIN_FLOATS, call, variations, with_further_layouts
+from optest.operators.samples import MAIN_FLOATS, call, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, as_float, dense
 from optest.operators.variants import EVERYTHING, NUMBERS_AND_MIXED, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
@@ -108,7 +108,6 @@ _DIVIDENDS = (0.0, -0.0, 0.75, -0.75, 5.0, -5.0, 7.5, -7.5, 1e4, -1e4, "inf", "-
 _DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
 
 
-@with_further_layouts
 def div_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
     for mode in ("trunc", "floor"):
@@ -125,7 +124,6 @@ def div_samples() -> Iterator[Sample]:
     yield from variations("special", [grid(half, half)], dtypes=("float16",))
 
 
-@with_further_layouts
 def floor_divide_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
@@ -133,7 +131,6 @@ def floor_divide_samples() -> Iterator[Sample]:
     yield from _undefined_quotients(None)
 
 
-@with_further_layouts
 def remainder_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
@@ -141,7 +138,6 @@ def remainder_samples() -> Iterator[Sample]:
     yield from _undefined_quotients(None)
 
 
-@with_further_layouts
 def fmod_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)

@@ -6,16 +6,7 @@ from collections.abc import Iterator
 
 from optest.operators.describe import attribute, in_module, ulp
 from optest.operators.elementwise.helpers import UNARY_SETS, Samples, line, refuse_bool, table, unary
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    MILLION,
-    call,
-    of_a_million,
-    of_every_value,
-    refused,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import EVERY_FLOAT, MILLION, call, of_a_million, of_every_value, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
 from optest.operators.variants import BOOL, INTEGERS, NUMBERS, OPENCL
 from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, UnfitArguments, dtype
@@ -136,7 +127,7 @@ def _stepping() -> Samples:
         yield from _steps()
         yield from of_every_value()
 
-    return with_further_layouts(samples)
+    return samples
 
 
 floor_samples = _stepping()
@@ -144,7 +135,6 @@ ceil_samples = _stepping()
 trunc_samples = _stepping()
 
 
-@with_further_layouts
 def round_samples() -> Iterator[Sample]:
     yield from unary(NUMBERS)
     yield from _steps()
@@ -160,13 +150,11 @@ def round_samples() -> Iterator[Sample]:
     yield from variations("attributes", [table([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
 
 
-@with_further_layouts
 def neg_samples() -> Iterator[Sample]:
     yield from _sign_bit()
     yield from refused(call(input=(4, 37), dtypes=["bool"]))
 
 
-@with_further_layouts
 def abs_samples() -> Iterator[Sample]:
     yield from _sign_bit()
 
@@ -181,7 +169,6 @@ def _sign_bit() -> Iterator[Sample]:
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
 
 
-@with_further_layouts
 def sign_samples() -> Iterator[Sample]:
     yield from unary((*NUMBERS, *BOOL))
     yield from of_every_value()

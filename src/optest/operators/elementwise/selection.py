@@ -17,7 +17,6 @@ from optest.operators.samples import (
     in_every_layout,
     refused,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import (
     Attributes,
@@ -108,7 +107,6 @@ def infer_where(specs: Specs, _attributes: Attributes) -> Outputs:
 _UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
 
 
-@with_further_layouts
 def extremum_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
     table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
@@ -117,7 +115,6 @@ def extremum_samples() -> Iterator[Sample]:
     yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
 
 
-@with_further_layouts
 def where_samples() -> Iterator[Sample]:
     plain = _where((4, 37), (4, 37), (4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
@@ -170,7 +167,6 @@ def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
     return Sample(case_set=name, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
 
 
-@with_further_layouts
 def clip_samples() -> Iterator[Sample]:
     yield from unary((*FLOATS, *INTEGERS, *_UNSIGNED), {"min": 0.0, "max": 1.0})
     large = call({"min": 3.0, "max": 100.0}, input=(4, 37), generator="special")

@@ -19,7 +19,6 @@ from optest.operators.samples import (
     of_one_element,
     refused,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, require_same_dtype
 from optest.operators.variants import BOOL, EVERY, NUMBERS
@@ -233,7 +232,6 @@ def _indexed(
         yield from variations("layouts", _of(source, ("float32", "float16"), [each.case]))
 
 
-@with_further_layouts
 def gather_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(5, 37), index=(5, 9)),
@@ -268,7 +266,6 @@ _IN_PLACE_OF_DIM = [
 """In full checks alone: torch's operator does not take them."""
 
 
-@with_further_layouts
 def index_select_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(5, 37), index=(9,)),
@@ -355,7 +352,6 @@ def _outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int) -
         yield Sample(case_set="outside", case=case)
 
 
-@with_further_layouts
 def scatter_add_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(5, 16), index=(5, 37), src=(5, 37)),
@@ -415,7 +411,6 @@ def _scatter_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3), src=(2, 3, 2, 9, 3))
 
 
-@with_further_layouts
 def embedding_samples() -> Iterator[Sample]:
     calls = [
         call(weight=(11, 17), indices=(3, 5)),

@@ -6,17 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.describe import SETS, attribute, exact, in_module
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    call,
-    of_every_size,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, of_every_size, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
@@ -94,7 +84,6 @@ def _drawn(size: int, value: float = 0.75, **attributes: Any) -> dict[str, Any]:
     return call({"random_value": value, **attributes}, logits=(size,))
 
 
-@with_further_layouts
 def random_sample_samples() -> Iterator[Sample]:
     calls = [
         _drawn(37, top_p=0.875, top_k=20),

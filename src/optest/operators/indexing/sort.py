@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.describe import SETS, attribute, in_module
 from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, data, sizes_of
-from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts
+from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.operators.variants import BOOL, DIM, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
@@ -73,7 +73,6 @@ _TIES = {"fill": "randint", "low": -2, "high": 3}
 """Five values, so that almost every element has equals."""
 
 
-@with_further_layouts
 def topk_samples() -> Iterator[Sample]:
     calls = [
         call({"k": 5}, input=(4, 37)),
@@ -157,7 +156,6 @@ def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
         yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(name,))
 
 
-@with_further_layouts
 def sort_samples() -> Iterator[Sample]:
     calls = [
         call(input=(4, 37)),

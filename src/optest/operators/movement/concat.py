@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.describe import SETS, attribute, in_module, movement
 from optest.operators.movement.helpers import distinct_dims, moved
-from optest.operators.samples import MILLION, call, of_one_element, refused, variations, with_further_layouts
+from optest.operators.samples import MILLION, call, of_one_element, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, promote_tensors
 from optest.operators.shapes import given as given_input
 from optest.operators.variants import EVERY, MIXED
@@ -273,7 +273,6 @@ _SMALL = {"fill": "randint", "low": 0, "high": 2}
 _FARTHEST = 2**63 - 1
 
 
-@with_further_layouts
 def concat_samples() -> Iterator[Sample]:
     yield from moved(
         [
@@ -329,7 +328,6 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 0}, **many)
 
 
-@with_further_layouts
 def split_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"split_size": 2, "dim": 1},
@@ -372,7 +370,6 @@ def split_samples() -> Iterator[Sample]:
     yield from of_one_element(call({"split_size": 1}, input=(1,)), call({"split_size": 3, "dim": 1}, input=(1, 1)))
 
 
-@with_further_layouts
 def slice_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"dim": 1, "start": 0, "end": 9},
@@ -427,7 +424,6 @@ def slice_samples() -> Iterator[Sample]:
     yield from of_one_element(*(call(attributes, input=(1,)) for attributes in ends))
 
 
-@with_further_layouts
 def pad_samples() -> Iterator[Sample]:
     yield from moved(
         [

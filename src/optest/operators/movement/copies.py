@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, SOME, moved
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MILLION,
-    Call,
-    call,
-    in_every_layout,
-    of_one_element,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import LARGE_SIZE, MILLION, Call, call, in_every_layout, of_one_element, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
@@ -140,9 +132,9 @@ def infer_tril(specs: Specs, _attributes: Attributes) -> Outputs:
 infer_triu = infer_tril
 
 
-@with_further_layouts
 def clone_samples() -> Iterator[Sample]:
-    yield from like_samples()
+    like = list(like_samples())
+    yield from (*like, *further_layouts(like))
     ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
     yield from variations("ordinary", ranks, dtypes=SOME)
     ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have 63 bits
@@ -153,7 +145,6 @@ def clone_samples() -> Iterator[Sample]:
     yield from variations("layouts", [call(input=repeated), call(input=deep)], dtypes=SOME)
 
 
-@with_further_layouts
 def like_samples() -> Iterator[Sample]:
     """Of operators that give a tensor like their input, and have no attributes."""
     calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
@@ -162,7 +153,6 @@ def like_samples() -> Iterator[Sample]:
     yield from variations("sizes", ranks, dtypes=SOME)
 
 
-@with_further_layouts
 def broadcast_to_samples() -> Iterator[Sample]:
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((1, 5), [3, 5]),
@@ -199,7 +189,6 @@ def broadcast_to_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def tile_samples() -> Iterator[Sample]:
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((3, 5), [1, 2]),
@@ -225,12 +214,10 @@ def tile_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def tril_samples() -> Iterator[Sample]:
     yield from _triangle_samples(lambda n: call({"diagonal": n - 2}, input=(3, n)))
 
 
-@with_further_layouts
 def triu_samples() -> Iterator[Sample]:
     yield from _triangle_samples(lambda n: call({"diagonal": -1}, input=(3, n)))
 

@@ -27,7 +27,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
@@ -121,7 +120,6 @@ def _channels(spec: TensorSpec) -> int:
     return spec.shape[1]
 
 
-@with_further_layouts
 def group_norm_samples() -> Iterator[Sample]:
     def whole(groups: int, *shape: int, **attributes: Any) -> Call:
         channels = shape[1]
@@ -157,7 +155,6 @@ def group_norm_samples() -> Iterator[Sample]:
     yield from variations("attributes", wide, dtypes=("float32", "float16"))
 
 
-@with_further_layouts
 def batch_norm_samples() -> Iterator[Sample]:
     calls = [_channelwise(3, 5, 7), _channelwise(2, 3, 4, 5), _channelwise(6, 5), _channelwise(2, 17, 3, 2, 2)]
     # torch refuses weights of no channel, and a size of 0 is asked of the other dimensions below.

@@ -18,15 +18,7 @@ from optest.operators.normalization.helpers import (
     require_parameters,
     without,
 )
-from optest.operators.samples import (
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import call, in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
@@ -105,7 +97,6 @@ def _normalized_shape(spec: TensorSpec, attributes: Attributes) -> Shape:
     return normalized
 
 
-@with_further_layouts
 def layer_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         stated = {"normalized_shape": list(shape), **attributes}
@@ -149,7 +140,6 @@ def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
     yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
 
 
-@with_further_layouts
 def rms_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)

@@ -7,16 +7,7 @@ from typing import Any
 
 from optest.operators.describe import composed, in_module
 from optest.operators.normalization.helpers import HALVES, SOFTMAX_SETS, Call, uniform
-from optest.operators.samples import (
-    LARGE_SIZE,
-    call,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-    with_special_values,
-    zero_mean,
-)
+from optest.operators.samples import LARGE_SIZE, call, refused, standard, variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.operators.variants import DIM, FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
@@ -114,12 +105,10 @@ _MASKED: tuple[tuple[Any, ...], ...] = (
 )
 
 
-@with_further_layouts
 def softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
 
 
-@with_further_layouts
 def log_softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
     # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
@@ -163,7 +152,6 @@ def _softmaxes() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
 
 
-@with_further_layouts
 def causal_softmax_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 37)), call(input=(2, 3, 7, 7)), call(input=(3, 1, 9))]
     yield from standard(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)

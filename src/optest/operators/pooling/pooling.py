@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.operators.describe import SETS, accumulate, attribute, exact, in_module
-from optest.operators.samples import (
-    call,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-    zero_mean,
-)
+from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
@@ -157,7 +149,6 @@ def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, in
     yield from variations("attributes", _forms(), dtypes=("float32",))
 
 
-@with_further_layouts
 def max_pool2d_samples() -> Iterator[Sample]:
     yield from _of_windows(NUMBERS, dilations=[(1, 1), (2, 1), (1, 3)])
     whole = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (2, 1), "ceil_mode": True}
@@ -186,7 +177,6 @@ def max_pool2d_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def avg_pool2d_samples() -> Iterator[Sample]:
     yield from _of_windows(FLOATS, dilations=None)
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
@@ -252,7 +242,6 @@ def _divisors() -> Iterator[dict[str, Any]]:
     yield call({"kernel_size": 3, "padding": 1, "divisor_override": -2, "count_include_pad": False}, input=(1, 2, 7, 7))
 
 
-@with_further_layouts
 def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
     calls = [
         call({"output_size": (3, 2)}, input=(2, 3, 7, 9)),

@@ -6,16 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.samples import (
-    MAIN_FLOATS,
-    SIZES,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import MAIN_FLOATS, SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.spec import (
     DType,
@@ -226,7 +217,6 @@ def _uniform(reach: float) -> Mapping[str, Any]:
     return {"fill": "uniform", "low": -reach, "high": reach}
 
 
-@with_further_layouts
 def quantize_samples() -> Iterator[Sample]:
     whole = call(dtypes=("float32", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
     yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
@@ -344,7 +334,6 @@ def _small_results() -> Iterator[dict[str, Any]]:
         yield call(dtypes=("int8", name, "int8"), generator=fills, input=(5, 37), scale=(), zero_point=())
 
 
-@with_further_layouts
 def dequantize_samples() -> Iterator[Sample]:
     yield from variations("attributes", _small_results())
     whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())

@@ -30,7 +30,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
 from optest.operators.variants import BOOL, NUMBERS
@@ -148,23 +147,19 @@ def infer_truth(specs: Specs, attributes: Attributes) -> Outputs:
 _ONE_DIM = (0, 1, -1, -2, -3)
 
 
-@with_further_layouts
 def max_samples() -> Iterator[Sample]:
     yield from _one_dim(_EVERY)
 
 
-@with_further_layouts
 def argmax_samples() -> Iterator[Sample]:
     yield from _one_dim(NUMBERS, keeps_all=True)
 
 
-@with_further_layouts
 def amax_samples() -> Iterator[Sample]:
     yield from _several_dims()
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION), dtype="uint8")
 
 
-@with_further_layouts
 def amin_samples() -> Iterator[Sample]:
     yield from _several_dims()
 
@@ -315,12 +310,10 @@ def _largest() -> dict[str, Any]:
     return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
 
 
-@with_further_layouts
 def all_samples() -> Iterator[Sample]:
     yield from _truth([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
 
 
-@with_further_layouts
 def any_samples() -> Iterator[Sample]:
     yield from _truth([[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
 

@@ -26,7 +26,7 @@ from optest.operators.reduction.helpers import (
     sized,
     specials,
 )
-from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts, zero_mean
+from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
 from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
@@ -103,7 +103,6 @@ def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(spec.dtype, reduced(spec, attributes)),)
 
 
-@with_further_layouts
 def var_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -142,7 +141,6 @@ def var_samples() -> Iterator[Sample]:
     yield from variations("long", [wide], dtypes=("float16",))
 
 
-@with_further_layouts
 def norm_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -180,7 +178,6 @@ def norm_samples() -> Iterator[Sample]:
     yield from variations("special", [small], dtypes=("float16",))
 
 
-@with_further_layouts
 def logsumexp_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))

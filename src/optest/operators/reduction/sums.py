@@ -36,7 +36,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_same_dtype
@@ -212,7 +211,6 @@ def _into_other_dtypes() -> Iterator[Sample]:
     yield from variations("attributes", [whole], tier=Tier.FULL)  # many a backend takes no integer here
 
 
-@with_further_layouts
 def sum_samples() -> Iterator[Sample]:
     variants = (*NUMBERS, *BOOL)
     yield from standard(ORDINARY, variants, sized=sized({"dim": 1}), special=False)
@@ -236,7 +234,6 @@ def sum_samples() -> Iterator[Sample]:
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION[::-1]), dtype="float32")
 
 
-@with_further_layouts
 def mean_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -255,7 +252,6 @@ def mean_samples() -> Iterator[Sample]:
     yield from integer_exact([_TWO_BY_ROWS])
 
 
-@with_further_layouts
 def prod_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
@@ -307,7 +303,6 @@ def _of_nothing_by_one_dim() -> Iterator[Sample]:
     yield from variations("empty", [written(attributes, *shape) for attributes, shape in calls])
 
 
-@with_further_layouts
 def cumsum_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
@@ -345,7 +340,6 @@ def _ways_of_onnx() -> Iterator[Sample]:
         yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
 
-@with_further_layouts
 def dot_samples() -> Iterator[Sample]:
     def pair(n: int, *, generator: Any = None) -> dict[str, Any]:
         return call(generator=generator, input=(n,), tensor=(n,))
