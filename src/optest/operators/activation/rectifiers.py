@@ -19,6 +19,7 @@ DESCRIPTORS = in_module(
         name="relu",
         aliases=("Relu",),
         dtype_variants=NUMBERS,
+        infer="infer_relu",
         rule=exact("a choice between input and 0; nothing is computed"),
         case_sets=(*OF_ONE, "refused"),
         description="The larger of input and 0; NaN stays NaN.",
@@ -29,8 +30,6 @@ DESCRIPTORS = in_module(
         attributes=(
             attribute("negative_slope", "float", "Factor of what is below 0.", default=0.01, aliases=("alpha",)),
         ),
-        dtype_variants=FLOATS,
-        infer="helpers:infer_floating",
         terms="leaky_relu_terms",
         rule=ulp(0.5, _IDENTITY, "|out| more below 0"),
         case_sets=(*OF_ONE, "attributes"),
@@ -40,8 +39,6 @@ DESCRIPTORS = in_module(
         name="elu",
         aliases=("Elu",),
         attributes=(attribute("alpha", "float", "Factor of what is below 0.", default=1.0),),
-        dtype_variants=FLOATS,
-        infer="helpers:infer_floating",
         terms="elu_terms",
         rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
@@ -51,8 +48,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="hardswish",
         aliases=("hard_swish", "HardSwish"),
-        dtype_variants=FLOATS,
-        infer="helpers:infer_floating",
         terms="hardswish_terms",
         rule=ulp(2.5, f"the division: {OPENCL}", "3·|out| more, and between -3 and 3 also 2·|input|", cpu=1.0),
         domain={"input": Interval(low=-8.0, high=8.0)},
@@ -60,6 +55,8 @@ DESCRIPTORS = in_module(
         description="input * min(max(input + 3, 0), 6) / 6.",
     ),
     twin="activation_reference",
+    dtype_variants=FLOATS,
+    infer="helpers:infer_floating",
 )
 
 

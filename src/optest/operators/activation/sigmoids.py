@@ -33,7 +33,6 @@ DESCRIPTORS = in_module(
                 choices=("none", "tanh"),
             ),
         ),
-        dtype_variants=FLOATS,
         infer="helpers:infer_floating",
         terms="gelu_terms",
         rule=ulp(16.0, f"erf: {OPENCL}; {MEASURED}", "6·|x| more for the cancellation, 4·|x| with tanh", cpu=6.0),
@@ -55,7 +54,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="silu",
         aliases=("swish",),
-        dtype_variants=FLOATS,
         infer="helpers:infer_floating",
         terms="silu_terms",
         rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
@@ -69,7 +67,6 @@ DESCRIPTORS = in_module(
             attribute("beta", "float", "Sharpness of the bend, above 0.", default=1.0),
             attribute("threshold", "float", "Where beta * input is above it, the result is input.", default=20.0),
         ),
-        dtype_variants=FLOATS,
         terms="softplus_terms",
         rule=ulp(4.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),
         domain={"input": Interval(low=-30.0, high=30.0)},
@@ -80,7 +77,6 @@ DESCRIPTORS = in_module(
         name="swiglu",
         signature="gate, up? -> out",
         aliases=("SwiGLU", "silu_and_mul"),
-        dtype_variants=FLOATS,
         terms="swiglu_terms",
         rule=ulp(
             0.5,
@@ -93,6 +89,7 @@ DESCRIPTORS = in_module(
         "the first half is the gate, the second is up, as in fused gate-and-up projections.",
     ),
     twin="activation_reference",
+    dtype_variants=FLOATS,
 )
 
 

@@ -55,7 +55,6 @@ DESCRIPTORS = in_module(
         aliases=("MatMul",),
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
-        sum_length="last_size",
         operations="matmul_operations",
         case_sets=(*_SETS, "broadcast", "long"),
         rule=_PRODUCTS,
@@ -66,9 +65,7 @@ DESCRIPTORS = in_module(
         signature="input, mat2 -> out",
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
-        sum_length="last_size",
         operations="bmm_operations",
-        case_sets=_SETS,
         rule=_PRODUCTS,
         description="Products of the matrices of two batches of one size; nothing broadcasts.",
     ),
@@ -96,12 +93,13 @@ DESCRIPTORS = in_module(
         signature="input, weight, bias? -> out",
         attributes=(OUT_DTYPE,),
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
-        sum_length="last_size",
         operations="linear_operations",
         case_sets=(*_SETS, "attributes"),
         rule=_WITH_BIAS,
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
+    sum_length="last_size",
+    case_sets=_SETS,
 )
 
 

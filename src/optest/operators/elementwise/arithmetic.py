@@ -29,7 +29,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="add",
-        signature="input, other -> out",
         aliases=("elementwise_add", "Add"),
         attributes=(_ALPHA,),
         dtype_variants=(*EVERYTHING, *UNSIGNED),
@@ -41,7 +40,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="sub",
-        signature="input, other -> out",
         aliases=("subtract", "elementwise_sub", "Sub"),
         attributes=(_ALPHA,),
         dtype_variants=(*NUMBERS_AND_MIXED, *UNSIGNED),
@@ -53,7 +51,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="mul",
-        signature="input, other -> out",
         aliases=("multiply", "elementwise_mul", "Mul"),
         dtype_variants=(*EVERYTHING, *UNSIGNED),
         infer="helpers:infer_binary",
@@ -76,6 +73,7 @@ DESCRIPTORS = in_module(
         description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
     ),
     twin="arithmetic_reference",
+    signature="input, other -> out",
 )
 
 

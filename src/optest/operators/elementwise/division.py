@@ -16,7 +16,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="div",
-        signature="input, other -> out",
         aliases=("divide", "elementwise_div"),
         attributes=(
             attribute(
@@ -38,8 +37,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="floor_divide",
-        signature="input, other -> out",
-        dtype_variants=NUMBERS_AND_MIXED,
         infer="helpers:infer_number",
         alternatives="floor_divide_alternatives",
         may_refuse="quotient_may_be_refused",
@@ -51,8 +48,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="remainder",
-        signature="input, other -> out",
-        dtype_variants=NUMBERS_AND_MIXED,
         infer="helpers:infer_number",
         alternatives="remainder_alternatives",
         may_refuse="remainder_may_be_refused",
@@ -64,8 +59,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="fmod",
-        signature="input, other -> out",
-        dtype_variants=NUMBERS_AND_MIXED,
         infer="helpers:infer_number",
         alternatives="fmod_alternatives",
         may_refuse="remainder_may_be_refused",
@@ -76,6 +69,8 @@ DESCRIPTORS = in_module(
         description="What division rounded towards zero leaves, with the sign of the dividend, as C's fmod and %.",
     ),
     twin="arithmetic_reference",
+    signature="input, other -> out",
+    dtype_variants=NUMBERS_AND_MIXED,
 )
 
 

@@ -36,22 +36,12 @@ DESCRIPTORS = in_module(
         signature="input, index -> out",
         aliases=("gather_elements",),
         attributes=(_INDEXED_DIM,),
-        dtype_variants=INDEXED,
-        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
-        domain="index_domain",
-        generator={"index": "randint"},
-        rule=MOVED,
         description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
     ),
     OperatorDescriptor(
         name="index_select",
         signature="input, index -> out",
         attributes=(_INDEXED_DIM,),
-        dtype_variants=INDEXED,
-        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
-        domain="index_domain",
-        generator={"index": "randint"},
-        rule=MOVED,
         description="The slices of input along dim that index names, in its order; an index of several dimensions, "
         "which torch does not take, puts them in place of dim, as ONNX's Gather. Negative indices are refused.",
     ),
@@ -62,8 +52,6 @@ DESCRIPTORS = in_module(
         dtype_variants=SCATTERED,
         sum_length="longest_scatter",
         case_sets=(*SETS, "attributes", "indices", "long", "integer-exact", "zero-mean", "refused", "outside"),
-        domain="index_domain",
-        generator={"index": "randint"},
         rule=accumulate(
             "terms are the element and every src that names it, none where no index does; k is their number"
         ),
@@ -76,13 +64,15 @@ DESCRIPTORS = in_module(
         attributes=(
             attribute("padding_idx", "int", "Row without a gradient; it is looked up like any other.", default=None),
         ),
-        dtype_variants=INDEXED,
-        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
         domain="embedding_domain",
         generator={"indices": "randint"},
-        rule=MOVED,
         description="Rows of weight by index, in the shape of indices and one dimension more.",
     ),
+    dtype_variants=INDEXED,
+    case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+    domain="index_domain",
+    generator={"index": "randint"},
+    rule=MOVED,
 )
 
 _INDEX_DTYPES = ("int64", "int32")

@@ -42,9 +42,6 @@ DESCRIPTORS = in_module(
             ),
             _FIRST_DIM,
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="Parts of a tensor along a dimension.",
     ),
     OperatorDescriptor(
@@ -62,9 +59,6 @@ DESCRIPTORS = in_module(
             attribute("end", "ints", "Index before which each ends.", default=None, aliases=("ends",)),
             attribute("step", "ints", "Distance of indices; not 0.", default=None, aliases=("steps",)),
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="input[start:end:step] along one or more dimensions, bounds counted and clamped as in torch and "
         "ONNX; a negative step walks backwards as in ONNX, with an end far below -size for the first element.",
     ),
@@ -85,13 +79,13 @@ DESCRIPTORS = in_module(
             ),
             attribute("value", "float", "What mode constant adds.", default=0.0),
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="A tensor extended at its borders, as torch.nn.functional.pad: the modes other than constant pad "
         "one to three dimensions of a tensor with one or two more. ONNX states pads in another order.",
     ),
     twin="movement_reference",
+    dtype_variants=EVERY,
+    case_sets=MOVEMENT_SETS,
+    rule=MOVED,
 )
 
 

@@ -22,37 +22,33 @@ DESCRIPTORS = in_module(
         name="softmax",
         aliases=("Softmax",),
         attributes=(DIM,),
-        dtype_variants=FLOATS,
         sum_length="terms_of_dim",
         case_sets=SOFTMAX_SETS,
         rule=composed("y·(2|x−max| + Σ2y|x−max| + 4√n + 17)"),
-        generator=_NEAR_OVERFLOW,
         description="exp(x − max) / Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(
         name="log_softmax",
         aliases=("LogSoftmax",),
         attributes=(DIM,),
-        dtype_variants=FLOATS,
         infer="infer_softmax",
         sum_length="terms_of_dim",
         case_sets=SOFTMAX_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·L + |x−max| + |max + L| + |y|, L = ln Σ exp(x − max)"),
-        generator=_NEAR_OVERFLOW,
         description="x − max − ln Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(
         name="causal_softmax",
-        dtype_variants=FLOATS,
         alternatives="causal_softmax_alternatives",
         sum_length="terms_of_last",
         case_sets=tuple(name for name in SOFTMAX_SETS if name != "attributes"),
         rule=composed("as softmax over the columns that are seen; 0 for the others"),
-        generator=_NEAR_OVERFLOW,
         description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
         "i + (columns − rows); the others are 0, whatever stands in them (or NaN in a row "
         "that sees NaN). There are no fewer columns than rows.",
     ),
+    dtype_variants=FLOATS,
+    generator=_NEAR_OVERFLOW,
 )
 
 

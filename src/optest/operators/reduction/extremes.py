@@ -49,12 +49,8 @@ DESCRIPTORS = in_module(
             name=name,
             signature="input -> values, indices?",
             attributes=(ONE_DIM, KEEPDIM),
-            dtype_variants=_EVERY,
             infer="infer_max",
-            sum_length="helpers:terms_of_reduction",
             samples="max_samples",
-            case_sets=EXACT_SETS,
-            rule=_EXACT,
             description=f"{word} element; with dim also its index, the first of equal ones. NaN goes before numbers.",
         )
         for name, word in (("max", "Largest"), ("min", "Least"))
@@ -64,11 +60,7 @@ DESCRIPTORS = in_module(
             name=name,
             aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
-            dtype_variants=_EVERY,
             infer="infer_amax",
-            sum_length="helpers:terms_of_reduction",
-            case_sets=EXACT_SETS,
-            rule=_EXACT,
             description=f"{word} element over dimensions. NaN goes before all numbers.",
         )
         for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
@@ -80,10 +72,7 @@ DESCRIPTORS = in_module(
             attributes=(ONE_DIM, KEEPDIM),
             dtype_variants=NUMBERS,
             infer="infer_argmax",
-            sum_length="helpers:terms_of_reduction",
             samples="argmax_samples",
-            case_sets=EXACT_SETS,
-            rule=_EXACT,
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
             "NaN goes before all numbers.",
         )
@@ -93,15 +82,17 @@ DESCRIPTORS = in_module(
         OperatorDescriptor(
             name=name,
             attributes=(DIMS, KEEPDIM),
-            dtype_variants=_EVERY,
             infer="infer_truth",
-            sum_length="helpers:terms_of_reduction",
             case_sets=_TRUTH_SETS,
             rule=_TRUTH,
             description=f"Whether {word} element is not 0; NaN is not. bool, but uint8 for uint8.",
         )
         for name, word in (("all", "every"), ("any", "any"))
     ),
+    dtype_variants=_EVERY,
+    sum_length="helpers:terms_of_reduction",
+    case_sets=EXACT_SETS,
+    rule=_EXACT,
 )
 
 

@@ -47,9 +47,7 @@ DESCRIPTORS = in_module(
             ),
             KEEPDIM,
         ),
-        dtype_variants=FLOATS,
         infer="helpers:infer_mean",
-        sum_length="helpers:terms_of_reduction",
         case_sets=(*_COMPOSED_SETS, "mean beside std"),
         rule=composed("y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)"),
         description="Variance over dimensions; NaN where nothing is divided by nothing, as of one element.",
@@ -68,9 +66,6 @@ DESCRIPTORS = in_module(
             DIMS,
             KEEPDIM,
         ),
-        dtype_variants=FLOATS,
-        sum_length="helpers:terms_of_reduction",
-        case_sets=_COMPOSED_SETS,
         rule=composed("y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else"),
         description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix is a vector too.",
     ),
@@ -78,14 +73,14 @@ DESCRIPTORS = in_module(
         name="logsumexp",
         aliases=("reduce_logsumexp",),
         attributes=(DIMS, KEEPDIM),
-        dtype_variants=FLOATS,
-        sum_length="helpers:terms_of_reduction",
-        case_sets=_COMPOSED_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|"),
         # Above 88.7 an exp without the shift by the maximum overflows in float32.
         generator={"fill": "uniform", "low": 84.0, "high": 92.0},
         description="ln Σ exp(x) over dimensions; -inf of nothing and of nothing but -inf.",
     ),
+    dtype_variants=FLOATS,
+    sum_length="helpers:terms_of_reduction",
+    case_sets=_COMPOSED_SETS,
 )
 
 infer_logsumexp = infer_mean
