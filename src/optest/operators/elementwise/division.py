@@ -16,6 +16,7 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="div",
+        infer="infer_div",
         aliases=("divide", "elementwise_div"),
         attributes=(
             attribute(
@@ -37,33 +38,30 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="floor_divide",
-        infer="helpers:infer_number",
+        samples="rounded_quotient_samples",
         alternatives="floor_divide_alternatives",
         may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, f"the division: {OPENCL}", "or one step beside it"),
-        domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         description="The quotient rounded downwards; where the quotient is within 2.5 ulp of a whole number, but not "
         "on it, both sides of the step are right. A float over 0 gives infinity or NaN.",
     ),
     OperatorDescriptor(
         name="remainder",
-        infer="helpers:infer_number",
+        samples="rounded_quotient_samples",
         alternatives="remainder_alternatives",
         may_refuse="remainder_may_be_refused",
         rule=ulp(0.5, f"fmod is exact and the sum correctly rounded: {OPENCL}", "or one divisor beside it"),
-        domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         description="What division rounded downwards leaves, with the sign of the divisor, as Python's %; where the "
         "quotient is within 2.5 ulp of a whole number, but not on it, one divisor more or less is right too.",
     ),
     OperatorDescriptor(
         name="fmod",
-        infer="helpers:infer_number",
+        samples="rounded_quotient_samples",
         alternatives="fmod_alternatives",
         may_refuse="remainder_may_be_refused",
         rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}", formula="anything for an integer over 0"),
-        domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
         description="What division rounded towards zero leaves, with the sign of the dividend, as C's fmod and %.",
@@ -71,6 +69,8 @@ DESCRIPTORS = in_module(
     twin="arithmetic_reference",
     signature="input, other -> out",
     dtype_variants=NUMBERS_AND_MIXED,
+    infer="helpers:infer_number",
+    domain="quotient_domain",
 )
 
 
@@ -119,21 +119,7 @@ def div_samples() -> Iterator[Sample]:
     yield from variations("special", [grid(half, half)], dtypes=("float16",))
 
 
-def floor_divide_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-def remainder_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-def fmod_samples() -> Iterator[Sample]:
+def rounded_quotient_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import UNARY_SETS, Samples, line, refuse_bool, table, unary
+from optest.operators.elementwise.helpers import UNARY_SETS, line, refuse_bool, table, unary
 from optest.operators.samples import EVERY_FLOAT, MILLION, call, of_a_million, of_every_value, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
 from optest.operators.variants import BOOL, INTEGERS, NUMBERS, OPENCL
@@ -24,6 +24,7 @@ def _number(
     aliases: tuple[str, ...] = (),
     sets: tuple[str, ...] = ("ties",),
     infer: str = "infer_integral",
+    samples: str | None = None,
     bool_too: bool = False,
     signed_zeros: bool = True,
 ) -> OperatorDescriptor:
@@ -33,6 +34,7 @@ def _number(
         aliases=aliases,
         dtype_variants=(*NUMBERS, *BOOL) if bool_too else NUMBERS,
         infer=infer,
+        samples=samples,
         rule=Rule(kind=kind, source=source),
         case_sets=(*UNARY_SETS, *sets),
         signed_zeros=signed_zeros,  # IEEE 754-2019 §5.9: a zero result has the sign of the operand
@@ -68,8 +70,12 @@ DESCRIPTORS = in_module(
         bool_too=True,
         signed_zeros=False,  # JAX keeps the sign of -0, NumPy and torch do not
     ),
-    _number("floor", "The largest whole number that is not above input.", aliases=("Floor",)),
-    _number("ceil", "The smallest whole number that is not below input.", aliases=("Ceil",)),
+    _number(
+        "floor", "The largest whole number that is not above input.", aliases=("Floor",), samples="whole_number_samples"
+    ),
+    _number(
+        "ceil", "The smallest whole number that is not below input.", aliases=("Ceil",), samples="whole_number_samples"
+    ),
     OperatorDescriptor(
         name="round",
         aliases=("Round",),
@@ -87,7 +93,7 @@ DESCRIPTORS = in_module(
         description="The nearest whole number, of two equally near ones the even; with decimals, also the other side "
         "of a half that the multiplication by ten cannot tell from this one.",
     ),
-    _number("trunc", "input without its fraction.", aliases=("fix",)),
+    _number("trunc", "input without its fraction.", aliases=("fix",), samples="whole_number_samples"),
     twin="functions_reference",
 )
 
@@ -121,24 +127,15 @@ def _steps() -> Iterator[Sample]:
     yield from variations("ties", [table(beside), table(_LARGE)], dtypes=("float32", "float64"))
 
 
-def _stepping() -> Samples:
-    def samples() -> Iterator[Sample]:
-        yield from unary(NUMBERS)
-        yield from _steps()
-        yield from of_every_value()
-
-    return samples
-
-
-floor_samples = _stepping()
-ceil_samples = _stepping()
-trunc_samples = _stepping()
-
-
-def round_samples() -> Iterator[Sample]:
+def whole_number_samples() -> Iterator[Sample]:
+    """Of floor, ceil and trunc."""
     yield from unary(NUMBERS)
     yield from _steps()
     yield from of_every_value()
+
+
+def round_samples() -> Iterator[Sample]:
+    yield from whole_number_samples()
     for decimals in (1, 2, 3, -1, -2):
         ten = 10.0**decimals
         calls = [
