@@ -17,9 +17,7 @@ __all__ = [
     "BLOCK_WORDS",
     "LARGE_BLOCK_WORDS",
     "SMALL_WORDS",
-    "WORD",
     "Stream",
-    "small_head",
     "words",
 ]
 
@@ -32,7 +30,7 @@ LARGE_BLOCK_WORDS = 1 << 17
 SMALL_WORDS = 8
 """Words that come from one hash, so that a small tensor costs no mixing."""
 
-WORD = np.dtype("<u8")
+_WORD = np.dtype("<u8")
 
 # The finaliser "variant 13" of Stafford and the increment of SplitMix64 (Steele, Lea, Flood 2014). The second
 # half of the key is added between the two multiplications, so streams are no windows into one sequence.
@@ -51,33 +49,24 @@ def _steps(count: int) -> Array:
 _STEPS = _steps(BLOCK_WORDS)
 
 
-def _stream_name(case_key: str, path: str) -> bytes:
-    return f"{case_key}/{path}".encode()
-
-
-def small_head(case_key: str, path: str) -> bytes:
-    """The first ``SMALL_WORDS`` words of a stream, little-endian."""
-    return blake2b(_stream_name(case_key, path)).digest()
-
-
 class Stream:
     """The bits of one argument: its first eight words are a BLAKE2b hash, the others are mixed from a second one."""
 
     __slots__ = ("_head", "_name", "_tail")
 
     def __init__(self, case_key: str, path: str) -> None:
-        self._name = _stream_name(case_key, path)
+        self._name = f"{case_key}/{path}".encode()
         self._head = blake2b(self._name).digest()
         self._tail: tuple[int, int] | None = None
 
     def head(self, count: int) -> Array:
         """The first ``count`` words, at most eight; read-only."""
-        return np.frombuffer(self._head, WORD, count)
+        return np.frombuffer(self._head, _WORD, count)
 
     def tail(self) -> tuple[int, int]:
         """The 128-bit key of the words after the eighth."""
         if self._tail is None:
-            digest = _tail(self._name)
+            digest = blake2b(self._name, digest_size=16, person=b"optest tail").digest()
             self._tail = (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
         return self._tail
 
@@ -97,25 +86,15 @@ def words(stream: Stream, end: int, *, first: int = 0, block_words: int = BLOCK_
         yield block[:size]
 
 
-def _tail(name: bytes) -> bytes:
-    """The 128-bit key of the words after the eighth."""
-    return blake2b(name, digest_size=16, person=b"optest tail").digest()
-
-
 def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
     """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
     first, second = stream.tail()
     steps = _STEPS if out.size <= BLOCK_WORDS else _steps(LARGE_BLOCK_WORDS)
     np.add(steps[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
-    _scramble(out, scratch, np.array(second, np.uint64))
-
-
-def _scramble(out: Array, scratch: Array, second: Array) -> None:
-    """Mix counters in place with the second half of their stream's key, one for all or one for each row."""
     np.right_shift(out, _SHIFTS[0], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _FIRST, out=out)
-    np.add(out, second, out=out)
+    np.add(out, np.array(second, np.uint64), out=out)
     np.right_shift(out, _SHIFTS[1], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _SECOND, out=out)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from optest.generators.counter import BLOCK_WORDS, LARGE_BLOCK_WORDS, SMALL_WORDS, WORD, Stream, words
+from optest.generators.counter import BLOCK_WORDS, LARGE_BLOCK_WORDS, SMALL_WORDS, Stream, words
 from optest.generators.domains import Pieces, fold
 from optest.generators.normal import normal_table
 from optest.numerics import Array, numpy_dtype, round_finite, round_to
@@ -21,8 +21,6 @@ __all__ = [
     "Draw",
     "booleans",
     "drawn",
-    "drawn_from_rows",
-    "drawn_rows",
     "in_threads",
     "integers",
     "integers_by_bits",
@@ -30,7 +28,6 @@ __all__ = [
     "normal",
     "sprinkled",
     "uniform",
-    "words_needed",
 ]
 
 _U16, _U32, _U64 = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8")
@@ -58,7 +55,7 @@ _LANES = Draw(width=32, dtype=dtype_called("uint32"), of=lambda block: block.vie
 
 def drawn(draw: Draw, stream: Stream, count: int) -> Array:
     """The first ``count`` elements of ``stream``, one-dimensional; those of a large tensor by several threads."""
-    needed = words_needed(draw, count)
+    needed = -(-count * draw.width // 64)
     if needed <= SMALL_WORDS:
         return draw.of(stream.head(needed))[:count]
     per_word = 64 // draw.width
@@ -87,30 +84,6 @@ _WORDS_THAT_PAY = 1 << 20
 
 _MOST_THREADS = 4
 """More would wait for the interpreter and for memory."""
-
-
-def words_needed(draw: Draw, count: int) -> int:
-    return -(-count * draw.width // 64)
-
-
-def drawn_rows(draw: Draw, heads: Sequence[bytes], count: int) -> Array:
-    """The first ``count`` elements of several streams, given their first words: one row for each."""
-    size = 8 * words_needed(draw, count)
-    block = np.frombuffer(b"".join([head[:size] for head in heads]), WORD)
-    rows: Array = draw.of(block).reshape(len(heads), -1)
-    return rows if rows.shape[1] == count else rows[:, :count]
-
-
-def drawn_from_rows(draw: Draw, rows: Array, count: int) -> Array:
-    """``count`` elements of each row of words: one row for each; the words may be destroyed."""
-    block = np.ascontiguousarray(rows).reshape(-1)
-    if draw.into is None or not block.flags.writeable:
-        made = draw.of(block)
-    else:
-        made = np.empty(block.size * (64 // draw.width), numpy_dtype(draw.dtype))
-        draw.into(block, made)
-    elements = made.reshape(len(rows), -1)
-    return elements if elements.shape[1] == count else elements[:, :count]
 
 
 def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces | None) -> Draw:
