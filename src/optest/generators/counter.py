@@ -6,7 +6,6 @@ The bits are a promise: a case draws the same tensors in every version of optest
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from hashlib import blake2b
 
 import numpy as np
@@ -15,7 +14,6 @@ from optest.numerics import Array
 
 __all__ = [
     "BLOCK_WORDS",
-    "LARGE_BLOCK_WORDS",
     "SMALL_WORDS",
     "Stream",
     "words",
@@ -23,9 +21,6 @@ __all__ = [
 
 BLOCK_WORDS = 1 << 14
 """Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
-
-LARGE_BLOCK_WORDS = 1 << 17
-"""Words made at a time where threads draw side by side: they take turns to call NumPy, so each call has to last."""
 
 SMALL_WORDS = 8
 """Words that come from one hash, so that a small tensor costs no mixing."""
@@ -40,13 +35,8 @@ _SECOND = np.array(0x94D0_49BB_1331_11EB, np.uint64)
 _SHIFTS = tuple(np.array(shift, np.uint64) for shift in (30, 27, 31))
 
 
-@cache
-def _steps(count: int) -> Array:
-    """How far the counters of ``count`` words in a row are from the first one."""
-    return np.arange(count, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
-
-
-_STEPS = _steps(BLOCK_WORDS)
+_STEPS = np.arange(BLOCK_WORDS, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
+"""How far the counters of the words of a block are from the first one."""
 
 
 class Stream:
@@ -71,15 +61,15 @@ class Stream:
         return self._tail
 
 
-def words(stream: Stream, end: int, *, first: int = 0, block_words: int = BLOCK_WORDS) -> Iterator[Array]:
-    """Yield words ``first``, a multiple of ``block_words``, to ``end - 1``: blocks of uint64, the last one shorter.
+def words(stream: Stream, count: int) -> Iterator[Array]:
+    """Yield the first ``count`` words: blocks of uint64, the last one shorter.
 
     An array is valid until the next one is asked for: its memory is used again.
     """
-    block = np.empty(min(end - first, block_words), np.uint64)
+    block = np.empty(min(count, BLOCK_WORDS), np.uint64)
     scratch = np.empty_like(block)
-    for start in range(first, end, block_words):
-        size = min(block_words, end - start)
+    for start in range(0, count, BLOCK_WORDS):
+        size = min(BLOCK_WORDS, count - start)
         _mix(stream, start, block[:size], scratch[:size])
         if start == 0:
             block[:SMALL_WORDS] = stream.head(min(SMALL_WORDS, size))
@@ -89,8 +79,7 @@ def words(stream: Stream, end: int, *, first: int = 0, block_words: int = BLOCK_
 def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
     """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
     first, second = stream.tail()
-    steps = _STEPS if out.size <= BLOCK_WORDS else _steps(LARGE_BLOCK_WORDS)
-    np.add(steps[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
+    np.add(_STEPS[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
     np.right_shift(out, _SHIFTS[0], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _FIRST, out=out)
