@@ -101,13 +101,7 @@ def _standard(name: str) -> Callable[[Array], Array]:
 def _legal(values: Array, dtype: DType, pieces: Pieces | None) -> Array:
     """Finite float64 values in ``pieces`` and in ``dtype``; None if they are small enough for every type."""
     legal = values if pieces is None else fold(values, pieces)
-    if dtype.name in _CAST_BY_NUMPY:
-        return np.asarray(legal, numpy_dtype(dtype))
     return round_to(np.rint(legal) if dtype.is_integer else legal, dtype)
-
-
-_CAST_BY_NUMPY = ("float16", "float32", "float64")
-"""NumPy rounds float64 to these once, as round_to does; what is in range needs none of its precautions."""
 
 
 def uniform(dtype: DType, low: float, high: float, pieces: Pieces | None) -> Draw:
