@@ -24,9 +24,11 @@ __all__ = [
     "infer_float",
     "infer_same",
     "normalize_dim",
+    "optional",
     "promote_dtypes",
     "promote_tensors",
     "reduced_dims",
+    "require_dimensions",
     "require_same_dtype",
     "require_scalar",
 ]
@@ -161,6 +163,17 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     if spec is None:
         raise UnfitArguments(f"{name} is missing, but should be given")
     return spec
+
+
+def optional(specs: Specs, index: int) -> TensorSpec | None:
+    """An input that may be left out."""
+    return specs[index] if len(specs) > index else None
+
+
+def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
+    if spec.rank < least:
+        words = "a dimension" if least == 1 else f"{least} dimensions"
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
 
 
 def infer_same(specs: Specs, _attributes: Attributes) -> Outputs:

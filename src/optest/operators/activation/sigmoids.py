@@ -15,7 +15,7 @@ from optest.operators.activation.helpers import (
 )
 from optest.operators.describe import attribute, in_module, ulp
 from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
 from optest.operators.variants import BOOL, FLOATS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
@@ -103,7 +103,7 @@ def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Like gate; without up, half as wide in the last dimension, whose second half is up."""
     gate = given(specs, 0, "gate")
     require_float(gate.dtype, "gate")
-    up = specs[1] if len(specs) > 1 else None
+    up = optional(specs, 1)
     if up is None:
         if not gate.rank or gate.shape[-1] % 2:
             raise UnfitArguments(

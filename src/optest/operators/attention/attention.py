@@ -16,6 +16,8 @@ from optest.operators.shapes import (
     broadcasts_to,
     dense,
     given,
+    optional,
+    require_dimensions,
     require_same_dtype,
 )
 from optest.operators.variants import FLOATS
@@ -62,8 +64,7 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
     query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key", "value")))
     for name, spec in (("query", query), ("key", key), ("value", value)):
         require_same_dtype(query, spec, name)
-        if spec.rank < 2:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+        require_dimensions(spec, name, 2)
     if key.shape[-1] != query.shape[-1]:
         raise UnfitArguments(
             f"key is {format_shape(key.shape)}, but should have vectors of {query.shape[-1]}, "
@@ -76,8 +77,8 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
         )
     lead = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
     batch = _grouped_batch(*lead) if attributes.get("enable_gqa") else broadcast_shapes(*lead)
-    if len(specs) > 3 and specs[3] is not None:
-        _require_mask(specs[3], query, (*batch, query.shape[-2], key.shape[-2]), attributes)
+    if (mask := optional(specs, 3)) is not None:
+        _require_mask(mask, query, (*batch, query.shape[-2], key.shape[-2]), attributes)
     return (dense(query.dtype, (*batch, query.shape[-2], value.shape[-1])),)
 
 

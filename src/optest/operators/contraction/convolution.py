@@ -31,7 +31,7 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_same_dtype
 from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -89,7 +89,7 @@ DESCRIPTORS = in_module(
 
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = specs[2] if len(specs) > 2 else None
+    bias = optional(specs, 2)
     require_same_dtype(spec, weight, "weight")
     walk = walk_of(spec, weight, attributes, rank)
     result = result_dtype(spec.dtype, attributes)

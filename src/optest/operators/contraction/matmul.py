@@ -37,6 +37,7 @@ from optest.operators.shapes import (
     broadcasts_to,
     dense,
     given,
+    optional,
     require_same_dtype,
     require_scalar,
 )
@@ -140,7 +141,7 @@ def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
     a, b = given(specs, 0, "a"), given(specs, 1, "b")
-    c = specs[2] if len(specs) > 2 else None
+    c = optional(specs, 2)
     require_same_dtype(a, b, "b")
     for name, spec in (("a", a), ("b", b)):
         if spec.rank not in (2, 3):
@@ -169,7 +170,7 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     """A weight of one dimension is one row, and leaves no dimension behind."""
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = specs[2] if len(specs) > 2 else None
+    bias = optional(specs, 2)
     require_same_dtype(spec, weight, "weight")
     if spec.rank == 0:
         raise UnfitArguments("input is a scalar, but should have 1 dimension or more")

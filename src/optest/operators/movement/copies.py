@@ -8,9 +8,9 @@ from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, SOME, moved
 from optest.operators.samples import LARGE_SIZE, MILLION, Call, call, in_every_layout, of_one_element, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_dimensions
 from optest.operators.variants import EVERY
-from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 _FILLED = movement("one value everywhere, whatever stood in the input")
 _DIAGONAL = attribute("diagonal", "int", "Diagonal that is the border; positive ones lie above the main.", default=0)
@@ -111,8 +111,7 @@ def tiled(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
 
 def infer_tril(specs: Specs, _attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    require_dimensions(spec, "input", 2)
     return (dense(spec.dtype, spec.shape),)
 
 

@@ -29,7 +29,7 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_dimensions
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -90,7 +90,7 @@ def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
     channels, eps = _channels(spec), attributes.get("eps", 1e-5)
     if eps < 0 or (eps == 0 and attributes.get("training")):
         raise UnfitArguments(f"eps is {eps:g}, but should be 0 or more, in training above 0")
-    statistics = [specs[index] if len(specs) > index else None for index in (1, 2)]
+    statistics = [optional(specs, index) for index in (1, 2)]
     if (statistics[0] is None) != (statistics[1] is None):
         raise UnfitArguments("one of running_mean and running_var is missing, but both or neither should be given")
     if attributes.get("training"):
@@ -115,8 +115,7 @@ def terms_of_groups(specs: Specs, attributes: Attributes) -> int:
 
 
 def _channels(spec: TensorSpec) -> int:
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    require_dimensions(spec, "input", 2)
     return spec.shape[1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.describe import composed, in_module
 from optest.operators.normalization.helpers import HALVES, SOFTMAX_SETS, Call, uniform
 from optest.operators.samples import LARGE_SIZE, call, refused, standard, variations, with_special_values, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
 from optest.operators.variants import DIM, FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
@@ -61,8 +61,7 @@ def infer_softmax(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
     """Queries by keys in the last two dimensions; every query has to see a key, so there are no fewer keys."""
     spec = given(specs, 0, "input")
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    require_dimensions(spec, "input", 2)
     if spec.shape[-1] < spec.shape[-2]:
         raise UnfitArguments(
             f"input is {format_shape(spec.shape)}, but should have as many columns as rows or more: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
 from optest.operators.onnx.spelling import flag, input_of, refuse, require_rank, spelled
-from optest.operators.shapes import Attributes, Specs, given
+from optest.operators.shapes import Attributes, Specs, given, optional
 from optest.spec import Call, UnfitArguments, format_shape
 
 _CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")
@@ -72,7 +72,7 @@ def _attention(specs: Specs, attributes: Attributes) -> Call:
     require_rank(key, "K", 4)
     if attributes["scale"] is not None and attributes["scale"] < 0:
         raise UnfitArguments(f"scale is {attributes['scale']}, but should be 0 or more: ONNX takes its square root")
-    mask = specs[3] if len(specs) > 3 else None
+    mask = optional(specs, 3)
     if mask is not None and mask.rank and mask.shape[-1] != key.shape[2]:
         raise UnfitArguments(
             f"attn_mask is {format_shape(mask.shape)}, but should end with {key.shape[2]}, the length of K: ONNX pads "

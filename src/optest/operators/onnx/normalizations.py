@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.spelling import axis_of, flag, input_of, refuse, require_dimensions, spelled
-from optest.operators.shapes import Attributes, Specs
+from optest.operators.onnx.spelling import axis_of, flag, input_of, refuse, spelled
+from optest.operators.shapes import Attributes, Specs, optional, require_dimensions
 from optest.spec import Call, UnfitArguments
 
 _EPSILON = attribute("epsilon", "float", "Added to variance.", default=1e-5, aliases=("eps",))
@@ -31,7 +31,7 @@ def _layer_norm(specs: Specs, attributes: Attributes) -> Call:
 
 @spelled("RMSNormalization", "rms_norm", "X, scale? -> Y", *_OVER_LAST)
 def _rms_norm(specs: Specs, attributes: Attributes) -> Call:
-    spec, scale = input_of(specs), specs[1] if len(specs) > 1 else None
+    spec, scale = input_of(specs), optional(specs, 1)
     require_dimensions(spec, "X", 1)
     if scale is not None and scale.dtype != spec.dtype:
         raise UnfitArguments(

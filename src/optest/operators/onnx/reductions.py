@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.spelling import flag, input_of, refuse, refuse_bool, require_dimensions, spelled
-from optest.operators.shapes import Attributes, Shape, Specs
+from optest.operators.onnx.spelling import flag, input_of, refuse, refuse_bool, spelled
+from optest.operators.shapes import Attributes, Shape, Specs, require_dimensions
 from optest.spec import Call, UnfitArguments, format_shape
 
 _AXES = attribute("axes", "ints", "Dimensions to reduce; none means all.", default=None, aliases=("axis", "dim"))

@@ -15,7 +15,6 @@ __all__ = [
     "input_of",
     "refuse",
     "refuse_bool",
-    "require_dimensions",
     "require_exact",
     "require_rank",
     "spelled",
@@ -66,12 +65,6 @@ def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
     if spec.rank not in ranks:
         words = " or ".join(map(str, ranks))
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} dimensions")
-
-
-def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
-    if spec.rank < least:
-        words = "a dimension" if least == 1 else f"{least} dimensions"
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
 
 
 def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.samples import MAIN_FLOATS, SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, optional
 from optest.spec import (
     DType,
     Interval,
@@ -106,7 +106,7 @@ def infer_quantize(specs: Specs, attributes: Attributes) -> Outputs:
     _require_float(spec, "input")
     result = _result(specs, attributes)
     quantized_range(result, attributes)
-    _require_parameters(spec, scale, _zero_point(specs), result, attributes)
+    _require_parameters(spec, scale, optional(specs, 2), result, attributes)
     return (dense(result, spec.shape),)
 
 
@@ -114,17 +114,13 @@ def infer_dequantize(specs: Specs, attributes: Attributes) -> Outputs:
     spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
     if spec.dtype.name not in INTEGERS:
         raise UnfitArguments(f"input is {spec.dtype}, but should be one of {', '.join(INTEGERS)}")
-    _require_parameters(spec, scale, _zero_point(specs), spec.dtype, attributes)
+    _require_parameters(spec, scale, optional(specs, 2), spec.dtype, attributes)
     return (dense(dtype(attributes.get("dtype") or scale.dtype), spec.shape),)
-
-
-def _zero_point(specs: Specs) -> TensorSpec | None:
-    return specs[2] if len(specs) > 2 else None
 
 
 def _result(specs: Specs, attributes: Attributes) -> DType:
     """The stated dtype, else that of the zero point, else uint8: as in ONNX."""
-    zero_point, stated = _zero_point(specs), attributes.get("dtype")
+    zero_point, stated = optional(specs, 2), attributes.get("dtype")
     if stated is not None:
         return dtype(stated)
     if zero_point is None:
@@ -190,7 +186,7 @@ def quantized_range(result: DType, attributes: Attributes) -> tuple[int, int]:
 def quantize_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     """Scales that take normal values beyond 8 bits now and then, and zero points in the middle of the range."""
     scale = Interval(low=1 / 64, high=1 / 4)
-    zero_point, stated = _zero_point(specs), attributes.get("dtype")
+    zero_point, stated = optional(specs, 2), attributes.get("dtype")
     result = dtype(stated) if stated is not None else zero_point.dtype if zero_point is not None else dtype("uint8")
     if not result.is_integer:
         return {"scale": scale}
