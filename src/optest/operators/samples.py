@@ -30,6 +30,7 @@ __all__ = [
     "integer_exact",
     "laid",
     "layouts_of",
+    "line",
     "of_a_million",
     "of_every_magnitude",
     "of_every_size",
@@ -38,6 +39,7 @@ __all__ = [
     "refused",
     "standard",
     "strides_of",
+    "table",
     "transposed",
     "variations",
     "with_padded_rows",
@@ -77,6 +79,22 @@ def call(
     if generator is not None:
         stated["generator"] = generator
     return stated
+
+
+def table(
+    values: Sequence[Any], attributes: Mapping[str, Any] | None = None, *, dtypes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A call with these values as input."""
+    fills = {"input": {"fill": "data", "values": list(values)}}
+    return call(attributes, dtypes=dtypes, generator=fills, input=(len(values),))
+
+
+def line(
+    first: float, last: float, attributes: Mapping[str, Any] | None = None, *, count: int = 1021
+) -> dict[str, Any]:
+    """A call over evenly spaced values, beyond the range of random inputs too."""
+    step = (last - first) / (count - 1)
+    return call(attributes, input=(count,), generator={"fill": "arange", "start": first, "step": step})
 
 
 def _layout(shape: Any) -> Any:

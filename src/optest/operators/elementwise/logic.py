@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from optest.operators.describe import SETS, exact, in_module
 from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, both, grid, unary
-from optest.operators.samples import EVERY_FLOAT, call, variations
+from optest.operators.samples import EVERY_FLOAT, call, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
@@ -130,11 +130,9 @@ def logic_samples() -> Iterator[Sample]:
 
 def logical_not_samples() -> Iterator[Sample]:
     yield from unary((*NUMBERS, *BOOL), generator=FEW)
-    table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
-    yield from variations("truth", [table], dtypes=EVERY_FLOAT)
+    yield from variations("truth", [table(_TRUTHS)], dtypes=EVERY_FLOAT)
     for name, wide in _WIDE_TRUTHS:
-        table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
-        yield from variations("truth", [table], dtypes=(name,))
+        yield from variations("truth", [table(wide)], dtypes=(name,))
 
 
 def bitwise_samples() -> Iterator[Sample]:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import UNARY_SETS, line, refuse_bool, table, unary
-from optest.operators.samples import EVERY_FLOAT, MILLION, call, of_a_million, of_every_value, refused, variations
+from optest.operators.elementwise.helpers import UNARY_SETS, refuse_bool, unary
+from optest.operators.samples import (
+    EVERY_FLOAT,
+    MILLION,
+    call,
+    line,
+    of_a_million,
+    of_every_value,
+    refused,
+    table,
+    variations,
+)
 from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
 from optest.operators.variants import BOOL, INTEGERS, NUMBERS, OPENCL
 from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, UnfitArguments, dtype
@@ -119,7 +129,7 @@ _LARGE = [
 
 def _steps() -> Iterator[Sample]:
     """Whole numbers and halves of both signs, right beside them, and beyond the range of integers."""
-    yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, 256)], dtypes=EVERY_FLOAT)
+    yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, count=256)], dtypes=EVERY_FLOAT)
     beside = [
         sign * (whole + part) for whole in (1.0, 1.5, 2.5) for part in (2.0**-20, -(2.0**-20)) for sign in (1, -1)
     ]
@@ -140,7 +150,7 @@ def round_samples() -> Iterator[Sample]:
         ten = 10.0**decimals
         calls = [
             call({"decimals": decimals}, input=(4, 37)),
-            line(-30.25 / ten, 33.5 / ten, 256, {"decimals": decimals}),
+            line(-30.25 / ten, 33.5 / ten, {"decimals": decimals}, count=256),
         ]
         yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
     yield from variations("attributes", [table([-2.5, -1.25, 0.125, 0.375, 2.675, 15.0], {"decimals": 2})])

@@ -16,6 +16,7 @@ from optest.operators.samples import (
     call,
     in_every_layout,
     refused,
+    table,
     variations,
 )
 from optest.operators.shapes import (
@@ -109,8 +110,8 @@ _UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
 
 def extremum_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
-    table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
-    yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
+    few = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
+    yield from variations("ties", [grid(few, few)], dtypes=EVERY_FLOAT)
     shape = call(input=(4, 37), other=(4, 37), generator="special")
     yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
 
@@ -190,8 +191,8 @@ def clip_samples() -> Iterator[Sample]:
     )
     small = ({"min": 100.0, "max": 200.0}, {"min": 200.0, "max": 100.0}, {"max": 130.0})
     yield from variations("attributes", [call(each, input=(4, 37)) for each in small], dtypes=("uint8", "int16"))
-    beyond = {"fill": "data", "values": [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]}  # what a float64 holds
-    vast = [call(each, input=(6,), generator={"input": beyond}) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
+    beyond = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]  # what a float64 holds
+    vast = [table(beyond, each) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
     yield from variations("attributes", vast, dtypes=("int64", "uint64"))
     yield from _far_bounds()
     yield from variations("attributes", [call({"min": 2.5, "max": 90.5}, input=(4, 37))], dtypes=("int32", "uint8"))
@@ -209,6 +210,4 @@ def _far_bounds() -> Iterator[Sample]:
         ("uint64", 2**40, 2**62),
     ):
         values = [dtype(name).min_int, low - 1, low, 0, 1, high, high + 1, dtype(name).max_int]
-        fill = {"input": {"fill": "data", "values": values}}
-        stated = {"min": float(low), "max": float(high)}
-        yield from variations("attributes", [call(stated, input=(len(values),), generator=fill)], dtypes=[name])
+        yield from variations("attributes", [table(values, {"min": float(low), "max": float(high)})], dtypes=[name])
