@@ -6,6 +6,7 @@ An operator module (``operators/FAMILY/NAME.py``) holds what needs no NumPy: des
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -75,17 +76,22 @@ def _path(hook: str, package: str, module: str) -> str:
     return f"{package}.{hook}" if ":" in hook else f"{package}.{module}:{hook}"
 
 
-def attribute(
-    name: str,
-    type: str,  # noqa: A002
-    description: str,
-    *,
-    default: Any = REQUIRED,
-    choices: tuple[Any, ...] = (),
-    aliases: tuple[str, ...] = (),
-) -> Attribute:
-    """An :class:`Attribute` in one line."""
-    return Attribute(name=name, type=type, default=default, choices=choices, aliases=aliases, description=description)
+def attribute(declaration: str, description: str, *, choices: tuple[Any, ...] = ()) -> Attribute:
+    """An attribute, declared as a parameter is: ``"dim|axis: int = -1"``, where further names are aliases.
+
+    One without a default is required. The types are those of :class:`Attribute`.
+    """
+    names, _, rest = declaration.partition(": ")
+    kind, _, default = rest.partition(" = ")
+    name, *aliases = names.split("|")
+    return Attribute(
+        name=name,
+        type=kind,
+        default=literal_eval(default) if default else REQUIRED,
+        choices=choices,
+        aliases=tuple(aliases),
+        description=description,
+    )
 
 
 def exact(source: str, formula: str = "") -> Rule:

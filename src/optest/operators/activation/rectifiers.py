@@ -27,9 +27,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="leaky_relu",
         aliases=("LeakyRelu",),
-        attributes=(
-            attribute("negative_slope", "float", "Factor of what is below 0.", default=0.01, aliases=("alpha",)),
-        ),
+        attributes=(attribute("negative_slope|alpha: float = 0.01", "Factor of what is below 0."),),
         terms="leaky_relu_terms",
         rule=ulp(0.5, _IDENTITY, "|out| more below 0"),
         case_sets=(*OF_ONE, "attributes"),
@@ -38,7 +36,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="elu",
         aliases=("Elu",),
-        attributes=(attribute("alpha", "float", "Factor of what is below 0.", default=1.0),),
+        attributes=(attribute("alpha: float = 1.0", "Factor of what is below 0."),),
         terms="elu_terms",
         rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},

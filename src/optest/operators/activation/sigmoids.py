@@ -26,11 +26,7 @@ DESCRIPTORS = in_module(
         aliases=("Gelu",),
         attributes=(
             attribute(
-                "approximate",
-                "str",
-                "The exact x·Φ(x), or its approximation by tanh.",
-                default="none",
-                choices=("none", "tanh"),
+                "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
             ),
         ),
         infer="helpers:infer_floating",
@@ -64,8 +60,8 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="softplus",
         attributes=(
-            attribute("beta", "float", "Sharpness of the bend, above 0.", default=1.0),
-            attribute("threshold", "float", "Where beta * input is above it, the result is input.", default=20.0),
+            attribute("beta: float = 1.0", "Sharpness of the bend, above 0."),
+            attribute("threshold: float = 20.0", "Where beta * input is above it, the result is input."),
         ),
         terms="softplus_terms",
         rule=ulp(4.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),

@@ -34,17 +34,13 @@ DESCRIPTORS = in_module(
         aliases=("sdpa",),
         attributes=(
             attribute(
-                "is_causal",
-                "bool",
+                "is_causal: bool = False",
                 "Query i sees keys 0 to i, counted from the first of both, whatever their number.",
-                default=False,
             ),
-            attribute("scale", "float", "Factor of the scores; none means 1/√E.", default=None),
+            attribute("scale: float = None", "Factor of the scores; none means 1/√E."),
             attribute(
-                "enable_gqa",
-                "bool",
+                "enable_gqa: bool = False",
                 "Groups of heads of query share a head of key and value: h reads h // (heads / key heads).",
-                default=False,
             ),
         ),
         dtype_variants=(*FLOATS, *_BOOL_MASKS),

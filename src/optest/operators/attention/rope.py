@@ -37,17 +37,13 @@ DESCRIPTORS = in_module(
         aliases=("RotaryEmbedding",),
         attributes=(
             attribute(
-                "interleaved",
-                "bool",
+                "interleaved: bool = False",
                 "Pairs are neighbours (2i, 2i + 1), as in GPT-J; else those of the halves (i, i + n/2), as "
                 "in GPT-NeoX and Llama.",
-                default=False,
             ),
             attribute(
-                "rotary_embedding_dim",
-                "int",
+                "rotary_embedding_dim: int = 0",
                 "How many elements of each vector are rotated, the first ones; 0 means all.",
-                default=0,
             ),
         ),
         dtype_variants=(*FLOATS, *_POSITIONS, *_WIDE_TABLES),

@@ -36,30 +36,14 @@ from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _ATTRIBUTES = (
+    attribute("stride|strides: ints = (1,)", "Steps between positions, one number or one for each dimension."),
     attribute(
-        "stride",
-        "ints",
-        "Steps between positions, one number or one for each dimension.",
-        default=(1,),
-        aliases=("strides",),
-    ),
-    attribute(
-        "padding",
-        "ints|str",
+        "padding: ints|str = (0,)",
         "Zeros on both sides of each dimension; 'same' keeps the sizes with stride 1, the odd zero last; "
         "'valid' is 0. Twice as many numbers: before each dimension, then after (torch has no such padding).",
-        default=(0,),
     ),
-    attribute(
-        "dilation", "ints", "Steps between the elements that the kernel sees.", default=(1,), aliases=("dilations",)
-    ),
-    attribute(
-        "groups",
-        "int",
-        "Channels are split into so many groups that do not see each other.",
-        default=1,
-        aliases=("group",),
-    ),
+    attribute("dilation|dilations: ints = (1,)", "Steps between the elements that the kernel sees."),
+    attribute("groups|group: int = 1", "Channels are split into so many groups that do not see each other."),
     OUT_DTYPE,
 )
 

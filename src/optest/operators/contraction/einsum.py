@@ -23,7 +23,7 @@ DESCRIPTORS = in_module(
         aliases=("Einsum",),
         attributes=(
             attribute(
-                "equation", "str", "Labels of the operands, '->' and those of the output, as torch.einsum reads them."
+                "equation: str", "Labels of the operands, '->' and those of the output, as torch.einsum reads them."
             ),
         ),
         dtype_variants=NUMBERS,

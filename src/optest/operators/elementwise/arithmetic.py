@@ -22,7 +22,7 @@ from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, O
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
 
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
-_ALPHA = attribute("alpha", "float", "Factor of other.", default=1.0)
+_ALPHA = attribute("alpha: float = 1.0", "Factor of other.")
 _SCALED = ulp(0.5, _CORRECT, "alpha ≠ 1: 2·|alpha·other| more")
 
 DESCRIPTORS = in_module(

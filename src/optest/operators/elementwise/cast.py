@@ -18,12 +18,9 @@ DESCRIPTORS = in_module(
         name="cast",
         category="conversion",
         attributes=(
-            attribute("dtype", "dtype", "Dtype of the result.", aliases=("to",)),
+            attribute("dtype|to: dtype", "Dtype of the result."),
             attribute(
-                "saturate",
-                "bool",
-                "float8 results stop at the largest finite value in place of infinity or NaN.",
-                default=False,
+                "saturate: bool = False", "float8 results stop at the largest finite value in place of infinity or NaN."
             ),
         ),
         dtype_variants=EVERY,

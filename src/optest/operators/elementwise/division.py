@@ -20,10 +20,8 @@ DESCRIPTORS = in_module(
         aliases=("divide", "elementwise_div"),
         attributes=(
             attribute(
-                "rounding_mode",
-                "str",
+                "rounding_mode: str = None",
                 "None divides truly, trunc rounds the quotient towards zero, floor downwards.",
-                default=None,
                 choices=("trunc", "floor"),
             ),
         ),

@@ -90,9 +90,7 @@ DESCRIPTORS = in_module(
         name="round",
         aliases=("Round",),
         attributes=(
-            attribute(
-                "decimals", "int", "Decimal places to round to; negative ones count tens, hundreds, ….", default=0
-            ),
+            attribute("decimals: int = 0", "Decimal places to round to; negative ones count tens, hundreds, …."),
         ),
         dtype_variants=NUMBERS,
         terms="round_terms",

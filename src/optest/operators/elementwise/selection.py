@@ -51,7 +51,7 @@ def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
 
 
 def _bound(name: str, description: str) -> Attribute:
-    return attribute(name, "float", description, default=None)
+    return attribute(f"{name}: float = None", description)
 
 
 DESCRIPTORS = in_module(

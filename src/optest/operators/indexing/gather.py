@@ -25,7 +25,7 @@ from optest.operators.variants import BOOL, EVERY, NUMBERS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 MOVED = movement("elements move and never change; indices are exact")
-_INDEXED_DIM = attribute("dim", "int", "Dimension that is indexed.", aliases=("axis",))
+_INDEXED_DIM = attribute("dim|axis: int", "Dimension that is indexed.")
 INDEXED = tuple((name, index) for index in ("int64", "int32") for (name,) in EVERY)
 SCATTERED = tuple((name, index, name) for index in ("int64", "int32") for (name,) in (*NUMBERS, *BOOL))
 
@@ -61,9 +61,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="embedding",
         signature="weight, indices -> out",
-        attributes=(
-            attribute("padding_idx", "int", "Row without a gradient; it is looked up like any other.", default=None),
-        ),
+        attributes=(attribute("padding_idx: int = None", "Row without a gradient; it is looked up like any other."),),
         domain="embedding_domain",
         generator={"indices": "randint"},
         description="Rows of weight by index, in the shape of indices and one dimension more.",

@@ -16,7 +16,7 @@ from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArgu
 
 MOVED = movement("elements move and never change")
 MOVEMENT_SETS = (*SETS, "attributes", "refused")
-_FIRST_DIM = attribute("dim", "int", "Dimension along which it works.", default=0, aliases=("axis",))
+_FIRST_DIM = attribute("dim|axis: int = 0", "Dimension along which it works.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -35,10 +35,8 @@ DESCRIPTORS = in_module(
         signature="input -> *out",
         attributes=(
             attribute(
-                "split_size_or_sections",
-                "int|ints",
+                "split_size_or_sections|split_size|sections|split: int|ints",
                 "Size of each part, of which the last may be smaller; or a list of the sizes in order.",
-                aliases=("split_size", "sections", "split"),
             ),
             _FIRST_DIM,
         ),
@@ -48,16 +46,10 @@ DESCRIPTORS = in_module(
         name="slice",
         aliases=("Slice",),
         attributes=(
-            attribute(
-                "dim",
-                "ints",
-                "Dimensions that are cut, each once; none means the first ones.",
-                default=None,
-                aliases=("axis", "axes"),
-            ),
-            attribute("start", "ints", "First index of each dimension.", default=None, aliases=("starts",)),
-            attribute("end", "ints", "Index before which each ends.", default=None, aliases=("ends",)),
-            attribute("step", "ints", "Distance of indices; not 0.", default=None, aliases=("steps",)),
+            attribute("dim|axis|axes: ints = None", "Dimensions that are cut, each once; none means the first ones."),
+            attribute("start|starts: ints = None", "First index of each dimension."),
+            attribute("end|ends: ints = None", "Index before which each ends."),
+            attribute("step|steps: ints = None", "Distance of indices; not 0."),
         ),
         description="input[start:end:step] along one or more dimensions, bounds counted and clamped as in torch and "
         "ONNX; a negative step walks backwards as in ONNX, with an end far below -size for the first element.",
@@ -66,18 +58,14 @@ DESCRIPTORS = in_module(
         name="pad",
         attributes=(
             attribute(
-                "pad",
-                "ints",
-                "Elements before and after the last dimension, then the one before it; negative ones crop.",
+                "pad: ints", "Elements before and after the last dimension, then the one before it; negative ones crop."
             ),
             attribute(
-                "mode",
-                "str",
+                "mode: str = 'constant'",
                 "What is added: a value, the mirrored tensor, its border, or its other end.",
-                default="constant",
                 choices=("constant", "reflect", "replicate", "circular"),
             ),
-            attribute("value", "float", "What mode constant adds.", default=0.0),
+            attribute("value: float = 0.0", "What mode constant adds."),
         ),
         description="A tensor extended at its borders, as torch.nn.functional.pad: the modes other than constant pad "
         "one to three dimensions of a tensor with one or two more. ONNX states pads in another order.",

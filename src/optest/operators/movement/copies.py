@@ -13,20 +13,20 @@ from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 _FILLED = movement("one value everywhere, whatever stood in the input")
-_DIAGONAL = attribute("diagonal", "int", "Diagonal that is the border; positive ones lie above the main.", default=0)
+_DIAGONAL = attribute("diagonal: int = 0", "Diagonal that is the border; positive ones lie above the main.")
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="broadcast_to",
         aliases=("expand",),
-        attributes=(attribute("size", "ints", "The new sizes; -1 keeps the own.", aliases=("shape",)),),
+        attributes=(attribute("size|shape: ints", "The new sizes; -1 keeps the own."),),
         description="Sizes of 1 repeated, and new dimensions in front; one-way, unlike ONNX Expand.",
     ),
     OperatorDescriptor(
         name="tile",
         aliases=("Tile",),
-        attributes=(attribute("dims", "ints", "How often each dimension repeats.", aliases=("repeats",)),),
+        attributes=(attribute("dims|repeats: ints", "How often each dimension repeats."),),
         description="The whole tensor repeated; the shorter of shape and dims is preceded by ones.",
     ),
     OperatorDescriptor(

@@ -18,35 +18,32 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="transpose",
         attributes=(
-            attribute("dim0", "int", "First dimension to swap."),
-            attribute("dim1", "int", "Second dimension to swap."),
+            attribute("dim0: int", "First dimension to swap."),
+            attribute("dim1: int", "Second dimension to swap."),
         ),
         description="Two dimensions swapped.",
     ),
     OperatorDescriptor(
         name="permute",
-        attributes=(attribute("dims", "ints", "The input's dimensions in their new order.", aliases=("perm",)),),
+        attributes=(attribute("dims|perm: ints", "The input's dimensions in their new order."),),
         description="All dimensions in another order.",
     ),
     OperatorDescriptor(
         name="reshape",
-        attributes=(attribute("shape", "ints", "The new sizes; one may be -1 and follows."),),
+        attributes=(attribute("shape: ints", "The new sizes; one may be -1 and follows."),),
         description="The elements in row-major order, in another shape. A size of 0 is 0, as with ONNX's allowzero.",
     ),
     OperatorDescriptor(
         name="flip",
-        attributes=(attribute("dims", "ints", "Dimensions to reverse."),),
+        attributes=(attribute("dims: ints", "Dimensions to reverse."),),
         description="Dimensions reversed.",
     ),
     OperatorDescriptor(
         name="roll",
         attributes=(
-            attribute("shifts", "ints", "Places by which elements move towards the end."),
+            attribute("shifts: ints", "Places by which elements move towards the end."),
             attribute(
-                "dims",
-                "ints",
-                "Dimension of each shift; without any, the tensor rolls as if it were flat.",
-                default=None,
+                "dims: ints = None", "Dimension of each shift; without any, the tensor rolls as if it were flat."
             ),
         ),
         description="Elements shifted; what leaves at one end comes back at the other.",

@@ -42,7 +42,7 @@ DESCRIPTORS = in_module(
         signature="input, weight?, bias? -> out",
         aliases=("GroupNormalization",),
         attributes=(
-            attribute("num_groups", "int", "Groups of neighbouring channels (dimension 1)."),
+            attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."),
             EPS,
         ),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
@@ -56,11 +56,9 @@ DESCRIPTORS = in_module(
         signature="input, running_mean?, running_var?, weight?, bias? -> out",
         attributes=(
             attribute(
-                "training",
-                "bool",
+                "training: bool = False",
                 "Normalise by the batch's own mean and biased variance; the running statistics, if given, "
                 "stay as they are.",
-                default=False,
             ),
             EPS,
         ),

@@ -12,7 +12,7 @@ from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 SOFTMAX_SETS = (*SETS, "attributes", "long", "zero-mean", "empty", "refused")
 NORM_SETS = (*SOFTMAX_SETS, "epsilon", "mean beside std")
-EPS = attribute("eps", "float", "Added to variance.", default=1e-5, aliases=("epsilon",))
+EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
 HALVES = ("float32", "float16", "bfloat16")
 Call = dict[str, Any]
 

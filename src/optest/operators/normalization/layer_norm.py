@@ -23,8 +23,8 @@ from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, gi
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
-_NORMALIZED_SHAPE = attribute("normalized_shape", "ints", "The last sizes of input.")
-_STATISTICS = attribute("statistics", "bool", "Give standardization and std beside the result.", default=False)
+_NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
+_STATISTICS = attribute("statistics: bool = False", "Give standardization and std beside the result.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -48,12 +48,9 @@ DESCRIPTORS = in_module(
         attributes=(
             _NORMALIZED_SHAPE,
             attribute(
-                "eps",
-                "float",
+                "eps|epsilon: float = None",
                 "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
                 "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
-                default=None,
-                aliases=("epsilon",),
             ),
         ),
         dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),

@@ -11,7 +11,6 @@ from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArg
 __all__ = [
     "SPELLINGS",
     "axis_of",
-    "flag",
     "input_of",
     "refuse",
     "refuse_bool",
@@ -49,11 +48,6 @@ def spelled(
         return meaning
 
     return added
-
-
-def flag(name: str, default: int, description: str, *aliases: str) -> Attribute:
-    """An attribute of ONNX that is 0 or 1."""
-    return Attribute(name=name, type="bool", default=bool(default), aliases=aliases, description=description)
 
 
 def input_of(specs: Specs, name: str = "X") -> TensorSpec:

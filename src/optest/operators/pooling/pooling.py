@@ -12,15 +12,11 @@ from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, gi
 from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
-_KERNEL = attribute("kernel_size", "ints", "Height and width of the window, or both at once.")
-_STRIDE = attribute(
-    "stride", "ints", "Steps between windows; none means kernel_size.", default=None, aliases=("strides",)
-)
+_KERNEL = attribute("kernel_size: ints", "Height and width of the window, or both at once.")
+_STRIDE = attribute("stride|strides: ints = None", "Steps between windows; none means kernel_size.")
 _CEIL = attribute(
-    "ceil_mode",
-    "bool",
+    "ceil_mode: bool = False",
     "A last window may reach beyond the padding, if it begins in the input or the padding before it.",
-    default=False,
 )
 
 DESCRIPTORS = in_module(
@@ -31,15 +27,11 @@ DESCRIPTORS = in_module(
             _KERNEL,
             _STRIDE,
             attribute(
-                "padding",
-                "ints",
+                "padding: ints = (0,)",
                 "−∞ on both sides of height and width, half of kernel_size at most. Four "
                 "numbers, below kernel_size: before both, then after (torch has no such padding).",
-                default=(0,),
             ),
-            attribute(
-                "dilation", "ints", "Steps between the elements of a window.", default=(1,), aliases=("dilations",)
-            ),
+            attribute("dilation|dilations: ints = (1,)", "Steps between the elements of a window."),
             _CEIL,
         ),
         dtype_variants=NUMBERS,
@@ -53,24 +45,16 @@ DESCRIPTORS = in_module(
             _KERNEL,
             _STRIDE,
             attribute(
-                "padding",
-                "ints",
+                "padding: ints = (0,)",
                 "Zeros on both sides of height and width, half of kernel_size at most. Four "
                 "numbers, below kernel_size: before both, then after (torch has no such padding).",
-                default=(0,),
             ),
             _CEIL,
             attribute(
-                "count_include_pad",
-                "bool",
-                "Padding counts in the divisor; what lies beyond it never does.",
-                default=True,
+                "count_include_pad: bool = True", "Padding counts in the divisor; what lies beyond it never does."
             ),
             attribute(
-                "divisor_override",
-                "int",
-                "What every sum is divided by, in place of the number of elements.",
-                default=None,
+                "divisor_override: int = None", "What every sum is divided by, in place of the number of elements."
             ),
         ),
         dtype_variants=FLOATS,
@@ -81,7 +65,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="adaptive_avg_pool2d",
-        attributes=(attribute("output_size", "ints", "Height and width of the output, or both at once."),),
+        attributes=(attribute("output_size: ints", "Height and width of the output, or both at once."),),
         dtype_variants=FLOATS,
         sum_length="adaptive_window_length",
         case_sets=(*SETS, "attributes", "long", "zero-mean", "refused"),

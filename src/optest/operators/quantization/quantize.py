@@ -32,7 +32,7 @@ DEQUANTIZED = tuple(
     for scale in ("float32", *_HALVES)
     for variant in ((name, scale), *((name, scale, each) for each in dict.fromkeys((name, "int32", "int64"))))
 )
-_AXIS = attribute("axis", "int", "Dimension that several scales are for.", default=1, aliases=("dim",))
+_AXIS = attribute("axis|dim: int = 1", "Dimension that several scales are for.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -43,15 +43,12 @@ DESCRIPTORS = in_module(
         attributes=(
             _AXIS,
             attribute(
-                "dtype",
-                "dtype",
+                "dtype|output_dtype: dtype = None",
                 "Dtype of the result; without one that of zero_point, without that uint8.",
-                default=None,
                 choices=INTEGERS,
-                aliases=("output_dtype",),
             ),
-            attribute("quant_min", "int", "Smallest result; that of the dtype.", default=None),
-            attribute("quant_max", "int", "Largest result; that of the dtype.", default=None),
+            attribute("quant_min: int = None", "Smallest result; that of the dtype."),
+            attribute("quant_max: int = None", "Largest result; that of the dtype."),
         ),
         dtype_variants=QUANTIZED,
         alternatives="quantize_alternatives",
@@ -74,12 +71,9 @@ DESCRIPTORS = in_module(
         attributes=(
             _AXIS,
             attribute(
-                "dtype",
-                "dtype",
+                "dtype|output_dtype: dtype = None",
                 "Dtype of the result; without one that of scale.",
-                default=None,
                 choices=("float32", *_HALVES),
-                aliases=("output_dtype",),
             ),
         ),
         dtype_variants=DEQUANTIZED,

@@ -35,7 +35,7 @@ from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, no
 from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
-ONE_DIM = attribute("dim", "int", "Dimension to reduce; none means all.", default=None, aliases=("axis",))
+ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")
 EXACT_SETS = (*SETS, "attributes", "long", "ties", "empty", "refused")
 _EVERY = (*NUMBERS, *BOOL)
 _EXACT = exact("torch: an element of the input, or its index")

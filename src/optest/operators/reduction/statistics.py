@@ -40,10 +40,8 @@ DESCRIPTORS = in_module(
         attributes=(
             DIMS,
             attribute(
-                "correction",
-                "float",
+                "correction: float = 1.0",
                 "Taken from n in the divisor: 1 is unbiased, 0 biased; the divisor is never below 0.",
-                default=1.0,
             ),
             KEEPDIM,
         ),
@@ -56,13 +54,7 @@ DESCRIPTORS = in_module(
         name="norm",
         aliases=("vector_norm", "reduce_l2"),
         attributes=(
-            attribute(
-                "p",
-                "float",
-                "Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number.",
-                default=2.0,
-                aliases=("ord",),
-            ),
+            attribute("p|ord: float = 2.0", "Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number."),
             DIMS,
             KEEPDIM,
         ),

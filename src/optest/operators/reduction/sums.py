@@ -54,13 +54,10 @@ from optest.spec import (
 )
 
 ONE_OR_MORE_DIMS = attribute(
-    "dim",
-    "int|ints",
+    "dim|axis|axes: int|ints = None",
     "Dimension to reduce, or several, which torch's own function does not take; none means all.",
-    default=None,
-    aliases=("axis", "axes"),
 )
-TOTAL_DTYPE = attribute("dtype", "dtype", "Convert the input to this dtype first; integers wrap in it.", default=None)
+TOTAL_DTYPE = attribute("dtype: dtype = None", "Convert the input to this dtype first; integers wrap in it.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -101,17 +98,13 @@ DESCRIPTORS = in_module(
         name="cumsum",
         aliases=("cum_sum",),
         attributes=(
-            attribute("dim", "int", "Dimension along which it adds up.", aliases=("axis",)),
+            attribute("dim|axis: int", "Dimension along which it adds up."),
             TOTAL_DTYPE,
             attribute(
-                "exclusive",
-                "bool",
+                "exclusive: bool = False",
                 "Add up to each element without it, as ONNX can; torch has no such attribute.",
-                default=False,
             ),
-            attribute(
-                "reverse", "bool", "Add up from the end, as ONNX can; torch has no such attribute.", default=False
-            ),
+            attribute("reverse: bool = False", "Add up from the end, as ONNX can; torch has no such attribute."),
         ),
         dtype_variants=(*NUMBERS, *BOOL),
         sum_length="terms_of_scan",
