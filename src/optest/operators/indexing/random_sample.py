@@ -108,7 +108,7 @@ def random_sample_samples() -> Iterator[Sample]:
     yield from variations(
         "special", [{**_drawn(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=MAIN_FLOATS
     )
-    wrong = [
+    yield from refused(
         call({"random_value": 0.5}, logits=()),
         call({"random_value": 0.5}, logits=(0,)),
         call({"random_value": 0.5}, logits=(3, 4)),
@@ -118,8 +118,7 @@ def random_sample_samples() -> Iterator[Sample]:
         _drawn(9, top_k=-1),
         _drawn(9, temperature=-1.0),
         _drawn(200, dtype="int8"),
-    ]
-    yield from refused(*wrong)
+    )
 
 
 def _last_of(size: int, index: str) -> dict[str, Any]:

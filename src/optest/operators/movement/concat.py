@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, in_module, movement
-from optest.operators.movement.helpers import distinct_dims, moved
+from optest.operators.describe import attribute, in_module, movement
+from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
 from optest.operators.samples import MILLION, call, of_one_element, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, promote_tensors
-from optest.operators.shapes import given as given_input
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, promote_tensors
 from optest.operators.variants import EVERY, MIXED
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
-MOVED = movement("elements move and never change")
-MOVEMENT_SETS = (*SETS, "attributes", "refused")
 _FIRST_DIM = attribute("dim|axis: int = 0", "Dimension along which it works.")
 
 DESCRIPTORS = in_module(
@@ -79,7 +76,7 @@ DESCRIPTORS = in_module(
 
 def infer_concat(specs: Specs, attributes: Attributes) -> Outputs:
     """A 1-d tensor without elements goes with any shape and is skipped, as in torch; its dtype counts all the same."""
-    tensors = [given_input(specs, index, f"tensors{index}") for index in range(len(specs))]
+    tensors = [given(specs, index, f"tensors{index}") for index in range(len(specs))]
     if not tensors:
         raise UnfitArguments("there are no tensors, but should be one or more")
     for index, spec in enumerate(tensors):
@@ -110,7 +107,7 @@ def _without(shape: Shape, dim: int) -> Shape:
 
 
 def infer_split(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given_input(specs, 0, "input")
+    spec = given(specs, 0, "input")
     dim, sizes = section_sizes(spec.shape, attributes)
     return tuple(dense(spec.dtype, (*spec.shape[:dim], size, *spec.shape[dim + 1 :])) for size in sizes)
 
@@ -140,7 +137,7 @@ def section_sizes(shape: Shape, attributes: Attributes) -> tuple[int, tuple[int,
 
 
 def infer_slice(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given_input(specs, 0, "input")
+    spec = given(specs, 0, "input")
     shape = list(spec.shape)
     for dim, picked in slice_ranges(spec.shape, attributes):
         shape[dim] = len(picked)
@@ -178,7 +175,7 @@ def _picked(size: int, start: int | None, end: int | None, step: int) -> range:
 
 
 def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given_input(specs, 0, "input")
+    spec = given(specs, 0, "input")
     pads = pads_by_dim(spec.shape, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode == "constant":
