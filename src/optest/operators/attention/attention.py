@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 from optest.operators.describe import SETS, attribute, composed, in_module
@@ -113,10 +114,7 @@ def scaled_dot_product_attention_operations(specs: Specs, attributes: Attributes
     queries, width = out.shape[-2:]
     keys = given(specs, 1, "key").shape[-2]
     pairs = sum(min(row + 1, keys) for row in range(queries)) if attributes.get("is_causal") else queries * keys
-    heads = 1
-    for size in out.shape[:-2]:
-        heads *= size
-    return 2 * heads * pairs * (given(specs, 0, "query").shape[-1] + width)
+    return 2 * prod(out.shape[:-2]) * pairs * (given(specs, 0, "query").shape[-1] + width)
 
 
 _SPREAD = {"query": {"fill": "randn", "std": 4.0}, "key": {"fill": "randn", "std": 4.0}}

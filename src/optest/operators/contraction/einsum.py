@@ -71,10 +71,7 @@ def einsum_operations(specs: Specs, attributes: Attributes) -> int | None:
     if len(specs) != 2:
         return None
     equation = equation_of(specs, attributes)
-    elements = 1
-    for size in equation.shape:
-        elements *= size
-    return 2 * elements * equation.length
+    return 2 * prod(equation.shape) * equation.length
 
 
 def _operands(shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:

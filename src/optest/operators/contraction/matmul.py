@@ -37,6 +37,7 @@ from optest.operators.shapes import (
     broadcasts_to,
     dense,
     given,
+    length_of_dim,
     optional,
     require_same_dtype,
     require_scalar,
@@ -99,7 +100,7 @@ DESCRIPTORS = in_module(
         rule=_WITH_BIAS,
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
-    sum_length="last_size",
+    sum_length="..shapes:length_of_dim",
     case_sets=_SETS,
 )
 
@@ -190,20 +191,15 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(result, (*spec.shape[:-1], *features)),)
 
 
-def last_size(specs: Specs, _attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
-    return spec.shape[-1] if spec.rank else 1
-
-
 def gemm_length(specs: Specs, attributes: Attributes) -> int:
     spec = given(specs, 0, "a")
     return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
 
 
-matmul_operations = operations_of(infer_matmul, last_size)
-bmm_operations = operations_of(infer_bmm, last_size)
+matmul_operations = operations_of(infer_matmul, length_of_dim)
+bmm_operations = operations_of(infer_bmm, length_of_dim)
 gemm_operations = operations_of(infer_gemm, gemm_length)
-linear_operations = operations_of(infer_linear, last_size)
+linear_operations = operations_of(infer_linear, length_of_dim)
 
 _DTYPES = (*NUMBERS, *FLOAT8)
 _DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)

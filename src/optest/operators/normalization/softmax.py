@@ -22,7 +22,6 @@ DESCRIPTORS = in_module(
         name="softmax",
         aliases=("Softmax",),
         attributes=(DIM,),
-        sum_length="terms_of_dim",
         case_sets=SOFTMAX_SETS,
         rule=composed("y·(2|x−max| + Σ2y|x−max| + 4√n + 17)"),
         description="exp(x − max) / Σ exp(x − max) along a dimension.",
@@ -32,7 +31,6 @@ DESCRIPTORS = in_module(
         aliases=("LogSoftmax",),
         attributes=(DIM,),
         infer="infer_softmax",
-        sum_length="terms_of_dim",
         case_sets=SOFTMAX_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·L + |x−max| + |max + L| + |y|, L = ln Σ exp(x − max)"),
         description="x − max − ln Σ exp(x − max) along a dimension.",
@@ -40,7 +38,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="causal_softmax",
         alternatives="causal_softmax_alternatives",
-        sum_length="terms_of_last",
         case_sets=tuple(name for name in SOFTMAX_SETS if name != "attributes"),
         rule=composed("as softmax over the columns that are seen; 0 for the others"),
         description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
@@ -49,6 +46,7 @@ DESCRIPTORS = in_module(
     ),
     dtype_variants=FLOATS,
     generator=_NEAR_OVERFLOW,
+    sum_length="..shapes:length_of_dim",
 )
 
 
@@ -68,16 +66,6 @@ def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
             "the first rows would see none"
         )
     return (dense(spec.dtype, spec.shape),)
-
-
-def terms_of_dim(specs: Specs, attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
-    return spec.shape[normalize_dim(attributes.get("dim", -1), spec.rank)] if spec.rank else 1
-
-
-def terms_of_last(specs: Specs, _attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
-    return spec.shape[-1] if spec.rank else 1
 
 
 def _written(rows: Sequence[Sequence[Any]], attributes: Mapping[str, Any]) -> Call:

@@ -65,9 +65,6 @@ DESCRIPTORS = in_module(
         name="sum",
         aliases=("vector_sum", "reduce_sum"),
         attributes=(DIMS, KEEPDIM, TOTAL_DTYPE),
-        dtype_variants=(*NUMBERS, *BOOL),
-        sum_length="helpers:terms_of_reduction",
-        case_sets=EVERY_SET,
         rule=accumulate("terms are the elements"),
         description="Sum over dimensions; integers and bool add up in int64 and wrap there.",
     ),
@@ -77,8 +74,6 @@ DESCRIPTORS = in_module(
         attributes=(DIMS, KEEPDIM),
         dtype_variants=FLOATS,
         infer="helpers:infer_mean",
-        sum_length="helpers:terms_of_reduction",
-        case_sets=EVERY_SET,
         rule=accumulate("terms are the elements over n; n + 2 of them"),
         description="Arithmetic mean over dimensions; NaN of nothing.",
     ),
@@ -86,9 +81,7 @@ DESCRIPTORS = in_module(
         name="prod",
         aliases=("reduce_prod",),
         attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
-        dtype_variants=(*NUMBERS, *BOOL),
         infer="infer_sum",
-        sum_length="helpers:terms_of_reduction",
         case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="factors",
         rule=composed("(n − 1)·|y|"),
@@ -106,9 +99,7 @@ DESCRIPTORS = in_module(
             ),
             attribute("reverse: bool = False", "Add up from the end, as ONNX can; torch has no such attribute."),
         ),
-        dtype_variants=(*NUMBERS, *BOOL),
-        sum_length="terms_of_scan",
-        case_sets=EVERY_SET,
+        sum_length="..shapes:length_of_dim",
         rule=accumulate("terms of element k are the k elements that it adds up; 4k of them"),
         description="Sum of the elements up to each one along a dimension; integers and bool add up in int64 and wrap.",
     ),
@@ -121,6 +112,9 @@ DESCRIPTORS = in_module(
         rule=accumulate("terms are the products"),
         description="Sum of the products of two vectors; integers keep their dtype and wrap.",
     ),
+    dtype_variants=(*NUMBERS, *BOOL),
+    sum_length="helpers:terms_of_reduction",
+    case_sets=EVERY_SET,
 )
 
 
@@ -170,12 +164,6 @@ def factors(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
 
 
 _SMALL = Interval(low=-9, high=9, avoid=1)
-
-
-def terms_of_scan(specs: Specs, attributes: Attributes) -> int:
-    """How many elements the last result of a cumulative sum is made of."""
-    spec = given(specs, 0, "input")
-    return spec.shape[normalize_dim(attributes["dim"], spec.rank)] if spec.rank else 1
 
 
 def terms_of_dot(specs: Specs, _attributes: Attributes) -> int:
