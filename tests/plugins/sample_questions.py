@@ -17,6 +17,7 @@ from optest.generators.fills import check_fill
 from optest.generators.random_tensors import RandomTensorGenerator
 from optest.numerics import numpy_dtype, round_to
 from optest.operators import operators
+from optest.operators.derived_samples import further_layouts
 from optest.plan import CaseRequest
 from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
@@ -65,7 +66,9 @@ def questions(name: str, tier: Tier = Tier.PARITY, seed: int = 0) -> tuple[Quest
     descriptor = operators.get(name)
     hook = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
     assert hook is not None, f"{name} has no samples"
-    asked = [sample for sample in hook() if TIERS.index(sample.tier) <= TIERS.index(tier)]
+    own = list(hook())
+    every = [*own, *further_layouts(own)]
+    asked = [sample for sample in every if TIERS.index(sample.tier) <= TIERS.index(tier)]
     sets = {sample.case_set for sample in asked}
     assert sets <= set(descriptor.case_sets), f"{name} does not name the sets {sets - set(descriptor.case_sets)}"
     return _asked(name, asked, seed)

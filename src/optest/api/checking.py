@@ -36,7 +36,7 @@ from optest.core.expected import is_own
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.operators.scaled_samples import scaled_samples
+from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, request_from
 from optest.plan.expectations import Expectations, read_expectations, remedy
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
@@ -277,7 +277,7 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     try:
         with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
             own = list(make())
-            return [*own, *scaled_samples(descriptor, own)] if is_own(descriptor.samples) else own
+            return [*own, *derived_samples(descriptor, own)] if is_own(descriptor.samples) else own
     except Fault as fault:
         raise UsageError(fault.message) from None
 

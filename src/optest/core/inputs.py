@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from optest.core.border import Border
-from optest.generators.resolve import numpy_generator
-from optest.generators.resolve import resolve as resolve_generator
+from optest.generators.resolve import numpy_generator, resolve_generator
 from optest.numerics import numpy_dtype
 from optest.spec import Fault, Reason, TestCase
 

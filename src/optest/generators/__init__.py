@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from optest.generators.fills import FILLS, check_fill
+from optest.registry import load_object
 from optest.spec import TestCase
 
 if TYPE_CHECKING:
     import numpy as np
 
     from optest.generators.random_tensors import RandomTensorGenerator
-    from optest.generators.resolve import numpy_generator
+    from optest.generators.resolve import numpy_generator, resolve_generator
 
 __all__ = ["FILLS", "Generator", "RandomTensorGenerator", "check_fill", "numpy_generator", "resolve_generator"]
+
+_WITH_NUMPY = {
+    "RandomTensorGenerator": "optest.generators.random_tensors:RandomTensorGenerator",
+    "numpy_generator": "optest.generators.resolve:numpy_generator",
+    "resolve_generator": "optest.generators.resolve:resolve_generator",
+}
 
 
 class Generator(Protocol):
@@ -25,28 +32,7 @@ class Generator(Protocol):
         ...
 
 
-def resolve_generator(path: str | None) -> Generator:
-    """Return the generator at a dotted path: an instance, a class (instantiated), or a function ``(case, rng)``.
-
-    None is the built-in :class:`RandomTensorGenerator`.
-
-    Raises:
-        UsageError: if there is nothing at the path, or something that is none of them.
-        Unavailable: if its module needs a package that is not installed.
-    """
-    from optest.generators.resolve import resolve
-
-    generator: Generator = resolve(path)
-    return generator
-
-
 def __getattr__(name: str) -> Any:
-    if name == "RandomTensorGenerator":
-        from optest.generators.random_tensors import RandomTensorGenerator
-
-        return RandomTensorGenerator
-    if name == "numpy_generator":
-        from optest.generators.resolve import numpy_generator
-
-        return numpy_generator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _WITH_NUMPY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return load_object(_WITH_NUMPY[name])

@@ -6,7 +6,6 @@ The bits are a promise: a case draws the same tensors in every version of optest
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from hashlib import blake2b
 
 import numpy as np
@@ -15,24 +14,18 @@ from optest.numerics import Array
 
 __all__ = [
     "BLOCK_WORDS",
-    "LARGE_BLOCK_WORDS",
     "SMALL_WORDS",
-    "WORD",
     "Stream",
-    "small_head",
     "words",
 ]
 
 BLOCK_WORDS = 1 << 14
 """Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
 
-LARGE_BLOCK_WORDS = 1 << 17
-"""Words made at a time where threads draw side by side: they take turns to call NumPy, so each call has to last."""
-
 SMALL_WORDS = 8
 """Words that come from one hash, so that a small tensor costs no mixing."""
 
-WORD = np.dtype("<u8")
+_WORD = np.dtype("<u8")
 
 # The finaliser "variant 13" of Stafford and the increment of SplitMix64 (Steele, Lea, Flood 2014). The second
 # half of the key is added between the two multiplications, so streams are no windows into one sequence.
@@ -42,22 +35,8 @@ _SECOND = np.array(0x94D0_49BB_1331_11EB, np.uint64)
 _SHIFTS = tuple(np.array(shift, np.uint64) for shift in (30, 27, 31))
 
 
-@cache
-def _steps(count: int) -> Array:
-    """How far the counters of ``count`` words in a row are from the first one."""
-    return np.arange(count, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
-
-
-_STEPS = _steps(BLOCK_WORDS)
-
-
-def _stream_name(case_key: str, path: str) -> bytes:
-    return f"{case_key}/{path}".encode()
-
-
-def small_head(case_key: str, path: str) -> bytes:
-    """The first ``SMALL_WORDS`` words of a stream, little-endian."""
-    return blake2b(_stream_name(case_key, path)).digest()
+_STEPS = np.arange(BLOCK_WORDS, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
+"""How far the counters of the words of a block are from the first one."""
 
 
 class Stream:
@@ -66,56 +45,45 @@ class Stream:
     __slots__ = ("_head", "_name", "_tail")
 
     def __init__(self, case_key: str, path: str) -> None:
-        self._name = _stream_name(case_key, path)
+        self._name = f"{case_key}/{path}".encode()
         self._head = blake2b(self._name).digest()
         self._tail: tuple[int, int] | None = None
 
     def head(self, count: int) -> Array:
         """The first ``count`` words, at most eight; read-only."""
-        return np.frombuffer(self._head, WORD, count)
+        return np.frombuffer(self._head, _WORD, count)
 
     def tail(self) -> tuple[int, int]:
         """The 128-bit key of the words after the eighth."""
         if self._tail is None:
-            digest = _tail(self._name)
+            digest = blake2b(self._name, digest_size=16, person=b"optest tail").digest()
             self._tail = (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
         return self._tail
 
 
-def words(stream: Stream, end: int, *, first: int = 0, block_words: int = BLOCK_WORDS) -> Iterator[Array]:
-    """Yield words ``first``, a multiple of ``block_words``, to ``end - 1``: blocks of uint64, the last one shorter.
+def words(stream: Stream, count: int) -> Iterator[Array]:
+    """Yield the first ``count`` words: blocks of uint64, the last one shorter.
 
     An array is valid until the next one is asked for: its memory is used again.
     """
-    block = np.empty(min(end - first, block_words), np.uint64)
+    block = np.empty(min(count, BLOCK_WORDS), np.uint64)
     scratch = np.empty_like(block)
-    for start in range(first, end, block_words):
-        size = min(block_words, end - start)
+    for start in range(0, count, BLOCK_WORDS):
+        size = min(BLOCK_WORDS, count - start)
         _mix(stream, start, block[:size], scratch[:size])
         if start == 0:
             block[:SMALL_WORDS] = stream.head(min(SMALL_WORDS, size))
         yield block[:size]
 
 
-def _tail(name: bytes) -> bytes:
-    """The 128-bit key of the words after the eighth."""
-    return blake2b(name, digest_size=16, person=b"optest tail").digest()
-
-
 def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
     """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
     first, second = stream.tail()
-    steps = _STEPS if out.size <= BLOCK_WORDS else _steps(LARGE_BLOCK_WORDS)
-    np.add(steps[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
-    _scramble(out, scratch, np.array(second, np.uint64))
-
-
-def _scramble(out: Array, scratch: Array, second: Array) -> None:
-    """Mix counters in place with the second half of their stream's key, one for all or one for each row."""
+    np.add(_STEPS[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
     np.right_shift(out, _SHIFTS[0], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _FIRST, out=out)
-    np.add(out, second, out=out)
+    np.add(out, np.array(second, np.uint64), out=out)
     np.right_shift(out, _SHIFTS[1], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _SECOND, out=out)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from optest.generators.counter import BLOCK_WORDS, LARGE_BLOCK_WORDS, SMALL_WORDS, WORD, Stream, words
+from optest.generators.counter import SMALL_WORDS, Stream, words
 from optest.generators.domains import Pieces, fold
 from optest.generators.normal import normal_table
-from optest.numerics import Array, numpy_dtype, round_finite, round_to
-from optest.settings import numerical_threads
+from optest.numerics import Array, numpy_dtype, round_to
 from optest.spec import DType, Kind
 from optest.spec import dtype as dtype_called
 
@@ -21,16 +19,12 @@ __all__ = [
     "Draw",
     "booleans",
     "drawn",
-    "drawn_from_rows",
-    "drawn_rows",
-    "in_threads",
     "integers",
     "integers_by_bits",
     "nonzero_integers",
     "normal",
     "sprinkled",
     "uniform",
-    "words_needed",
 ]
 
 _U16, _U32, _U64 = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8")
@@ -42,75 +36,28 @@ _ONE_32 = np.array(1, np.uint32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """How elements are made of words: each takes ``width`` bits (16, 32 or 64), in order, lowest bits first.
-
-    ``into``, where a draw has it, writes into given memory and may destroy the words; it saves a copy.
-    """
+    """How elements are made of words: each takes ``width`` bits (16, 32 or 64), in order, lowest bits first."""
 
     width: int
     dtype: DType
     of: Callable[[Array], Array]
-    into: Callable[[Array, Array], object] | None = None
 
 
 _LANES = Draw(width=32, dtype=dtype_called("uint32"), of=lambda block: block.view(_U32))
 
 
 def drawn(draw: Draw, stream: Stream, count: int) -> Array:
-    """The first ``count`` elements of ``stream``, one-dimensional; those of a large tensor by several threads."""
-    needed = words_needed(draw, count)
+    """The first ``count`` elements of ``stream``, one-dimensional."""
+    needed = -(-count * draw.width // 64)
     if needed <= SMALL_WORDS:
         return draw.of(stream.head(needed))[:count]
-    per_word = 64 // draw.width
-    out = np.empty(needed * per_word, numpy_dtype(draw.dtype))
-
-    def draw_part(first: int, end: int, block_words: int = LARGE_BLOCK_WORDS) -> None:
-        start = first * per_word
-        for block in words(stream, end, first=first, block_words=block_words):
-            part = out[start : start + block.size * per_word]
-            if draw.into is None:
-                part[...] = draw.of(block)
-            else:
-                draw.into(block, part)
-            start += part.size
-
-    threads = numerical_threads() if needed >= _WORDS_THAT_PAY else 1
-    if threads == 1:
-        draw_part(0, needed, BLOCK_WORDS)
-    else:
-        in_threads(draw_part, needed, LARGE_BLOCK_WORDS, min(threads, _MOST_THREADS))
-    return out[:count]
-
-
-_WORDS_THAT_PAY = 1 << 20
-"""A draw of this many takes 4 to 10 ms by one thread; to begin and end others, and what they displace, costs 1 ms."""
-
-_MOST_THREADS = 4
-"""More would wait for the interpreter and for memory."""
-
-
-def words_needed(draw: Draw, count: int) -> int:
-    return -(-count * draw.width // 64)
-
-
-def drawn_rows(draw: Draw, heads: Sequence[bytes], count: int) -> Array:
-    """The first ``count`` elements of several streams, given their first words: one row for each."""
-    size = 8 * words_needed(draw, count)
-    block = np.frombuffer(b"".join([head[:size] for head in heads]), WORD)
-    rows: Array = draw.of(block).reshape(len(heads), -1)
-    return rows if rows.shape[1] == count else rows[:, :count]
-
-
-def drawn_from_rows(draw: Draw, rows: Array, count: int) -> Array:
-    """``count`` elements of each row of words: one row for each; the words may be destroyed."""
-    block = np.ascontiguousarray(rows).reshape(-1)
-    if draw.into is None or not block.flags.writeable:
+    out = np.empty(needed * (64 // draw.width), numpy_dtype(draw.dtype))
+    start = 0
+    for block in words(stream, needed):
         made = draw.of(block)
-    else:
-        made = np.empty(block.size * (64 // draw.width), numpy_dtype(draw.dtype))
-        draw.into(block, made)
-    elements = made.reshape(len(rows), -1)
-    return elements if elements.shape[1] == count else elements[:, :count]
+        out[start : start + made.size] = made
+        start += made.size
+    return out[:count]
 
 
 def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces | None) -> Draw:
@@ -123,15 +70,9 @@ def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces |
     if mean is None and std is None and pieces is None:
         if dtype.bits < 32:
             table = normal_table(dtype.name)
-            return Draw(
-                width=16,
-                dtype=dtype,
-                of=lambda block: table.take(block.view(_U16), mode="wrap"),
-                into=lambda block, out: table.take(block.view(_U16), out=out, mode="wrap"),
-            )
-        of, into = _standard(dtype.name)
-        return Draw(width=16, dtype=dtype, of=of, into=into)
-    standard, _ = _standard("float64")
+            return Draw(width=16, dtype=dtype, of=lambda block: table.take(block.view(_U16), mode="wrap"))
+        return Draw(width=16, dtype=dtype, of=_standard(dtype.name))
+    standard = _standard("float64")
     centre, scale = float(mean or 0), float(1 if std is None else std)
 
     def values(block: Array) -> Array:
@@ -140,12 +81,12 @@ def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces |
         made += centre
         return made
 
-    return _real_draw(16, values, dtype, pieces)
+    return Draw(width=16, dtype=dtype, of=lambda block: _legal(values(block), dtype, pieces))
 
 
 @cache
-def _standard(name: str) -> tuple[Callable[[Array], Array], Callable[[Array, Array], None]]:
-    """The standard normal in float32 or float64: what makes a new array, and what writes into one."""
+def _standard(name: str) -> Callable[[Array], Array]:
+    """The standard normal in float32 or float64."""
     table = normal_table(name)
     cell = np.array(2.0**-31, table.dtype)
 
@@ -154,34 +95,13 @@ def _standard(name: str) -> tuple[Callable[[Array], Array], Callable[[Array, Arr
         values += block.byteswap().view(_U16) * cell
         return values
 
-    def into(block: Array, out: Array) -> None:
-        table.take(block.view(_U16), out=out, mode="wrap")
-        out += block.byteswap(inplace=True).view(_U16) * cell
-
-    return of, into
-
-
-def _real_draw(width: int, values: Callable[[Array], Array], dtype: DType, pieces: Pieces | None) -> Draw:
-    """Finite float64 ``values`` of words, brought into ``pieces``, None if they are small enough for every type."""
-
-    def into(block: Array, out: Array) -> None:
-        made = values(block)
-        round_finite(made if pieces is None else fold(made, pieces), dtype, out)
-
-    of = lambda block: _legal(values(block), dtype, pieces)  # noqa: E731
-    return Draw(width=width, dtype=dtype, of=of, into=into if dtype.is_float else None)
+    return of
 
 
 def _legal(values: Array, dtype: DType, pieces: Pieces | None) -> Array:
     """Finite float64 values in ``pieces`` and in ``dtype``; None if they are small enough for every type."""
     legal = values if pieces is None else fold(values, pieces)
-    if dtype.name in _CAST_BY_NUMPY:
-        return np.asarray(legal, numpy_dtype(dtype))
     return round_to(np.rint(legal) if dtype.is_integer else legal, dtype)
-
-
-_CAST_BY_NUMPY = ("float16", "float32", "float64")
-"""NumPy rounds float64 to these once, as round_to does; what is in range needs none of its precautions."""
 
 
 def uniform(dtype: DType, low: float, high: float, pieces: Pieces | None) -> Draw:
@@ -194,7 +114,7 @@ def uniform(dtype: DType, low: float, high: float, pieces: Pieces | None) -> Dra
         made += low
         return made
 
-    return _real_draw(width, values, dtype, pieces)
+    return Draw(width=width, dtype=dtype, of=lambda block: _legal(values(block), dtype, pieces))
 
 
 def integers(dtype: DType, ranges: Pieces) -> Draw:
@@ -301,23 +221,3 @@ def sprinkled(base: Array, stream: Stream, values: Array, rate: float) -> Array:
     index = ((choice[chosen] & 0xFFFF).astype(np.intp) * values.size) >> 16
     base[chosen] = values[index]
     return base
-
-
-def in_threads(work: Callable[[int, int], None], count: int, step: int, threads: int) -> None:
-    """Work on a long range by several threads, for what NumPy does without the interpreter.
-
-    Call ``work(first, end)`` for parts that make up 0 to ``count``: as many as threads, each whole ``step``s.
-    Raises what the first part raised that failed, once all have ended.
-    """
-    steps = -(-count // step)
-    parts = min(threads, steps)
-    borders = [*(steps * part // parts * step for part in range(parts)), count]
-    quiet = np.geterr()  # a thread begins with NumPy's defaults
-
-    def one(first: int, end: int) -> None:
-        with np.errstate(**quiet):
-            work(first, end)
-
-    with ThreadPoolExecutor(parts, thread_name_prefix="optest-draw") as pool:
-        for _ in pool.map(one, borders, borders[1:]):
-            pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from optest.errors import UnknownName, UsageError
 from optest.spec import Fill
@@ -25,8 +25,7 @@ NEEDED: Any = _Needed()
 """The default of a parameter that has to be stated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FillParameter:
+class FillParameter(NamedTuple):
     """One parameter: ``type`` is a key of :data:`_TYPES`; a default of None depends on the element type."""
 
     name: str
@@ -40,13 +39,6 @@ class FillKind:
     description: str
     parameters: tuple[FillParameter, ...] = ()
 
-    def parameter_names(self) -> tuple[str, ...]:
-        return tuple(parameter.name for parameter in self.parameters)
-
-
-def _parameter(name: str, kind: str, default: Any = None) -> FillParameter:
-    return FillParameter(name=name, type=kind, default=default)
-
 
 FILL_KINDS: Mapping[str, FillKind] = {
     kind.name: kind
@@ -54,62 +46,62 @@ FILL_KINDS: Mapping[str, FillKind] = {
         FillKind(
             name="randn",
             description="normal; integers without mean and std: magnitudes spread evenly over the number of bits",
-            parameters=(_parameter("mean", "number"), _parameter("std", "positive number")),
+            parameters=(FillParameter("mean", "number"), FillParameter("std", "positive number")),
         ),
         FillKind(
             name="uniform",
             description="evenly from low to high; integers without either: evenly over a range that adds safely",
-            parameters=(_parameter("low", "number"), _parameter("high", "number")),
+            parameters=(FillParameter("low", "number"), FillParameter("high", "number")),
         ),
         FillKind(
             name="randint",
             description="integers from low up to, but without, high",
-            parameters=(_parameter("low", "integer"), _parameter("high", "integer")),
+            parameters=(FillParameter("low", "integer"), FillParameter("high", "integer")),
         ),
         FillKind(
             name="integer-exact",
             description="integers without 0 whose sums of products are exact in any order",
-            parameters=(_parameter("terms", "size"), _parameter("operands", "count", 2)),
+            parameters=(FillParameter("terms", "size"), FillParameter("operands", "count", 2)),
         ),
         FillKind(name="ones", description="1, or True"),
         FillKind(name="zeros", description="0, or False"),
         FillKind(
             name="full",
             description="one value everywhere",
-            parameters=(_parameter("value", "scalar", NEEDED),),
+            parameters=(FillParameter("value", "scalar", NEEDED),),
         ),
         FillKind(
             name="arange",
             description="start, start + step, …; starts again where the next value would not be exact",
-            parameters=(_parameter("start", "number", 0), _parameter("step", "number", 1)),
+            parameters=(FillParameter("start", "number", 0), FillParameter("step", "number", 1)),
         ),
         FillKind(name="eye", description="1 on the diagonal of a matrix, 0 elsewhere"),
         FillKind(
             name="special",
             description="NaN, infinities, zeros, subnormal, smallest, largest, powers of two, mixed into another fill",
-            parameters=(_parameter("rate", "share", 0.25), _parameter("base", "base fill", "randn")),
+            parameters=(FillParameter("rate", "share", 0.25), FillParameter("base", "base fill", "randn")),
         ),
         FillKind(
             name="data",
             description="the values as they are written, nested like the shape",
-            parameters=(_parameter("values", "nested list", NEEDED),),
+            parameters=(FillParameter("values", "nested list", NEEDED),),
         ),
         FillKind(
             name="file",
             description="read from .npy, .npz, .bin (raw, little-endian), .pt (weights only) or .safetensors",
-            parameters=(_parameter("path", "string", NEEDED), _parameter("key", "string")),
+            parameters=(FillParameter("path", "string", NEEDED), FillParameter("key", "string")),
         ),
         FillKind(
             name="opinfo",
             description="a tensor of a sample in torch's own OpInfo database, made again from its seed; "
             "`of: errors` is one of those that have to be refused",
             parameters=(
-                _parameter("op", "string", NEEDED),
-                _parameter("dtype", "string", NEEDED),
-                _parameter("sample", "size", NEEDED),
-                _parameter("tensor", "size", NEEDED),
-                _parameter("digest", "string", NEEDED),
-                _parameter("of", "string", "samples"),
+                FillParameter("op", "string", NEEDED),
+                FillParameter("dtype", "string", NEEDED),
+                FillParameter("sample", "size", NEEDED),
+                FillParameter("tensor", "size", NEEDED),
+                FillParameter("digest", "string", NEEDED),
+                FillParameter("of", "string", "samples"),
             ),
         ),
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from optest.generators import draws
 from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
-from optest.generators.counter import SMALL_WORDS, Stream, small_head
+from optest.generators.counter import Stream
 from optest.generators.domains import (
     domain_of,
     integer_pieces,
@@ -26,7 +25,7 @@ from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
 from optest.spec import dtype as dtype_called
 
-__all__ = ["RandomTensorGenerator", "input_of"]
+__all__ = ["RandomTensorGenerator"]
 
 Maker = Callable[[str, str, int], Array]
 """(case key, argument path, number of elements) to a new storage."""
@@ -58,22 +57,11 @@ class RandomTensorGenerator:
             UnknownName, UsageError: for a fill that does not exist or has wrong parameters.
             Fault: BAD_CASE if it cannot be drawn for this tensor, or its file does not fit.
         """
-        domain = case.descriptor.domain
-        forms = [_form_of(argument, domain) for argument in case.inputs]
-        first = forms[0] if forms else None
-        if first is not None and first.is_small and forms.count(first) == len(forms):
-            return _drawn_together(case, first), None
-        return tuple([_input(case, argument, form) for argument, form in zip(case.inputs, forms, strict=True)]), None
+        return tuple([_input(case, argument) for argument in case.inputs]), None
 
 
-def input_of(case: TestCase, argument: Argument) -> Array:
-    """One input of ``case``, new and writeable."""
-    return _input(case, argument, _form_of(argument, case.descriptor.domain))
-
-
-def _input(case: TestCase, argument: Argument, form: _Form | None) -> Array:
-    if form is not None:
-        return form.make(case.key, argument.path, form.count).reshape(form.shape)
+def _input(case: TestCase, argument: Argument) -> Array:
+    """New and writeable."""
     fill, spec = argument.fill, argument.spec
     if fill.kind in ("data", "file", "eye", "opinfo"):
         check_fill(fill)
@@ -94,55 +82,6 @@ def _input(case: TestCase, argument: Argument, form: _Form | None) -> Array:
     return view(make(case.key, argument.path, spec.storage_elements), spec)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Form:
-    """A dense input whose fill has no parameters and asks nothing of the case: how it is drawn, and what it is like."""
-
-    make: Maker
-    draw: draws.Draw | None
-    count: int
-    shape: tuple[int, ...]
-    is_small: bool
-
-
-_ASKS_THE_CASE = frozenset({"data", "file", "eye", "opinfo", "integer-exact", "special"})
-
-
-def _form_of(argument: Argument, domain: object) -> _Form | None:
-    fill, spec = argument.fill, argument.spec
-    if (
-        type(domain) is not dict
-        or fill.parameters
-        or fill.kind in _ASKS_THE_CASE
-        or spec.strides is not None
-        or spec.offset
-    ):
-        return None
-    return _form(fill.kind, spec.dtype.name, spec.shape, domain.get(argument.name))
-
-
-@lru_cache(maxsize=4096)
-def _form(kind: str, dtype_name: str, shape: tuple[int, ...], interval: Interval | None) -> _Form:
-    dtype = dtype_called(dtype_name)
-    bound = _largest_drawn(dtype)
-    make = _maker(kind, (), dtype_name, interval, bound)
-    plain = kind not in CONSTANTS and dtype.kind is not Kind.COMPLEX
-    draw = _draw(kind, fill_values(Fill(kind=kind)), dtype, interval, bound) if plain else None
-    count = math.prod(shape)
-    is_small = draw is not None and 0 < draws.words_needed(draw, count) <= SMALL_WORDS
-    return _Form(make, draw, count, shape, is_small)
-
-
-def _drawn_together(case: TestCase, form: _Form) -> tuple[Array, ...]:
-    """Small inputs of one form as rows of one array: each has its own words, and NumPy is called once for all."""
-    assert form.draw is not None
-    key = case.key
-    rows = draws.drawn_rows(form.draw, [small_head(key, argument.path) for argument in case.inputs], form.count)
-    if len(form.shape) == 1:
-        return tuple(rows)
-    return tuple([row.reshape(form.shape) for row in rows])
-
-
 def _at_the_operators_rate(case: TestCase, argument: Argument) -> Fill:
     rate = special_rate(case, argument)
     fill = argument.fill
@@ -154,15 +93,10 @@ def _bound(case: TestCase, argument: Argument) -> int:
     if argument.fill.kind == "integer-exact":
         check_fill(argument.fill)
         return exact_magnitude(case, argument)
-    if argument.fill.kind == "special" and argument.spec.dtype.is_inexact:
+    dtype = argument.spec.dtype
+    if argument.fill.kind == "special" and dtype.is_inexact:
         return special_magnitude(case, argument)
-    return _largest_drawn(argument.spec.dtype)
-
-
-def _largest_drawn(dtype: DType) -> int:
-    if not dtype.is_integer:
-        return 0
-    return min(dtype.max_int, 2**63 - 1)  # draws of integers are made of 63 bits and a sign
+    return min(dtype.max_int, 2**63 - 1) if dtype.is_integer else 0  # draws of integers have 63 bits and a sign
 
 
 def _frozen(fill: Fill) -> tuple[tuple[str, Any, str], ...]:

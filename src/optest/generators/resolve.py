@@ -15,7 +15,7 @@ from optest.generators.random_tensors import RandomTensorGenerator
 from optest.registry import load_object
 from optest.spec import TestCase
 
-__all__ = ["FunctionGenerator", "numpy_generator", "resolve"]
+__all__ = ["FunctionGenerator", "numpy_generator", "resolve_generator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,9 @@ class FunctionGenerator:
 
 
 @lru_cache(maxsize=256)
-def resolve(path: str | None) -> Any:
-    """The generator at a dotted path: an instance, a class, which is called without arguments, or a function.
+def resolve_generator(path: str | None) -> Any:
+    """The generator at a dotted path: an instance, a class, which is called without arguments, or a function
+    ``(case, rng)``. None is the built-in :class:`RandomTensorGenerator`.
 
     Raises:
         UsageError: if there is nothing at the path, or something that is none of them.

@@ -11,7 +11,7 @@ from optest.numerics.layout import (
     private_copy,
     view,
 )
-from optest.numerics.rounding import round_finite, round_to, ulp
+from optest.numerics.rounding import round_to, ulp
 
 __all__ = [
     "MARGIN_BYTES",
@@ -29,7 +29,6 @@ __all__ = [
     "numpy_dtype",
     "private_copy",
     "reset_float_mode",
-    "round_finite",
     "round_to",
     "ulp",
     "view",

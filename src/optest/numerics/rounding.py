@@ -11,16 +11,13 @@ from optest.numerics.formats import Array, bits, numpy_dtype, widen
 from optest.spec import DType, Kind
 from optest.spec import dtype as dtype_called
 
-__all__ = ["round_finite", "round_to", "ulp"]
+__all__ = ["round_to", "ulp"]
 
 # Arrays without dimensions: as operands they cost a third of what NumPy's scalars do.
 _EXPONENT = np.array(0x7FF0_0000_0000_0000, np.uint64)
 _BELOW_BFLOAT16 = np.array(0xFFFF, np.uint32)
 _TIE_OF_BFLOAT16 = np.array(0x8000, np.uint32)
 _BELOW_LEADING = np.array(20, np.uint32)
-_HALF_A_WORD = np.array(16, np.uint32)
-_LAST_OF_BFLOAT16 = np.array(1, np.uint32)
-_BELOW_HALF_OF_BFLOAT16 = np.array(0x7FFF, np.uint32)
 _FLOAT64 = np.dtype(np.float64)
 _COMPLEX128 = np.dtype(np.complex128)
 _COMPONENT = {"complex64": dtype_called("float32"), "complex128": dtype_called("float64")}
@@ -57,35 +54,6 @@ def round_to(values: Any, dtype: DType, *, overflow: str = "ieee", denormals: st
     if dtype.kind is Kind.COMPLEX:
         return _to_complex(array, dtype, overflow, denormals)
     return _to_exact(array, dtype)
-
-
-def round_finite(values: Array, dtype: DType, out: Array) -> None:
-    """Write float64 into ``out``, which has the float type ``dtype``, rounded as ``round_to`` does.
-
-    For finite values that round to finite ones. Of float8 apart, nothing here keeps the interpreter, so that several
-    threads do it side by side.
-    """
-    if dtype.name == "bfloat16":
-        _finite_to_bfloat16(values, dtype, out)
-    elif dtype.name in ("float64", "float32", "float16"):
-        np.copyto(out, values, casting="same_kind")  # NumPy casts float64 to both others in one step
-    else:
-        out[...] = _narrow(values, dtype)
-
-
-def _finite_to_bfloat16(values: Array, dtype: DType, out: Array) -> None:
-    """As ``_to_bfloat16``, but of the bits of float32: added to the upper half is 1 where the lower one says so."""
-    codes = values.astype(np.float32).view(np.uint32)
-    rounded = codes >> _HALF_A_WORD
-    rounded &= _LAST_OF_BFLOAT16
-    rounded += _BELOW_HALF_OF_BFLOAT16
-    rounded += codes
-    rounded >>= _HALF_A_WORD
-    np.copyto(out.view(np.uint16), rounded, casting="unsafe")
-    np.bitwise_and(codes, _BELOW_BFLOAT16, out=rounded)
-    ties = rounded == _TIE_OF_BFLOAT16
-    if ties.any():
-        out[ties] = _on_grid(values[ties], dtype)
 
 
 def ulp(values: Any, dtype: DType) -> Array:

@@ -21,6 +21,7 @@ __all__ = [
     "is_double",
     "largest",
     "magnitudes",
+    "optional_input",
     "quiet",
     "spec_of",
     "sum_over",
@@ -45,6 +46,12 @@ def quiet(hook: _Hook) -> _Hook:
             return hook(inputs, attributes)
 
     return silent  # type: ignore[return-value]
+
+
+def optional_input(inputs: Inputs, index: int) -> Array | None:
+    """An input that may be left out."""
+    given = inputs[index] if len(inputs) > index else None
+    return None if given is None else np.asarray(given)
 
 
 def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) -> Array:

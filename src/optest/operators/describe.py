@@ -6,11 +6,13 @@ An operator module (``operators/FAMILY/NAME.py``) holds what needs no NumPy: des
 
 from __future__ import annotations
 
+from ast import literal_eval
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from optest.operators.variants import SUMS
-from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Signature
+from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["SETS", "accumulate", "attribute", "composed", "exact", "in_module", "movement", "ulp"]
 
@@ -22,16 +24,28 @@ _WITH_TERMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 _WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse")
 
 
-def in_module(module: str, *descriptors: OperatorDescriptor, twin: str = "") -> tuple[OperatorDescriptor, ...]:
+def in_module(
+    module: str, *descriptors: OperatorDescriptor, twin: str = "", **shared: Any
+) -> tuple[OperatorDescriptor, ...]:
     """The descriptors of the operator module of this name, with what follows from name and place filled in.
 
     The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
     need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
     ``NAME_samples``, ``NAME_reference`` and, where the rule has terms, ``NAME_terms``; ``"helpers:infer_mean"`` is of a
     module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has its source on the operator's page.
+    ``shared`` are the fields of all descriptors that state none of their own.
     """
     package, _, own = module.rpartition(".")
-    return tuple(_placed(package, own, twin or f"{own}_reference", each) for each in descriptors)
+    return tuple(_placed(package, own, twin or f"{own}_reference", _with_shared(each, shared)) for each in descriptors)
+
+
+def _with_shared(stated: OperatorDescriptor, shared: Mapping[str, Any]) -> OperatorDescriptor:
+    return replace(
+        stated, **{name: value for name, value in shared.items() if getattr(stated, name) == getattr(_EMPTY, name)}
+    )
+
+
+_EMPTY = OperatorDescriptor(name="")
 
 
 def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) -> OperatorDescriptor:
@@ -46,9 +60,9 @@ def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) ->
     changes: dict[str, Any] = {
         name: _path(hook, package, twin if name in _WITH_NUMPY else module) for name, hook in hooks.items()
     }
-    if stated.category == "custom":
+    if stated.category == _EMPTY.category:
         changes["category"] = family
-    if stated.signature == Signature.parse("input0 -> out"):
+    if stated.signature == _EMPTY.signature:
         changes["signature"] = "input -> out"
     if stated.rule is not None and not stated.rule.source:
         changes["rule"] = replace(stated.rule, source=f"docs/operators/{family}.md#{stated.name}")
@@ -62,17 +76,22 @@ def _path(hook: str, package: str, module: str) -> str:
     return f"{package}.{hook}" if ":" in hook else f"{package}.{module}:{hook}"
 
 
-def attribute(
-    name: str,
-    type: str,  # noqa: A002
-    description: str,
-    *,
-    default: Any = REQUIRED,
-    choices: tuple[Any, ...] = (),
-    aliases: tuple[str, ...] = (),
-) -> Attribute:
-    """An :class:`Attribute` in one line."""
-    return Attribute(name=name, type=type, default=default, choices=choices, aliases=aliases, description=description)
+def attribute(declaration: str, description: str, *, choices: tuple[Any, ...] = ()) -> Attribute:
+    """An attribute, declared as a parameter is: ``"dim|axis: int = -1"``, where further names are aliases.
+
+    One without a default is required. The types are those of :class:`Attribute`.
+    """
+    names, _, rest = declaration.partition(": ")
+    kind, _, default = rest.partition(" = ")
+    name, *aliases = names.split("|")
+    return Attribute(
+        name=name,
+        type=kind,
+        default=literal_eval(default) if default else REQUIRED,
+        choices=choices,
+        aliases=tuple(aliases),
+        description=description,
+    )
 
 
 def exact(source: str, formula: str = "") -> Rule:

@@ -7,26 +7,30 @@ layout, size and fill. A call is plain data: ``{"shapes": {"input": [2, 3]}, "at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import wraps
 from math import prod
 from typing import Any
 
-from optest.spec import Sample, Tier
+from optest.spec import Sample, Tier, contiguous_strides
 
 __all__ = [
     "CALM_SIZES",
     "EVERY_FLOAT",
     "LARGE_SIZE",
+    "LAYOUTS_AT_ONCE",
     "MAIN_FLOATS",
     "MILLION",
     "SIZES",
     "Call",
+    "Layout",
+    "backwards",
     "call",
     "in_every_dtype",
     "in_every_layout",
     "in_layouts_at_once",
     "integer_exact",
+    "laid",
     "layouts_of",
+    "line",
     "of_a_million",
     "of_every_magnitude",
     "of_every_size",
@@ -34,14 +38,18 @@ __all__ = [
     "of_one_element",
     "refused",
     "standard",
+    "strides_of",
+    "table",
+    "transposed",
     "variations",
-    "with_further_layouts",
+    "with_padded_rows",
     "with_special_rows",
     "with_special_values",
     "zero_mean",
 ]
 
 Call = Mapping[str, Any]
+Layout = dict[str, Any]
 
 SIZES = (0, 1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 1023, 1025)
 """Nothing, one, primes, and the sizes around the tiles and vectors of today's kernels."""
@@ -71,6 +79,22 @@ def call(
     if generator is not None:
         stated["generator"] = generator
     return stated
+
+
+def table(
+    values: Sequence[Any], attributes: Mapping[str, Any] | None = None, *, dtypes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A call with these values as input."""
+    fills = {"input": {"fill": "data", "values": list(values)}}
+    return call(attributes, dtypes=dtypes, generator=fills, input=(len(values),))
+
+
+def line(
+    first: float, last: float, attributes: Mapping[str, Any] | None = None, *, count: int = 1021
+) -> dict[str, Any]:
+    """A call over evenly spaced values, beyond the range of random inputs too."""
+    step = (last - first) / (count - 1)
+    return call(attributes, input=(count,), generator={"fill": "arange", "start": first, "step": step})
 
 
 def _layout(shape: Any) -> Any:
@@ -130,199 +154,93 @@ def in_layouts_at_once(calls: Iterable[Call], *, names: Sequence[str] = (), dtyp
             if not isinstance(shape, Mapping) and shape and (not names or name in names)
         ]
         deepest = max((len(shapes[name]) for name in varied), default=0)
-        for layout in (*_AT_ONCE, *([_padded_where_deep] if deepest > 2 else [])) if varied else ():
-            laid = {name: layout(list(shapes[name])) for name in varied}
+        for layout in (*LAYOUTS_AT_ONCE, *([_padded_where_deep] if deepest > 2 else [])) if varied else ():
+            places = {name: layout(shapes[name]) for name in varied}
             stated = {"dtypes": [dtype]} if dtype else {}
-            yield Sample(case_set="layouts", case={**each, **stated, "shapes": {**shapes, **laid}})
+            yield Sample(case_set="layouts", case={**each, **stated, "shapes": {**shapes, **places}})
 
 
-def layouts_of(shape: Sequence[int]) -> Iterator[dict[str, Any]]:
+def layouts_of(shape: Sequence[int]) -> Iterator[Layout]:
     """Layouts of a tensor that are not dense: gaps, padded rows, swapped dimensions, an offset, strides of 0 (one row,
     one column), channels last, negative strides of the first and the last dimension."""
-    shape = list(shape)
-    dense = _dense_strides(shape)
-    yield _with_gaps(shape)
-    yield _with_offset(shape)
-    if len(shape) > 1:
-        yield _transposed(shape)
-        yield {"shape": shape, "strides": [0, *dense[1:]]}
-    yield {"shape": shape, "strides": [*dense[:-1], 0]}
-    span = dense[0] * (shape[0] - 1)
-    yield {"shape": shape, "strides": [-dense[0], *dense[1:]], "offset": span}
-    if len(shape) > 1:
-        yield _with_padded_rows(shape)
-        yield {"shape": shape, "strides": [*dense[:-1], -1], "offset": shape[-1] - 1}
-    if len(shape) > 2:
+    rank, dense = len(shape), strides_of(shape)
+    yield with_gaps(shape)
+    yield with_offset(shape)
+    if rank > 1:
+        yield transposed(shape)
+        yield laid(shape, [0, *dense[1:]])
+    yield laid(shape, [*dense[:-1], 0])
+    yield laid(shape, [-dense[0], *dense[1:]], offset=dense[0] * (shape[0] - 1))
+    if rank > 1:
+        yield with_padded_rows(shape)
+        yield backwards(shape)
+    if rank > 2:
         yield _with_last_two_swapped(shape)
         yield _with_padded_matrices(shape)
-    if len(shape) == 4:
+    if rank == 4:
         yield _channels_last(shape)
 
 
-def _with_gaps(shape: list[int]) -> dict[str, Any]:
-    return {"shape": shape, "strides": [2 * stride for stride in _dense_strides(shape)]}
+def laid(shape: Sequence[int], strides: Sequence[int], **offset: int) -> Layout:
+    """An input with strides, as a plan states it."""
+    return {"shape": list(shape), "strides": list(strides), **offset}
 
 
-def _with_padded_rows(shape: list[int]) -> dict[str, Any]:
+def strides_of(shape: Sequence[int]) -> list[int]:
+    """Those of a dense tensor."""
+    return list(contiguous_strides(tuple(shape)))
+
+
+def with_gaps(shape: Sequence[int]) -> Layout:
+    return laid(shape, [2 * stride for stride in strides_of(shape)])
+
+
+def with_padded_rows(shape: Sequence[int]) -> Layout:
     """Rows stand three elements apart: a leading dimension that is no size."""
-    return {"shape": shape, "strides": [*_dense_strides([*shape[:-1], shape[-1] + 3])[:-1], 1]}
+    return laid(shape, strides_of([*shape[:-1], shape[-1] + 3]))
 
 
-def _with_padded_matrices(shape: list[int]) -> dict[str, Any]:
-    """Rows are adjacent and matrices stand two rows apart, as those of a cache that is not full."""
-    return {"shape": shape, "strides": _dense_strides([*shape[:-2], shape[-2] + 2, shape[-1]])}
-
-
-def _with_offset(shape: list[int]) -> dict[str, Any]:
+def with_offset(shape: Sequence[int]) -> Layout:
     """The data begin where no vector load is aligned."""
-    return {"shape": shape, "strides": _dense_strides(shape), "offset": 3}
+    return laid(shape, strides_of(shape), offset=3)
 
 
-def _transposed(shape: list[int]) -> dict[str, Any]:
-    return {"shape": shape, "strides": _dense_strides(shape[::-1])[::-1]}
+def transposed(shape: Sequence[int]) -> Layout:
+    return laid(shape, strides_of(shape[::-1])[::-1])
 
 
-def _with_last_two_swapped(shape: list[int]) -> dict[str, Any]:
-    strides = _dense_strides([*shape[:-2], shape[-1], shape[-2]])
-    return {"shape": shape, "strides": [*strides[:-2], strides[-1], strides[-2]]}
-
-
-def _channels_last(shape: list[int]) -> dict[str, Any]:
-    """Strides of N×C×H×W data that lie as N×H×W×C."""
-    n, h, w, c = _dense_strides([shape[0], shape[2], shape[3], shape[1]])
-    return {"shape": shape, "strides": [n, c, h, w]}
-
-
-def _padded_where_deep(shape: list[int]) -> dict[str, Any]:
-    return _with_padded_matrices(shape) if len(shape) > 2 else _with_padded_rows(shape)
-
-
-_AT_ONCE = (_with_gaps, _with_padded_rows, _transposed, _with_offset)
-
-
-def _of_matrices(layout: Callable[[list[int]], Any]) -> Callable[[list[int]], Any]:
-    """The layout where it differs from the dense one, None elsewhere."""
-    return lambda shape: layout(shape) if sum(size > 1 for size in shape) > 1 and 0 not in shape else None
-
-
-def _repeated(shape: list[int]) -> dict[str, Any]:
-    """One row for all."""
-    first = next(axis for axis, size in enumerate(shape) if size > 1)
-    return {"shape": shape, "strides": [0 if axis == first else n for axis, n in enumerate(_dense_strides(shape))]}
-
-
-def _backwards(shape: list[int]) -> dict[str, Any]:
+def backwards(shape: Sequence[int]) -> Layout:
     """From the last column to the first."""
-    return {"shape": shape, "strides": [*_dense_strides(shape)[:-1], -1], "offset": shape[-1] - 1}
+    return laid(shape, [*strides_of(shape)[:-1], -1], offset=shape[-1] - 1)
 
 
-def _column(shape: list[int]) -> dict[str, Any] | None:
-    """A column of a wider matrix: dense by its shape alone."""
-    return _with_padded_rows(shape) if len(shape) > 1 and shape[-1] == 1 and prod(shape) > 1 else None
+def _with_padded_matrices(shape: Sequence[int]) -> Layout:
+    """Rows are adjacent and matrices stand two rows apart, as those of a cache that is not full."""
+    return laid(shape, strides_of([*shape[:-2], shape[-2] + 2, shape[-1]]))
 
 
-def _where_size_is_1(stride: int) -> Callable[[list[int]], Any]:
-    def laid(shape: list[int]) -> dict[str, Any] | None:
-        if 1 not in shape or 0 in shape:
-            return None
-        dense = _dense_strides(shape)
-        return {"shape": shape, "strides": [stride if n == 1 else own for n, own in zip(shape, dense, strict=True)]}
-
-    return laid
+def _with_last_two_swapped(shape: Sequence[int]) -> Layout:
+    *lead, rows, columns = strides_of([*shape[:-2], shape[-1], shape[-2]])
+    return laid(shape, [*lead, columns, rows])
 
 
-def _of_nothing(shape: list[int]) -> dict[str, Any] | None:
-    return {"shape": shape, "strides": [0] * len(shape)} if 0 in shape else None
+def _channels_last(shape: Sequence[int]) -> Layout:
+    """Strides of N×C×H×W data that lie as N×H×W×C."""
+    n, h, w, c = strides_of([shape[0], shape[2], shape[3], shape[1]])
+    return laid(shape, [n, c, h, w])
 
 
-_AGAIN = tuple(map(_of_matrices, (*_AT_ONCE, _backwards)))
-_OF_NO_REACH = (_column, _where_size_is_1(0), _where_size_is_1(13), _of_nothing)
+def _padded_where_deep(shape: Sequence[int]) -> Layout:
+    return _with_padded_matrices(shape) if len(shape) > 2 else with_padded_rows(shape)
 
 
-def with_further_layouts(samples: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:
-    """The samples of an operator, and some of its small dense calls again, in layouts that no set of its own has.
-
-    Each kind of layout is asked of another shape and another dtype than :func:`standard` asks it of, so that none hangs
-    on a single case. Then what a dimension of size 1 may have for a stride: a column of a wider matrix, 0, or anything;
-    and strides of 0 where there are no elements.
-    """
-
-    @wraps(samples)
-    def further() -> Iterator[Sample]:
-        own = list(samples())
-        yield from own
-        usual = next((each.case["dtypes"] for each in own if "dtypes" in each.case), ["float32"])
-        dense: list[Call] = [{"dtypes": usual, **each.case} for each in own if _is_dense_and_small(each)]
-        dense += list(_in_another_dtype(dense))
-        drawn = [each for each in dense if _is_drawn(each)]
-        first = {"dtypes": usual, **own[0].case}
-        for layout in _AGAIN:
-            yield from _laid_again(dense, layout, [first])
-        yield from _laid_again(drawn, _of_matrices(_repeated), [first])  # written values of shared memory would differ
-        for layout in _OF_NO_REACH:
-            yield from _laid_again(dense, layout, [])
-
-    return further
-
-
-def _in_another_dtype(calls: Sequence[Call]) -> Iterator[Call]:
-    """Those of 32 bits in a narrower dtype, where other calls with these inputs have it, and drawn values."""
-    for usual, narrow in (("float32", "float16"), ("int32", "int8")):
-        legal = [each["shapes"].keys() for each in calls if each["dtypes"] == [narrow]]
-        for each in calls:
-            if each["dtypes"] == [usual] and each["shapes"].keys() in legal and _is_drawn(each):
-                yield {**each, "dtypes": [narrow]}
-
-
-def _is_drawn(stated: Call) -> bool:
-    return "values" not in str(stated.get("generator"))
-
-
-def _is_dense_and_small(sample: Sample) -> bool:
-    shapes = sample.case["shapes"].values()
-    return (
-        sample.tier is not Tier.FULL
-        and "expects_error" not in sample.case
-        and not any(isinstance(shape, Mapping) for shape in shapes)
-        and all(prod(shape) <= _SMALL for shape in shapes)
-    )
-
-
-_SMALL = 4_096
-"""Elements of a tensor that is asked again in other layouts: enough for a tile and a tail."""
-
-
-def _laid_again(dense: Sequence[Call], layout: Callable[[list[int]], Any], seen: Sequence[Call]) -> Iterator[Sample]:
-    """Calls in a layout, so that there are two with those ``seen``: of different shapes and dtypes as far as there are
-    such, of random values rather than of chosen ones, with as many inputs in the layout as can be."""
-    seen = list(seen)
-    laid = []
-    for each in dense:
-        places = {name: place for name, shape in each["shapes"].items() if (place := layout(shape)) is not None}
-        if places:
-            laid.append(("generator" in each, -len(places), each, {**each["shapes"], **places}))
-    laid.sort(key=lambda each: each[:2])
-    while laid and len(seen) < 2:
-        *_, stated, shapes = min(laid, key=lambda each: sum(_likeness(each[2], other) for other in seen))
-        seen.append(stated)
-        yield Sample(case_set="layouts", case={**stated, "shapes": shapes})
-
-
-def _likeness(one: Call, other: Call) -> int:
-    return 2 * int(one["shapes"] == other["shapes"]) + int(one["dtypes"] == other["dtypes"])
+LAYOUTS_AT_ONCE = (with_gaps, with_padded_rows, transposed, with_offset)
 
 
 def _rank(stated: Call) -> int:
     """Of the first input."""
     shape = next(iter(stated["shapes"].values()), ())
     return len(shape["shape"] if isinstance(shape, Mapping) else shape)
-
-
-def _dense_strides(shape: Sequence[int]) -> list[int]:
-    strides = [1]
-    for size in list(shape)[:0:-1]:
-        strides.insert(0, strides[0] * max(size, 1))
-    return strides
 
 
 def with_special_values(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:

@@ -23,10 +23,13 @@ __all__ = [
     "given",
     "infer_float",
     "infer_same",
+    "length_of_dim",
     "normalize_dim",
+    "optional",
     "promote_dtypes",
     "promote_tensors",
     "reduced_dims",
+    "require_dimensions",
     "require_same_dtype",
     "require_scalar",
 ]
@@ -161,6 +164,23 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     if spec is None:
         raise UnfitArguments(f"{name} is missing, but should be given")
     return spec
+
+
+def optional(specs: Specs, index: int) -> TensorSpec | None:
+    """An input that may be left out."""
+    return specs[index] if len(specs) > index else None
+
+
+def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
+    if spec.rank < least:
+        words = "a dimension" if least == 1 else f"{least} dimensions"
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
+
+
+def length_of_dim(specs: Specs, attributes: Attributes) -> int:
+    """How many elements of the first input lie along ``dim``, the last one if none is stated."""
+    spec = specs[0]
+    return spec.shape[normalize_dim(attributes.get("dim", -1), spec.rank)] if spec is not None and spec.rank else 1
 
 
 def infer_same(specs: Specs, _attributes: Attributes) -> Outputs:

@@ -2,7 +2,7 @@
 
 from optest.settings.options import OPTIONS, Option, RunOptions
 from optest.settings.resolution import Origin, Settings, Value, resolve
-from optest.settings.variables import environment, infini_root, numerical_threads, plugin_modules, variables_set
+from optest.settings.variables import environment, infini_root, plugin_modules, variables_set
 
 __all__ = [
     "OPTIONS",
@@ -13,7 +13,6 @@ __all__ = [
     "Value",
     "environment",
     "infini_root",
-    "numerical_threads",
     "plugin_modules",
     "resolve",
     "variables_set",

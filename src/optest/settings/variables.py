@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["environment", "infini_root", "numerical_threads", "plugin_modules", "variables_set"]
+__all__ = ["environment", "infini_root", "plugin_modules", "variables_set"]
 
 
 def environment() -> dict[str, str]:
@@ -35,16 +35,6 @@ def infini_root(variables: Mapping[str, str] | None = None) -> Path:
     variables = environment() if variables is None else variables
     stated = variables.get("INFINI_ROOT", "").strip()
     return Path(stated).expanduser() if stated else Path.home() / ".infini"
-
-
-def numerical_threads(variables: Mapping[str, str] | None = None) -> int:
-    """How many threads numerical work may take: ``OMP_NUM_THREADS``, else the processors this process may run on."""
-    variables = environment() if variables is None else variables
-    stated = variables.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if stated.isdecimal() and int(stated):
-        return int(stated)
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:

@@ -132,31 +132,13 @@ def test_cases_of_one_wire_share_nothing_that_can_be_changed() -> None:
     assert one.attributes is not other.attributes
 
 
-def test_small_inputs_drawn_together_share_no_element_and_no_writes() -> None:
+def test_small_inputs_share_no_element_and_no_writes() -> None:
     left, right = (np.array(each) for each in make_inputs(case_of())[0])
     inputs, _ = make_inputs(case_of())
     assert not np.shares_memory(inputs[0], inputs[1])
     assert not any(each.flags.writeable for each in inputs)
     np.testing.assert_array_equal(inputs[0], left)
     np.testing.assert_array_equal(inputs[1], right)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 16, 17, 32, 33, 64, 65])
-@pytest.mark.parametrize("kind", ["randn", "uniform", "randint"])
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64", "int32", "int8", "bool"])
-def test_inputs_drawn_together_are_those_drawn_one_by_one(kind: str, name: str, size: int) -> None:
-    from optest.generators.random_tensors import input_of
-
-    spec = TensorSpec(dtype=dtype(name), shape=(size,))
-    inputs = tuple(
-        Argument(name=each, path=f"input{index}", spec=spec, fill=Fill(kind=kind))
-        for index, each in enumerate(("input", "other"))
-    )
-    case = TestCase(descriptor=operators.get("add"), inputs=inputs, attributes={"alpha": 1.0})
-    for argument, drawn in zip(inputs, make_inputs(case)[0], strict=True):
-        alone = input_of(case, argument)
-        assert drawn.dtype == alone.dtype
-        assert drawn.tobytes() == alone.tobytes()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

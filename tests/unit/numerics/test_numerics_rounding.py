@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optest.numerics import bits, numpy_dtype, round_finite, round_to, ulp, widen
+from optest.numerics import bits, numpy_dtype, round_to, ulp, widen
 from optest.spec import DTYPES, DType, dtype
 
 FLOATS = [entry for entry in DTYPES if entry.is_float]
@@ -249,27 +249,3 @@ def test_ulp_of_wide_types_and_edges() -> None:
     assert ulp(np.array([7]), dtype("int32")).tolist() == [1.0]
     with pytest.raises(TypeError, match="real"):
         ulp(np.array([1j]), dtype("complex64"))
-
-
-def rounded_into(values: np.ndarray, entry: DType) -> np.ndarray:
-    out = np.empty(values.shape, numpy_dtype(entry))
-    round_finite(values, entry, out)
-    return out
-
-
-@pytest.mark.parametrize("entry", [*EIGHT_BIT, *SIXTEEN_BIT], ids=str)
-def test_finite_values_are_rounded_into_memory_as_elsewhere(entry: DType) -> None:
-    values = around_ties(entry)
-    assert (bits(rounded_into(values, entry)) == bits(round_to(values, entry))).all()
-
-
-@pytest.mark.parametrize("entry", FLOATS, ids=str)
-@given(data=st.data())
-@settings(max_examples=50, deadline=None)
-def test_any_finite_values_are_rounded_into_memory_as_elsewhere(entry: DType, data: st.DataObject) -> None:
-    """Up to a third of the largest value, so that nothing becomes infinite; near halves of units more often."""
-    most = entry.max_finite / 3
-    few_bits = st.builds(math.ldexp, st.integers(-(2**12), 2**12), st.integers(entry.emin - 14, entry.emin + 6))
-    beside = st.builds(math.nextafter, few_bits, st.just(0.0))
-    values = np.array(data.draw(st.lists(st.one_of(st.floats(-most, most), few_bits, beside), min_size=1, max_size=40)))
-    assert (bits(rounded_into(values, entry)) == bits(round_to(values, entry))).all()

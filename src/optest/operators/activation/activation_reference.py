@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, converted, is_double, quiet, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    converted,
+    is_double,
+    optional_input,
+    quiet,
+    widen,
+)
+from optest.operators.budgets import unit_roundoff
 from optest.operators.real_functions import evaluated, normal_tail, spacious, spared
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
@@ -87,9 +98,9 @@ def swiglu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ..
 
 
 def gate_and_up(inputs: Inputs) -> tuple[Array, Array]:
-    gate = np.asarray(inputs[0])
-    if len(inputs) > 1 and inputs[1] is not None:
-        return gate, np.asarray(inputs[1])
+    gate, up = np.asarray(inputs[0]), optional_input(inputs, 1)
+    if up is not None:
+        return gate, up
     half = gate.shape[-1] // 2
     return gate[..., :half], gate[..., half:]
 
@@ -132,7 +143,7 @@ def _lost_tail(stored: Any, size: Array) -> Array:
     """All of an output of this ``size`` where exp(-x) overflows, or is so large that its inverse is near the smallest
     normal number: torch gives 0 below -88.72, OpenVINO below -86.99."""
     lost = as_float64(stored) < (-709.78 if is_double(np.asarray(stored)) else -86.9)
-    return np.where(lost, size / _unit_roundoff(stored), 0.0)
+    return np.where(lost, size / unit_roundoff(np.asarray(stored)), 0.0)
 
 
 @quiet
@@ -153,7 +164,7 @@ def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
         rounded = np.where(share > 0.0, 2.0 * share * np.abs(scaled), 0.0) + 3.0 * _smallest(inputs[0])
         worst = rounded / beta + 5.0 * _size(softplus_reference(inputs, attributes))
     is_line = (scaled > threshold) & (threshold >= 20.0)
-    curve = np.where(is_line, np.exp(-scaled) / beta / _unit_roundoff(inputs[0]), 0.0)
+    curve = np.where(is_line, np.exp(-scaled) / beta / unit_roundoff(np.asarray(inputs[0])), 0.0)
     return (ErrorBudget(_finite(worst + curve)),)
 
 
@@ -204,11 +215,7 @@ def _finite(worst: Array) -> Array:
     return np.asarray(np.minimum(worst, np.finfo(np.float64).max))
 
 
-def _unit_roundoff(stored: Any) -> float:
-    return 2.0**-53 if is_double(np.asarray(stored)) else _FLOAT32_U
-
-
 def _smallest(stored: Any) -> float:
     """The smallest subnormal number of the arithmetic, in units of its u."""
     limits = np.finfo(np.float64 if is_double(np.asarray(stored)) else np.float32)
-    return float(limits.smallest_subnormal) / _unit_roundoff(stored)
+    return float(limits.smallest_subnormal) / unit_roundoff(np.asarray(stored))

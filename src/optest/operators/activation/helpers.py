@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.describe import SETS
-from optest.operators.samples import EVERY_FLOAT, call, of_every_value, standard, variations
+from optest.operators.samples import EVERY_FLOAT, call, line, of_every_value, standard, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.spec import DType, Sample, UnfitArguments
 
@@ -39,22 +39,15 @@ def of_one(
     calls = [call(input=shape) for shape in SHAPES]
     yield from standard(calls, variants, sized=lambda n: call(input=(n,)))
     yield from variations("sizes", [call(input=(37, 1))], dtypes=("float32",))
-    near = call(input=(len(_NEAR_ZERO),), generator={"input": {"fill": "data", "values": _NEAR_ZERO}})
-    yield from variations("range", [near, *(line(*ends) for ends in lines)], dtypes=EVERY_FLOAT)
+    yield from variations("range", [table(_NEAR_ZERO), *(line(*ends) for ends in lines)], dtypes=EVERY_FLOAT)
     yield from variations("range", [line(*ends) for ends in (*_FAR, *far)], dtypes=("float32", "bfloat16", "float64"))
     yield from variations("range", [line(*ends) for ends in _FAR_IN_FLOAT16], dtypes=("float16",))
     ends = ["nan", -0.0, 0.0, "nan"]  # in a vector, and in what is left behind the last
-    tail = {"input": {"fill": "data", "values": [*ends, *(0.5 + k / 8 for k in range(9)), *ends]}}
-    yield from variations("special", [call(input=(17,), generator=tail)], dtypes=("float32", "float16"))
+    tail = table([*ends, *(0.5 + k / 8 for k in range(9)), *ends])
+    yield from variations("special", [tail], dtypes=("float32", "float16"))
     if ("uint8",) in variants:  # with the top bit, which the domain keeps random ones from
-        high = {"input": {"fill": "data", "values": [0, 1, 127, 128, 200, 255]}}
-        yield from variations("dtypes", [call(input=(6,), generator=high)], dtypes=("uint8",))
+        yield from variations("dtypes", [table([0, 1, 127, 128, 200, 255])], dtypes=("uint8",))
     yield from of_every_value()
-
-
-def line(first: float, last: float, attributes: dict[str, Any] | None = None) -> dict[str, Any]:
-    fill = {"fill": "arange", "start": first, "step": (last - first) / 1020}
-    return call(attributes, input=(1021,), generator=fill)
 
 
 def with_attributes(attributes: Sequence[dict[str, Any]], *lines: tuple[float, float]) -> Iterator[Sample]:

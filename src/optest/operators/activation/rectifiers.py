@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from optest.operators.activation.helpers import OF_ONE, of_one, with_attributes
 from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.samples import MILLION, call, of_a_million, refused, variations, with_further_layouts
+from optest.operators.samples import MILLION, call, of_a_million, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, Kind, OperatorDescriptor, Sample, UnfitArguments
@@ -19,6 +19,7 @@ DESCRIPTORS = in_module(
         name="relu",
         aliases=("Relu",),
         dtype_variants=NUMBERS,
+        infer="infer_relu",
         rule=exact("a choice between input and 0; nothing is computed"),
         case_sets=(*OF_ONE, "refused"),
         description="The larger of input and 0; NaN stays NaN.",
@@ -26,11 +27,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="leaky_relu",
         aliases=("LeakyRelu",),
-        attributes=(
-            attribute("negative_slope", "float", "Factor of what is below 0.", default=0.01, aliases=("alpha",)),
-        ),
-        dtype_variants=FLOATS,
-        infer="helpers:infer_floating",
+        attributes=(attribute("negative_slope|alpha: float = 0.01", "Factor of what is below 0."),),
         terms="leaky_relu_terms",
         rule=ulp(0.5, _IDENTITY, "|out| more below 0"),
         case_sets=(*OF_ONE, "attributes"),
@@ -39,9 +36,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="elu",
         aliases=("Elu",),
-        attributes=(attribute("alpha", "float", "Factor of what is below 0.", default=1.0),),
-        dtype_variants=FLOATS,
-        infer="helpers:infer_floating",
+        attributes=(attribute("alpha: float = 1.0", "Factor of what is below 0."),),
         terms="elu_terms",
         rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
@@ -51,8 +46,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="hardswish",
         aliases=("hard_swish", "HardSwish"),
-        dtype_variants=FLOATS,
-        infer="helpers:infer_floating",
         terms="hardswish_terms",
         rule=ulp(2.5, f"the division: {OPENCL}", "3·|out| more, and between -3 and 3 also 2·|input|", cpu=1.0),
         domain={"input": Interval(low=-8.0, high=8.0)},
@@ -60,6 +53,8 @@ DESCRIPTORS = in_module(
         description="input * min(max(input + 3, 0), 6) / 6.",
     ),
     twin="activation_reference",
+    dtype_variants=FLOATS,
+    infer="helpers:infer_floating",
 )
 
 
@@ -71,7 +66,6 @@ def infer_relu(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(spec.dtype, spec.shape),)
 
 
-@with_further_layouts
 def relu_samples() -> Iterator[Sample]:
     yield from of_one(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
     special = call(input=(4, 37), generator="special")
@@ -80,18 +74,15 @@ def relu_samples() -> Iterator[Sample]:
     yield from of_a_million(call(input=MILLION), dtype="float32")
 
 
-@with_further_layouts
 def leaky_relu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-9.0, 9.0), (-6e4, 6e4))
     yield from with_attributes([{"negative_slope": slope} for slope in (0.3, 0.0, -0.5, 1.0, 2.5)], (-9.0, 9.0))
 
 
-@with_further_layouts
 def elu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     yield from with_attributes([{"alpha": alpha} for alpha in (0.3, 2.5, -1.5, 0.0)], (-9.0, 9.0))
 
 
-@with_further_layouts
 def hardswish_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])

@@ -14,8 +14,8 @@ from optest.operators.activation.helpers import (
     with_attributes,
 )
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_same_dtype
+from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
 from optest.operators.variants import BOOL, FLOATS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
@@ -26,14 +26,9 @@ DESCRIPTORS = in_module(
         aliases=("Gelu",),
         attributes=(
             attribute(
-                "approximate",
-                "str",
-                "The exact x·Φ(x), or its approximation by tanh.",
-                default="none",
-                choices=("none", "tanh"),
+                "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
             ),
         ),
-        dtype_variants=FLOATS,
         infer="helpers:infer_floating",
         terms="gelu_terms",
         rule=ulp(16.0, f"erf: {OPENCL}; {MEASURED}", "6·|x| more for the cancellation, 4·|x| with tanh", cpu=6.0),
@@ -55,7 +50,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="silu",
         aliases=("swish",),
-        dtype_variants=FLOATS,
         infer="helpers:infer_floating",
         terms="silu_terms",
         rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
@@ -66,10 +60,9 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="softplus",
         attributes=(
-            attribute("beta", "float", "Sharpness of the bend, above 0.", default=1.0),
-            attribute("threshold", "float", "Where beta * input is above it, the result is input.", default=20.0),
+            attribute("beta: float = 1.0", "Sharpness of the bend, above 0."),
+            attribute("threshold: float = 20.0", "Where beta * input is above it, the result is input."),
         ),
-        dtype_variants=FLOATS,
         terms="softplus_terms",
         rule=ulp(4.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),
         domain={"input": Interval(low=-30.0, high=30.0)},
@@ -80,7 +73,6 @@ DESCRIPTORS = in_module(
         name="swiglu",
         signature="gate, up? -> out",
         aliases=("SwiGLU", "silu_and_mul"),
-        dtype_variants=FLOATS,
         terms="swiglu_terms",
         rule=ulp(
             0.5,
@@ -93,6 +85,7 @@ DESCRIPTORS = in_module(
         "the first half is the gate, the second is up, as in fused gate-and-up projections.",
     ),
     twin="activation_reference",
+    dtype_variants=FLOATS,
 )
 
 
@@ -106,7 +99,7 @@ def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Like gate; without up, half as wide in the last dimension, whose second half is up."""
     gate = given(specs, 0, "gate")
     require_float(gate.dtype, "gate")
-    up = specs[1] if len(specs) > 1 else None
+    up = optional(specs, 1)
     if up is None:
         if not gate.rank or gate.shape[-1] % 2:
             raise UnfitArguments(
@@ -119,7 +112,6 @@ def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(gate.dtype, gate.shape),)
 
 
-@with_further_layouts
 def gelu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-9.0, 9.0), (-1.0, 1.0))
     yield from with_attributes([{"approximate": "tanh"}], (-9.0, 9.0), (-1.0, 1.0))
@@ -127,24 +119,20 @@ def gelu_samples() -> Iterator[Sample]:
     yield from variations("special", [largest], dtypes=("float32", "bfloat16"))
 
 
-@with_further_layouts
 def sigmoid_samples() -> Iterator[Sample]:
     yield from of_one((*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
 
 
-@with_further_layouts
 def silu_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
 
 
-@with_further_layouts
 def softplus_samples() -> Iterator[Sample]:
     yield from of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     attributes = [{"beta": 2.0}, {"beta": 0.3}, {"threshold": 2.0}, {"beta": 0.5, "threshold": 1.0}]
     yield from with_attributes(attributes, (-9.0, 30.0))
 
 
-@with_further_layouts
 def swiglu_samples() -> Iterator[Sample]:
     calls = [call(gate=shape, up=shape) for shape in SHAPES]
     yield from standard(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)

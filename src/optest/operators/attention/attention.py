@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 from optest.operators.describe import SETS, attribute, composed, in_module
-from optest.operators.samples import (
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -25,6 +17,8 @@ from optest.operators.shapes import (
     broadcasts_to,
     dense,
     given,
+    optional,
+    require_dimensions,
     require_same_dtype,
 )
 from optest.operators.variants import FLOATS
@@ -41,17 +35,13 @@ DESCRIPTORS = in_module(
         aliases=("sdpa",),
         attributes=(
             attribute(
-                "is_causal",
-                "bool",
+                "is_causal: bool = False",
                 "Query i sees keys 0 to i, counted from the first of both, whatever their number.",
-                default=False,
             ),
-            attribute("scale", "float", "Factor of the scores; none means 1/√E.", default=None),
+            attribute("scale: float = None", "Factor of the scores; none means 1/√E."),
             attribute(
-                "enable_gqa",
-                "bool",
+                "enable_gqa: bool = False",
                 "Groups of heads of query share a head of key and value: h reads h // (heads / key heads).",
-                default=False,
             ),
         ),
         dtype_variants=(*FLOATS, *_BOOL_MASKS),
@@ -71,8 +61,7 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
     query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key", "value")))
     for name, spec in (("query", query), ("key", key), ("value", value)):
         require_same_dtype(query, spec, name)
-        if spec.rank < 2:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+        require_dimensions(spec, name, 2)
     if key.shape[-1] != query.shape[-1]:
         raise UnfitArguments(
             f"key is {format_shape(key.shape)}, but should have vectors of {query.shape[-1]}, "
@@ -85,8 +74,8 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
         )
     lead = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
     batch = _grouped_batch(*lead) if attributes.get("enable_gqa") else broadcast_shapes(*lead)
-    if len(specs) > 3 and specs[3] is not None:
-        _require_mask(specs[3], query, (*batch, query.shape[-2], key.shape[-2]), attributes)
+    if (mask := optional(specs, 3)) is not None:
+        _require_mask(mask, query, (*batch, query.shape[-2], key.shape[-2]), attributes)
     return (dense(query.dtype, (*batch, query.shape[-2], value.shape[-1])),)
 
 
@@ -125,10 +114,7 @@ def scaled_dot_product_attention_operations(specs: Specs, attributes: Attributes
     queries, width = out.shape[-2:]
     keys = given(specs, 1, "key").shape[-2]
     pairs = sum(min(row + 1, keys) for row in range(queries)) if attributes.get("is_causal") else queries * keys
-    heads = 1
-    for size in out.shape[:-2]:
-        heads *= size
-    return 2 * heads * pairs * (given(specs, 0, "query").shape[-1] + width)
+    return 2 * prod(out.shape[:-2]) * pairs * (given(specs, 0, "query").shape[-1] + width)
 
 
 _SPREAD = {"query": {"fill": "randn", "std": 4.0}, "key": {"fill": "randn", "std": 4.0}}
@@ -153,7 +139,6 @@ def _ask(
     return call(attributes, dtypes=dtypes, generator=generator, **shapes)
 
 
-@with_further_layouts
 def attention_samples() -> Iterator[Sample]:
     calls = [
         _ask((1, 2, 5, 8), (1, 2, 7, 8)),

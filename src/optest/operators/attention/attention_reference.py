@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, optional_input, quiet
 from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
 from optest.spec import ErrorBudget
 
@@ -44,22 +44,22 @@ def scaled_dot_product_attention_reference(inputs: Inputs, attributes: Attribute
 
 def attention_operands(inputs: Inputs, attributes: Attributes) -> AttentionOperands:
     query, key, value = (as_float64(each) for each in inputs[:3])
-    given = inputs[3] if len(inputs) > 3 else None
     if attributes.get("enable_gqa"):
         # head h of query reads head h // (heads of query / heads of key)
         key, value = (np.repeat(each, query.shape[-3] // each.shape[-3], axis=-3) for each in (key, value))
     stated = attributes.get("scale")
     scale = stated if stated is not None else 1.0 / math.sqrt(query.shape[-1] or 1)
-    return AttentionOperands(query, key, value, _mask(given, query, key, bool(attributes.get("is_causal"))), scale)
+    return AttentionOperands(
+        query, key, value, _mask(optional_input(inputs, 3), query, key, bool(attributes.get("is_causal"))), scale
+    )
 
 
-def _mask(given: object, query: Array, key: Array, causal: bool) -> Array | None:
+def _mask(mask: Array | None, query: Array, key: Array, causal: bool) -> Array | None:
     """−∞ where a key is not seen. The causal mask starts at the first query and the first key."""
     if causal:
         return np.where(np.tri(query.shape[-2], key.shape[-2], dtype=bool), 0.0, -np.inf)
-    if given is None:
+    if mask is None:
         return None
-    mask = np.asarray(given)
     return np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else as_float64(mask)
 
 

@@ -15,9 +15,8 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -38,17 +37,13 @@ DESCRIPTORS = in_module(
         aliases=("RotaryEmbedding",),
         attributes=(
             attribute(
-                "interleaved",
-                "bool",
+                "interleaved: bool = False",
                 "Pairs are neighbours (2i, 2i + 1), as in GPT-J; else those of the halves (i, i + n/2), as "
                 "in GPT-NeoX and Llama.",
-                default=False,
             ),
             attribute(
-                "rotary_embedding_dim",
-                "int",
+                "rotary_embedding_dim: int = 0",
                 "How many elements of each vector are rotated, the first ones; 0 means all.",
-                default=0,
             ),
         ),
         dtype_variants=(*FLOATS, *_POSITIONS, *_WIDE_TABLES),
@@ -66,9 +61,8 @@ DESCRIPTORS = in_module(
 
 def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
     spec, cos, sin = (given(specs, index, name) for index, name in enumerate(("input", "cos", "sin")))
-    positions = specs[3] if len(specs) > 3 else None
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    positions = optional(specs, 3)
+    require_dimensions(spec, "input", 2)
     half = rotated_size(spec, attributes) // 2
     for name, table in (("cos", cos), ("sin", sin)):
         if table.dtype != spec.dtype and not (spec.dtype.bits == 16 and table.dtype.name == "float32"):
@@ -112,12 +106,11 @@ def rope_length(_specs: Specs, _attributes: Attributes) -> int:
 
 def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Positions are rows of the tables."""
-    cos = specs[1] if len(specs) > 1 else None
+    cos = optional(specs, 1)
     rows = cos.shape[0] if cos is not None and cos.rank else 1
     return {"position_ids": Interval(low=0, high=max(0, rows - 1))}
 
 
-@with_further_layouts
 def rope_samples() -> Iterator[Sample]:
     calls = [
         call(input=(1, 2, 5, 8), cos=(5, 4), sin=(5, 4)),

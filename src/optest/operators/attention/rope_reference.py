@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet, spec_of
 from optest.operators.attention.rope import rotated_size
 from optest.operators.budgets import terms_of_products
 from optest.spec import Terms
@@ -22,9 +22,9 @@ def rope_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Ar
     """The first and the second elements of the pairs, and cos and sin broadcast to them."""
     x, cos, sin = (as_float64(each) for each in inputs[:3])
     size = rotated_size(spec_of(np.asarray(inputs[0])), attributes)
-    if len(inputs) > 3 and inputs[3] is not None:
-        positions = np.asarray(inputs[3]).astype(np.int64)
-        cos, sin = cos[positions], sin[positions]
+    positions = optional_input(inputs, 3)
+    if positions is not None:
+        cos, sin = (table[positions.astype(np.int64)] for table in (cos, sin))
     if cos.ndim > 2:  # one set for each batch: the heads lie between
         between = (cos.shape[0], *(1,) * (x.ndim - 3), *cos.shape[1:])
         cos, sin = cos.reshape(between), sin.reshape(between)

@@ -29,38 +29,21 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_same_dtype
 from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _ATTRIBUTES = (
+    attribute("stride|strides: ints = (1,)", "Steps between positions, one number or one for each dimension."),
     attribute(
-        "stride",
-        "ints",
-        "Steps between positions, one number or one for each dimension.",
-        default=(1,),
-        aliases=("strides",),
-    ),
-    attribute(
-        "padding",
-        "ints|str",
+        "padding: ints|str = (0,)",
         "Zeros on both sides of each dimension; 'same' keeps the sizes with stride 1, the odd zero last; "
         "'valid' is 0. Twice as many numbers: before each dimension, then after (torch has no such padding).",
-        default=(0,),
     ),
-    attribute(
-        "dilation", "ints", "Steps between the elements that the kernel sees.", default=(1,), aliases=("dilations",)
-    ),
-    attribute(
-        "groups",
-        "int",
-        "Channels are split into so many groups that do not see each other.",
-        default=1,
-        aliases=("group",),
-    ),
+    attribute("dilation|dilations: ints = (1,)", "Steps between the elements that the kernel sees."),
+    attribute("groups|group: int = 1", "Channels are split into so many groups that do not see each other."),
     OUT_DTYPE,
 )
 
@@ -90,7 +73,7 @@ DESCRIPTORS = in_module(
 
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = specs[2] if len(specs) > 2 else None
+    bias = optional(specs, 2)
     require_same_dtype(spec, weight, "weight")
     walk = walk_of(spec, weight, attributes, rank)
     result = result_dtype(spec.dtype, attributes)
@@ -115,7 +98,6 @@ conv2d_operations = operations_of(infer_conv2d, conv2d_length)
 conv3d_operations = operations_of(infer_conv3d, conv3d_length)
 
 
-@with_further_layouts
 def conv1d_samples() -> Iterator[Sample]:
     plain = call(input=(2, 3, 13), weight=(4, 3, 3), bias=(4,))
     calls = [
@@ -177,7 +159,6 @@ def _special(calls: Sequence[Call]) -> Iterator[Sample]:
     yield from zeros_times_special(calls[0], "input", "weight", dtypes=("float32", "float16"))
 
 
-@with_further_layouts
 def conv2d_samples() -> Iterator[Sample]:
     plain = call(input=(2, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
     calls = [
@@ -241,7 +222,6 @@ def _kernels_of_their_own() -> Iterator[dict[str, Any]]:
     yield call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,))
 
 
-@with_further_layouts
 def conv3d_samples() -> Iterator[Sample]:
     """Fewer than of conv2d: what a third dimension adds is its own stride, padding and dilation."""
     plain = call(input=(2, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,))

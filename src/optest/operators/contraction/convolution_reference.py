@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet, spec_of, widen
 from optest.operators.budgets import terms_of_products
 from optest.operators.contraction.convolution import Walk, walk_of
 from optest.operators.contraction.matmul_reference import product, result_of, with_bias
@@ -53,8 +53,7 @@ conv1d_terms, conv2d_terms, conv3d_terms = map(_terms_of, (1, 2, 3))
 
 
 def _operands(inputs: Inputs) -> tuple[Array, Array, Array | None]:
-    x, weight, bias = (*inputs, None)[:3]
-    return np.asarray(x), np.asarray(weight), None if bias is None else np.asarray(bias)
+    return np.asarray(inputs[0]), np.asarray(inputs[1]), optional_input(inputs, 2)
 
 
 def _walk(inputs: Inputs, attributes: Attributes, rank: int) -> Walk:

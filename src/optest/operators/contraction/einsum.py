@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.operators.contraction.helpers import beyond_16_bits, special_operands, zeros_times_special
 from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.samples import call, integer_exact, refused, standard, variations, with_further_layouts, zero_mean
+from optest.operators.samples import call, integer_exact, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
 from optest.operators.variants import NUMBERS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
@@ -23,7 +23,7 @@ DESCRIPTORS = in_module(
         aliases=("Einsum",),
         attributes=(
             attribute(
-                "equation", "str", "Labels of the operands, '->' and those of the output, as torch.einsum reads them."
+                "equation: str", "Labels of the operands, '->' and those of the output, as torch.einsum reads them."
             ),
         ),
         dtype_variants=NUMBERS,
@@ -71,17 +71,13 @@ def einsum_operations(specs: Specs, attributes: Attributes) -> int | None:
     if len(specs) != 2:
         return None
     equation = equation_of(specs, attributes)
-    elements = 1
-    for size in equation.shape:
-        elements *= size
-    return 2 * elements * equation.length
+    return 2 * prod(equation.shape) * equation.length
 
 
 def _operands(shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     return {f"operands{index}": shape for index, shape in enumerate(shapes)}
 
 
-@with_further_layouts
 def einsum_samples() -> Iterator[Sample]:
     def ask(equation: str, *shapes: tuple[int, ...], **more: Any) -> dict[str, Any]:
         return call({"equation": equation}, **_operands(shapes), **more)

@@ -10,11 +10,9 @@ from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import DType, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 OUT_DTYPE = attribute(
-    "out_dtype",
-    "dtype",
+    "out_dtype: dtype = None",
     "Dtype of the result: wider integers, in which integers are added up (int8 in int32), or wider floats "
     "up to float32, to which the sum is rounded. None keeps the operands' dtype.",
-    default=None,
 )
 
 

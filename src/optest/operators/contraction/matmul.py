@@ -27,7 +27,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
 from optest.operators.shapes import (
@@ -38,6 +37,8 @@ from optest.operators.shapes import (
     broadcasts_to,
     dense,
     given,
+    length_of_dim,
+    optional,
     require_same_dtype,
     require_scalar,
 )
@@ -56,7 +57,6 @@ DESCRIPTORS = in_module(
         aliases=("MatMul",),
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
-        sum_length="last_size",
         operations="matmul_operations",
         case_sets=(*_SETS, "broadcast", "long"),
         rule=_PRODUCTS,
@@ -67,9 +67,7 @@ DESCRIPTORS = in_module(
         signature="input, mat2 -> out",
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
-        sum_length="last_size",
         operations="bmm_operations",
-        case_sets=_SETS,
         rule=_PRODUCTS,
         description="Products of the matrices of two batches of one size; nothing broadcasts.",
     ),
@@ -78,10 +76,10 @@ DESCRIPTORS = in_module(
         signature="a, b, c? -> out",
         aliases=("Gemm",),
         attributes=(
-            attribute("alpha", "float", "Factor of the product.", default=1.0),
-            attribute("beta", "float", "Factor of c; with 0, c is not read.", default=1.0),
-            attribute("trans_a", "bool", "Transpose a.", default=False, aliases=("transA",)),
-            attribute("trans_b", "bool", "Transpose b.", default=False, aliases=("transB",)),
+            attribute("alpha: float = 1.0", "Factor of the product."),
+            attribute("beta: float = 1.0", "Factor of c; with 0, c is not read."),
+            attribute("trans_a|transA: bool = False", "Transpose a."),
+            attribute("trans_b|transB: bool = False", "Transpose b."),
             OUT_DTYPE,
         ),
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
@@ -97,12 +95,13 @@ DESCRIPTORS = in_module(
         signature="input, weight, bias? -> out",
         attributes=(OUT_DTYPE,),
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
-        sum_length="last_size",
         operations="linear_operations",
         case_sets=(*_SETS, "attributes"),
         rule=_WITH_BIAS,
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
+    sum_length="..shapes:length_of_dim",
+    case_sets=_SETS,
 )
 
 
@@ -143,7 +142,7 @@ def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
     a, b = given(specs, 0, "a"), given(specs, 1, "b")
-    c = specs[2] if len(specs) > 2 else None
+    c = optional(specs, 2)
     require_same_dtype(a, b, "b")
     for name, spec in (("a", a), ("b", b)):
         if spec.rank not in (2, 3):
@@ -172,7 +171,7 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     """A weight of one dimension is one row, and leaves no dimension behind."""
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = specs[2] if len(specs) > 2 else None
+    bias = optional(specs, 2)
     require_same_dtype(spec, weight, "weight")
     if spec.rank == 0:
         raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
@@ -192,20 +191,15 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(result, (*spec.shape[:-1], *features)),)
 
 
-def last_size(specs: Specs, _attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
-    return spec.shape[-1] if spec.rank else 1
-
-
 def gemm_length(specs: Specs, attributes: Attributes) -> int:
     spec = given(specs, 0, "a")
     return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
 
 
-matmul_operations = operations_of(infer_matmul, last_size)
-bmm_operations = operations_of(infer_bmm, last_size)
+matmul_operations = operations_of(infer_matmul, length_of_dim)
+bmm_operations = operations_of(infer_bmm, length_of_dim)
 gemm_operations = operations_of(infer_gemm, gemm_length)
-linear_operations = operations_of(infer_linear, last_size)
+linear_operations = operations_of(infer_linear, length_of_dim)
 
 _DTYPES = (*NUMBERS, *FLOAT8)
 _DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)
@@ -220,7 +214,6 @@ def small_floats(stated: Call) -> Iterator[Sample]:
         yield Sample(case_set="accumulator", case=case)
 
 
-@with_further_layouts
 def matmul_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
     yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
@@ -277,7 +270,6 @@ def matmul_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def bmm_samples() -> Iterator[Sample]:
     calls = [call(input=(2, 5, 7), mat2=(2, 7, 3)), call(input=(3, 17, 33), mat2=(3, 33, 16))]
     yield from standard(
@@ -304,7 +296,6 @@ def bmm_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def gemm_samples() -> Iterator[Sample]:
     scaled = {"alpha": 0.5, "beta": -1.5}
     calls = [
@@ -424,7 +415,6 @@ def _gemm_attributes() -> Iterator[dict[str, Any]]:
     yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
 
 
-@with_further_layouts
 def linear_samples() -> Iterator[Sample]:
     calls = [
         call(input=(5, 7), weight=(3, 7), bias=(3,)),

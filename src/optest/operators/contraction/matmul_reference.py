@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optest.numerics import dtype_of, numpy_dtype
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, largest, quiet, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, largest, optional_input, quiet, widen
 from optest.operators.budgets import terms_of_products
 from optest.operators.contraction.helpers import result_dtype
 from optest.spec import DType, Terms
@@ -55,11 +55,11 @@ def gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 def gemm_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array | None]:
     """a and b as they are multiplied, and c where it counts; widened."""
     a, b = widen(np.asarray(inputs[0])), widen(np.asarray(inputs[1]))
-    given = inputs[2] if len(inputs) > 2 and attributes.get("beta", 1.0) else None
+    c = optional_input(inputs, 2) if attributes.get("beta", 1.0) else None
     return (
         a.swapaxes(-1, -2) if attributes.get("trans_a") else a,
         b.swapaxes(-1, -2) if attributes.get("trans_b") else b,
-        None if given is None else widen(np.asarray(given)),
+        None if c is None else widen(c),
     )
 
 
@@ -72,8 +72,8 @@ def linear_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
 def linear_operands(inputs: Inputs) -> tuple[Array, Array, Array | None]:
     """input, the transposed weight and bias, widened."""
     x, weight = widen(np.asarray(inputs[0])), widen(np.asarray(inputs[1]))
-    given = inputs[2] if len(inputs) > 2 else None
-    return x, weight.T, None if given is None else widen(np.asarray(given))
+    bias = optional_input(inputs, 2)
+    return x, weight.T, None if bias is None else widen(bias)
 
 
 def with_bias(total: Array, bias: Array | None) -> Array:

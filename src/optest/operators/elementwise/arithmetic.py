@@ -16,21 +16,19 @@ from optest.operators.samples import (
     of_a_million,
     refused,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
 from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
 
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
-_ALPHA = attribute("alpha", "float", "Factor of other.", default=1.0)
+_ALPHA = attribute("alpha: float = 1.0", "Factor of other.")
 _SCALED = ulp(0.5, _CORRECT, "alpha ≠ 1: 2·|alpha·other| more")
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="add",
-        signature="input, other -> out",
         aliases=("elementwise_add", "Add"),
         attributes=(_ALPHA,),
         dtype_variants=(*EVERYTHING, *UNSIGNED),
@@ -42,7 +40,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="sub",
-        signature="input, other -> out",
         aliases=("subtract", "elementwise_sub", "Sub"),
         attributes=(_ALPHA,),
         dtype_variants=(*NUMBERS_AND_MIXED, *UNSIGNED),
@@ -54,7 +51,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="mul",
-        signature="input, other -> out",
         aliases=("multiply", "elementwise_mul", "Mul"),
         dtype_variants=(*EVERYTHING, *UNSIGNED),
         infer="helpers:infer_binary",
@@ -77,6 +73,7 @@ DESCRIPTORS = in_module(
         description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
     ),
     twin="arithmetic_reference",
+    signature="input, other -> out",
 )
 
 
@@ -144,7 +141,6 @@ def _ends_of_range() -> Iterator[Sample]:
         yield from variations("special", [{**grid(signed, signed), **_EXACT}], dtypes=[name])
 
 
-@with_further_layouts
 def add_samples() -> Iterator[Sample]:
     yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _scaled()
@@ -157,7 +153,6 @@ def add_samples() -> Iterator[Sample]:
     yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
 
 
-@with_further_layouts
 def sub_samples() -> Iterator[Sample]:
     yield from binary((*NUMBERS_AND_MIXED, *UNSIGNED))
     yield from _scaled()
@@ -183,7 +178,6 @@ def _scaled() -> Iterator[Sample]:
     yield from refused(pair({"alpha": 0.5}, dtypes=["int32"]))
 
 
-@with_further_layouts
 def mul_samples() -> Iterator[Sample]:
     yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _unsigned()
@@ -209,7 +203,6 @@ def _wrapping() -> Iterator[Sample]:
         yield from variations("wraps", [grid(values, values)], dtypes=[name])
 
 
-@with_further_layouts
 def pow_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED, second="exponent")
     whole = [float(k) for k in range(-4, 6)]

@@ -15,7 +15,7 @@ from optest.operators.elementwise.arithmetic import infer_add, infer_sub
 from optest.operators.elementwise.helpers import infer_number
 from optest.operators.real_functions import spacious, spared
 from optest.operators.shapes import as_float, promote_tensors
-from optest.spec import AsRight, DType, ErrorBudget, Kind, dtype
+from optest.spec import AsRight, DType, ErrorBudget, Kind, TensorSpec, dtype
 
 DIVISION_ULP = 2.5
 """Of a quotient: OpenCL C 3.0 §7.4."""
@@ -31,7 +31,7 @@ def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     alpha = attributes.get("alpha", 1.0)
     if alpha == 1 and result.is_inexact:
         return (np.asarray(a + b),)  # the common case, without inference
-    infer_add((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
+    infer_add(_specs(inputs), attributes)
     if result.kind is Kind.BOOL:
         return (a | (b & bool(alpha)),)
     return (_scaled_sum(result, a, b, alpha),)
@@ -40,7 +40,7 @@ def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 @quiet
 def sub_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """input - alpha · other in the common dtype; integers wrap."""
-    infer_sub((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
+    infer_sub(_specs(inputs), attributes)
     result, a, b = meet(inputs)
     alpha = attributes.get("alpha", 1.0)
     if result.is_integer:
@@ -87,8 +87,7 @@ def floor_divide_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arra
 
 
 def _rounded_quotient(inputs: Inputs, attributes: Attributes, mode: str) -> tuple[Array, ...]:
-    infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
-    _, a, b = meet(inputs)
+    a, b = _numbers(inputs, attributes)
     function = floor_quotient if mode == "floor" else trunc_quotient
     return (_with_room(function, inputs, a, b),)
 
@@ -96,17 +95,25 @@ def _rounded_quotient(inputs: Inputs, attributes: Attributes, mode: str) -> tupl
 @quiet
 def remainder_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """What the division downwards leaves, with the sign of the divisor."""
-    infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
-    _, a, b = meet(inputs)
+    a, b = _numbers(inputs, attributes)
     return (_with_room(floor_remainder, inputs, a, b),)
 
 
 @quiet
 def fmod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """What the division towards zero leaves, with the sign of the dividend."""
-    infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
-    _, a, b = meet(inputs)
+    a, b = _numbers(inputs, attributes)
     return (_with_room(trunc_remainder, inputs, a, b),)
+
+
+def _numbers(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array]:
+    """Both operands, which should not be bool."""
+    infer_number(_specs(inputs), attributes)
+    return meet(inputs)[1:]
+
+
+def _specs(inputs: Inputs) -> tuple[TensorSpec, ...]:
+    return tuple(spec_of(np.asarray(each)) for each in inputs[:2])
 
 
 def _with_room(function: Callable[[Array, Array], Array], inputs: Inputs, a: Array, b: Array) -> Array:
@@ -122,8 +129,7 @@ def pow_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
     Integers wrap; to a negative power 1 gives 1, -1 gives 1 or -1, and everything else 0, as in torch.
     """
-    infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
-    _, base, exponent = meet(inputs)
+    base, exponent = _numbers(inputs, attributes)
     if base.dtype.kind in "iu":
         return (_integer_power(base, exponent),)
     return (_with_room(np.power, inputs, base, exponent),)

@@ -7,15 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    call,
-    in_every_layout,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, in_every_layout, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import EVERY, REAL
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
@@ -26,12 +18,9 @@ DESCRIPTORS = in_module(
         name="cast",
         category="conversion",
         attributes=(
-            attribute("dtype", "dtype", "Dtype of the result.", aliases=("to",)),
+            attribute("dtype|to: dtype", "Dtype of the result."),
             attribute(
-                "saturate",
-                "bool",
-                "float8 results stop at the largest finite value in place of infinity or NaN.",
-                default=False,
+                "saturate: bool = False", "float8 results stop at the largest finite value in place of infinity or NaN."
             ),
         ),
         dtype_variants=EVERY,
@@ -70,7 +59,6 @@ _BELOW_THE_OVERFLOW = (
 """Beyond the largest value by less than half a gap: they are rounded to it."""
 
 
-@with_further_layouts
 def cast_samples() -> Iterator[Sample]:
     plain = call({"dtype": "float16"}, input=(4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
@@ -148,8 +136,7 @@ def _special() -> Iterator[Sample]:
             far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
             yield from variations("attributes", [far], dtypes=("float32", "int32"))
             beyond = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
-            stated = call(attributes, input=(len(beyond),), generator={"input": {"fill": "data", "values": beyond}})
-            yield from variations("attributes", [stated], dtypes=("float32",))
+            yield from variations("attributes", [table(beyond, attributes)], dtypes=("float32",))
     for source, target, values in _BELOW_THE_OVERFLOW:
         yield _table("special", source, target, [sign * value for value in values for sign in (1, -1)])
     for source in ("int64", "int32", "int16"):
@@ -218,5 +205,4 @@ def _rounded_once() -> Iterator[Sample]:
 
 
 def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:
-    fill = {"input": {"fill": "data", "values": values}}
-    return _cast(name, source, target, input=(len(values),), generator=fill)
+    return Sample(case_set=name, case=table(values, {"dtype": target}, dtypes=[source]))

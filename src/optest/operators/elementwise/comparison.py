@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from optest.operators.describe import exact, in_module
 from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, grid
-from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
+from optest.operators.samples import EVERY_FLOAT, call, variations
 from optest.operators.variants import EVERYTHING
 from optest.spec import OperatorDescriptor, Sample
 
@@ -39,14 +39,12 @@ DESCRIPTORS = in_module(
 )
 
 
-@with_further_layouts
 def equality_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING, generator=FEW)
     yield from _ties()
     yield from _neighbours()
 
 
-@with_further_layouts
 def order_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
     yield from _ties()

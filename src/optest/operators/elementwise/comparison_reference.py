@@ -16,22 +16,23 @@ from optest.operators.elementwise.selection import infer_clip, infer_where
 Reference = Callable[[Inputs, Attributes], tuple[Array, ...]]
 
 
-def _comparison(compare: Callable[[Array, Array], Any]) -> Reference:
-    """Two numbers of the common dtype compared; NaN is unequal to everything and in no order."""
+def _of_both(function: Callable[[Array, Array], Any]) -> Reference:
+    """A function of two numbers of the common dtype. NaN is unequal to everything and in no order; the larger and the
+    smaller of both are NaN where either is."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         _, a, b = meet(inputs)
-        return (np.asarray(compare(a, b)),)
+        return (np.asarray(function(a, b)),)
 
     return reference
 
 
-eq_reference = _comparison(np.equal)
-ne_reference = _comparison(np.not_equal)
-lt_reference = _comparison(np.less)
-le_reference = _comparison(np.less_equal)
-gt_reference = _comparison(np.greater)
-ge_reference = _comparison(np.greater_equal)
+eq_reference = _of_both(np.equal)
+ne_reference = _of_both(np.not_equal)
+lt_reference = _of_both(np.less)
+le_reference = _of_both(np.less_equal)
+gt_reference = _of_both(np.greater)
+ge_reference = _of_both(np.greater_equal)
 
 
 def _truth(array: Any) -> Array:
@@ -77,18 +78,8 @@ def bitwise_not_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array
     return (np.asarray(np.invert(array)),)
 
 
-@quiet
-def maximum_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """The larger of both; NaN where either is NaN."""
-    _, a, b = meet(inputs)
-    return (np.asarray(np.maximum(a, b)),)
-
-
-@quiet
-def minimum_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-    """The smaller of both; NaN where either is NaN."""
-    _, a, b = meet(inputs)
-    return (np.asarray(np.minimum(a, b)),)
+maximum_reference = quiet(_of_both(np.maximum))
+minimum_reference = quiet(_of_both(np.minimum))
 
 
 @quiet

@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, infer_number, is_integer, pair
-from optest.operators.samples import MAIN_FLOATS, call, variations, with_further_layouts
+from optest.operators.samples import MAIN_FLOATS, call, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, as_float, dense
 from optest.operators.variants import EVERYTHING, NUMBERS_AND_MIXED, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
@@ -16,14 +16,12 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="div",
-        signature="input, other -> out",
+        infer="infer_div",
         aliases=("divide", "elementwise_div"),
         attributes=(
             attribute(
-                "rounding_mode",
-                "str",
+                "rounding_mode: str = None",
                 "None divides truly, trunc rounds the quotient towards zero, floor downwards.",
-                default=None,
                 choices=("trunc", "floor"),
             ),
         ),
@@ -38,44 +36,39 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="floor_divide",
-        signature="input, other -> out",
-        dtype_variants=NUMBERS_AND_MIXED,
-        infer="helpers:infer_number",
+        samples="rounded_quotient_samples",
         alternatives="floor_divide_alternatives",
         may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, f"the division: {OPENCL}", "or one step beside it"),
-        domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         description="The quotient rounded downwards; where the quotient is within 2.5 ulp of a whole number, but not "
         "on it, both sides of the step are right. A float over 0 gives infinity or NaN.",
     ),
     OperatorDescriptor(
         name="remainder",
-        signature="input, other -> out",
-        dtype_variants=NUMBERS_AND_MIXED,
-        infer="helpers:infer_number",
+        samples="rounded_quotient_samples",
         alternatives="remainder_alternatives",
         may_refuse="remainder_may_be_refused",
         rule=ulp(0.5, f"fmod is exact and the sum correctly rounded: {OPENCL}", "or one divisor beside it"),
-        domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         description="What division rounded downwards leaves, with the sign of the divisor, as Python's %; where the "
         "quotient is within 2.5 ulp of a whole number, but not on it, one divisor more or less is right too.",
     ),
     OperatorDescriptor(
         name="fmod",
-        signature="input, other -> out",
-        dtype_variants=NUMBERS_AND_MIXED,
-        infer="helpers:infer_number",
+        samples="rounded_quotient_samples",
         alternatives="fmod_alternatives",
         may_refuse="remainder_may_be_refused",
         rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}", formula="anything for an integer over 0"),
-        domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
         description="What division rounded towards zero leaves, with the sign of the dividend, as C's fmod and %.",
     ),
     twin="arithmetic_reference",
+    signature="input, other -> out",
+    dtype_variants=NUMBERS_AND_MIXED,
+    infer="helpers:infer_number",
+    domain="quotient_domain",
 )
 
 
@@ -108,7 +101,6 @@ _DIVIDENDS = (0.0, -0.0, 0.75, -0.75, 5.0, -5.0, 7.5, -7.5, 1e4, -1e4, "inf", "-
 _DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
 
 
-@with_further_layouts
 def div_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
     for mode in ("trunc", "floor"):
@@ -125,24 +117,7 @@ def div_samples() -> Iterator[Sample]:
     yield from variations("special", [grid(half, half)], dtypes=("float16",))
 
 
-@with_further_layouts
-def floor_divide_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-@with_further_layouts
-def remainder_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-@with_further_layouts
-def fmod_samples() -> Iterator[Sample]:
+def rounded_quotient_samples() -> Iterator[Sample]:
     yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)

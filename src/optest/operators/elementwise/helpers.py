@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from optest.operators.describe import SETS
-from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, variations
+from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, given, promote_tensors
 from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
@@ -106,11 +106,9 @@ def unary(
     yield from variations("sizes", [sized(_LONG), *further])
     for name, whole in _WHOLE:
         if (name,) in variants:
-            values = {"input": {"fill": "data", "values": list(whole)}}
-            yield from variations("dtypes", [call(attributes, input=(len(whole),), generator=values)], dtypes=(name,))
+            yield from variations("dtypes", [table(whole, attributes)], dtypes=(name,))
     if special and ("float32",) in [tuple(each) for each in variants]:
-        values = {"input": {"fill": "data", "values": [*_ENDS, *(0.5 + k / 8 for k in range(9)), *_ENDS]}}
-        tail = call(attributes, input=(2 * len(_ENDS) + 9,), generator=values)
+        tail = table([*_ENDS, *(0.5 + k / 8 for k in range(9)), *_ENDS], attributes)
         yield from variations("special", [tail], dtypes=("float32",))  # vectors and what is left of them
     if special and not any(name == ("float32",) for name in variants):
         yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
@@ -179,12 +177,6 @@ def _of_size(attributes: dict[str, Any] | None, generator: Any, size: int) -> di
     return call(attributes, input=(size,), generator=generator)
 
 
-def line(first: float, last: float, count: int, attributes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A call over evenly spaced values, beyond the range of random inputs too."""
-    step = (last - first) / (count - 1)
-    return call(attributes, input=(count,), generator={"fill": "arange", "start": first, "step": step})
-
-
 def grid(
     rows: Sequence[Any], columns: Sequence[Any], attributes: dict[str, Any] | None = None, *, second: str = "other"
 ) -> dict[str, Any]:
@@ -199,7 +191,3 @@ def grid(
 
 def pair(attributes: dict[str, Any] | None = None, **stated: Any) -> dict[str, Any]:
     return call(attributes, input=(4, 37), other=(4, 37), **stated)
-
-
-def table(values: Sequence[Any], attributes: dict[str, Any] | None = None) -> dict[str, Any]:
-    return call(attributes, input=(len(values),), generator={"input": {"fill": "data", "values": list(values)}})

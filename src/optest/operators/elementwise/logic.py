@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from optest.operators.describe import SETS, exact, in_module
 from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, both, grid, unary
-from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
+from optest.operators.samples import EVERY_FLOAT, call, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
@@ -119,7 +119,6 @@ _WIDE_TRUTHS = (
 """True, with lower bytes that are all 0."""
 
 
-@with_further_layouts
 def logic_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING, generator=FEW)
     yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=EVERY_FLOAT)
@@ -129,17 +128,13 @@ def logic_samples() -> Iterator[Sample]:
         yield from variations("truth", [grid(wide, wide)], dtypes=(name,))
 
 
-@with_further_layouts
 def logical_not_samples() -> Iterator[Sample]:
     yield from unary((*NUMBERS, *BOOL), generator=FEW)
-    table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
-    yield from variations("truth", [table], dtypes=EVERY_FLOAT)
+    yield from variations("truth", [table(_TRUTHS)], dtypes=EVERY_FLOAT)
     for name, wide in _WIDE_TRUTHS:
-        table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
-        yield from variations("truth", [table], dtypes=(name,))
+        yield from variations("truth", [table(wide)], dtypes=(name,))
 
 
-@with_further_layouts
 def bitwise_samples() -> Iterator[Sample]:
     mixed = (("int8", "uint8"), ("uint8", "int8"), ("int32", "int64"), ("int64", "int32"), ("bool", "int32"))
     yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
@@ -147,6 +142,5 @@ def bitwise_samples() -> Iterator[Sample]:
     yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
 
 
-@with_further_layouts
 def bitwise_not_samples() -> Iterator[Sample]:
     yield from unary((*INTEGERS, *BOOL))

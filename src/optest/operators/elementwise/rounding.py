@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import UNARY_SETS, Samples, line, refuse_bool, table, unary
+from optest.operators.elementwise.helpers import UNARY_SETS, refuse_bool, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
     MILLION,
     call,
+    line,
     of_a_million,
     of_every_value,
     refused,
+    table,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
 from optest.operators.variants import BOOL, INTEGERS, NUMBERS, OPENCL
@@ -33,6 +34,7 @@ def _number(
     aliases: tuple[str, ...] = (),
     sets: tuple[str, ...] = ("ties",),
     infer: str = "infer_integral",
+    samples: str | None = None,
     bool_too: bool = False,
     signed_zeros: bool = True,
 ) -> OperatorDescriptor:
@@ -42,6 +44,7 @@ def _number(
         aliases=aliases,
         dtype_variants=(*NUMBERS, *BOOL) if bool_too else NUMBERS,
         infer=infer,
+        samples=samples,
         rule=Rule(kind=kind, source=source),
         case_sets=(*UNARY_SETS, *sets),
         signed_zeros=signed_zeros,  # IEEE 754-2019 §5.9: a zero result has the sign of the operand
@@ -77,15 +80,17 @@ DESCRIPTORS = in_module(
         bool_too=True,
         signed_zeros=False,  # JAX keeps the sign of -0, NumPy and torch do not
     ),
-    _number("floor", "The largest whole number that is not above input.", aliases=("Floor",)),
-    _number("ceil", "The smallest whole number that is not below input.", aliases=("Ceil",)),
+    _number(
+        "floor", "The largest whole number that is not above input.", aliases=("Floor",), samples="whole_number_samples"
+    ),
+    _number(
+        "ceil", "The smallest whole number that is not below input.", aliases=("Ceil",), samples="whole_number_samples"
+    ),
     OperatorDescriptor(
         name="round",
         aliases=("Round",),
         attributes=(
-            attribute(
-                "decimals", "int", "Decimal places to round to; negative ones count tens, hundreds, ….", default=0
-            ),
+            attribute("decimals: int = 0", "Decimal places to round to; negative ones count tens, hundreds, …."),
         ),
         dtype_variants=NUMBERS,
         terms="round_terms",
@@ -96,7 +101,7 @@ DESCRIPTORS = in_module(
         description="The nearest whole number, of two equally near ones the even; with decimals, also the other side "
         "of a half that the multiplication by ten cannot tell from this one.",
     ),
-    _number("trunc", "input without its fraction.", aliases=("fix",)),
+    _number("trunc", "input without its fraction.", aliases=("fix",), samples="whole_number_samples"),
     twin="functions_reference",
 )
 
@@ -122,7 +127,7 @@ _LARGE = [
 
 def _steps() -> Iterator[Sample]:
     """Whole numbers and halves of both signs, right beside them, and beyond the range of integers."""
-    yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, 256)], dtypes=EVERY_FLOAT)
+    yield from variations("ties", [table(_HALVES), line(-31.75, 32.0, count=256)], dtypes=EVERY_FLOAT)
     beside = [
         sign * (whole + part) for whole in (1.0, 1.5, 2.5) for part in (2.0**-20, -(2.0**-20)) for sign in (1, -1)
     ]
@@ -130,43 +135,31 @@ def _steps() -> Iterator[Sample]:
     yield from variations("ties", [table(beside), table(_LARGE)], dtypes=("float32", "float64"))
 
 
-def _stepping() -> Samples:
-    def samples() -> Iterator[Sample]:
-        yield from unary(NUMBERS)
-        yield from _steps()
-        yield from of_every_value()
-
-    return with_further_layouts(samples)
-
-
-floor_samples = _stepping()
-ceil_samples = _stepping()
-trunc_samples = _stepping()
-
-
-@with_further_layouts
-def round_samples() -> Iterator[Sample]:
+def whole_number_samples() -> Iterator[Sample]:
+    """Of floor, ceil and trunc."""
     yield from unary(NUMBERS)
     yield from _steps()
     yield from of_every_value()
+
+
+def round_samples() -> Iterator[Sample]:
+    yield from whole_number_samples()
     for decimals in (1, 2, 3, -1, -2):
         ten = 10.0**decimals
         calls = [
             call({"decimals": decimals}, input=(4, 37)),
-            line(-30.25 / ten, 33.5 / ten, 256, {"decimals": decimals}),
+            line(-30.25 / ten, 33.5 / ten, {"decimals": decimals}, count=256),
         ]
         yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
     yield from variations("attributes", [table([-2.5, -1.25, 0.125, 0.375, 2.675, 15.0], {"decimals": 2})])
     yield from variations("attributes", [table([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
 
 
-@with_further_layouts
 def neg_samples() -> Iterator[Sample]:
     yield from _sign_bit()
     yield from refused(call(input=(4, 37), dtypes=["bool"]))
 
 
-@with_further_layouts
 def abs_samples() -> Iterator[Sample]:
     yield from _sign_bit()
 
@@ -181,7 +174,6 @@ def _sign_bit() -> Iterator[Sample]:
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
 
 
-@with_further_layouts
 def sign_samples() -> Iterator[Sample]:
     yield from unary((*NUMBERS, *BOOL))
     yield from of_every_value()

@@ -16,8 +16,8 @@ from optest.operators.samples import (
     call,
     in_every_layout,
     refused,
+    table,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import (
     Attributes,
@@ -51,7 +51,7 @@ def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
 
 
 def _bound(name: str, description: str) -> Attribute:
-    return attribute(name, "float", description, default=None)
+    return attribute(f"{name}: float = None", description)
 
 
 DESCRIPTORS = in_module(
@@ -108,16 +108,14 @@ def infer_where(specs: Specs, _attributes: Attributes) -> Outputs:
 _UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
 
 
-@with_further_layouts
 def extremum_samples() -> Iterator[Sample]:
     yield from binary(EVERYTHING)
-    table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
-    yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
+    few = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
+    yield from variations("ties", [grid(few, few)], dtypes=EVERY_FLOAT)
     shape = call(input=(4, 37), other=(4, 37), generator="special")
     yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
 
 
-@with_further_layouts
 def where_samples() -> Iterator[Sample]:
     plain = _where((4, 37), (4, 37), (4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
@@ -170,7 +168,6 @@ def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
     return Sample(case_set=name, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
 
 
-@with_further_layouts
 def clip_samples() -> Iterator[Sample]:
     yield from unary((*FLOATS, *INTEGERS, *_UNSIGNED), {"min": 0.0, "max": 1.0})
     large = call({"min": 3.0, "max": 100.0}, input=(4, 37), generator="special")
@@ -194,8 +191,8 @@ def clip_samples() -> Iterator[Sample]:
     )
     small = ({"min": 100.0, "max": 200.0}, {"min": 200.0, "max": 100.0}, {"max": 130.0})
     yield from variations("attributes", [call(each, input=(4, 37)) for each in small], dtypes=("uint8", "int16"))
-    beyond = {"fill": "data", "values": [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]}  # what a float64 holds
-    vast = [call(each, input=(6,), generator={"input": beyond}) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
+    beyond = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]  # what a float64 holds
+    vast = [table(beyond, each) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
     yield from variations("attributes", vast, dtypes=("int64", "uint64"))
     yield from _far_bounds()
     yield from variations("attributes", [call({"min": 2.5, "max": 90.5}, input=(4, 37))], dtypes=("int32", "uint8"))
@@ -213,6 +210,4 @@ def _far_bounds() -> Iterator[Sample]:
         ("uint64", 2**40, 2**62),
     ):
         values = [dtype(name).min_int, low - 1, low, 0, 1, high, high + 1, dtype(name).max_int]
-        fill = {"input": {"fill": "data", "values": values}}
-        stated = {"min": float(low), "max": float(high)}
-        yield from variations("attributes", [call(stated, input=(len(values),), generator=fill)], dtypes=[name])
+        yield from variations("attributes", [table(values, {"min": float(low), "max": float(high)})], dtypes=[name])

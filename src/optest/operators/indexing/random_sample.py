@@ -6,17 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.describe import SETS, attribute, exact, in_module
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    call,
-    of_every_size,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, of_every_size, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
@@ -27,17 +17,14 @@ DESCRIPTORS = in_module(
         name="random_sample",
         signature="logits -> out",
         attributes=(
-            attribute("random_value", "float", "What chance gave, from 0 to 1."),
-            attribute("top_p", "float", "Share of the probability kept.", default=1.0, aliases=("topp",)),
+            attribute("random_value: float", "What chance gave, from 0 to 1."),
+            attribute("top_p|topp: float = 1.0", "Share of the probability kept."),
             attribute(
-                "top_k",
-                "int",
+                "top_k|topk: int = None",
                 "How many of the largest are drawn from; none is all, 0 and 1 give the largest.",
-                default=None,
-                aliases=("topk",),
             ),
-            attribute("temperature", "float", "Divides the logits; 0 is the largest.", default=1.0),
-            attribute("dtype", "dtype", "Integer dtype of the index.", default="int64"),
+            attribute("temperature: float = 1.0", "Divides the logits; 0 is the largest."),
+            attribute("dtype: dtype = 'int64'", "Integer dtype of the index."),
         ),
         dtype_variants=FLOATS,
         alternatives="random_sample_alternatives",
@@ -94,7 +81,6 @@ def _drawn(size: int, value: float = 0.75, **attributes: Any) -> dict[str, Any]:
     return call({"random_value": value, **attributes}, logits=(size,))
 
 
-@with_further_layouts
 def random_sample_samples() -> Iterator[Sample]:
     calls = [
         _drawn(37, top_p=0.875, top_k=20),
@@ -122,7 +108,7 @@ def random_sample_samples() -> Iterator[Sample]:
     yield from variations(
         "special", [{**_drawn(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=MAIN_FLOATS
     )
-    wrong = [
+    yield from refused(
         call({"random_value": 0.5}, logits=()),
         call({"random_value": 0.5}, logits=(0,)),
         call({"random_value": 0.5}, logits=(3, 4)),
@@ -132,8 +118,7 @@ def random_sample_samples() -> Iterator[Sample]:
         _drawn(9, top_k=-1),
         _drawn(9, temperature=-1.0),
         _drawn(200, dtype="int8"),
-    ]
-    yield from refused(*wrong)
+    )
 
 
 def _last_of(size: int, index: str) -> dict[str, Any]:

@@ -6,17 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, in_module, movement
-from optest.operators.movement.helpers import distinct_dims, moved
-from optest.operators.samples import MILLION, call, of_one_element, refused, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, promote_tensors
-from optest.operators.shapes import given as given_input
+from optest.operators.describe import attribute, in_module, movement
+from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
+from optest.operators.samples import MILLION, call, of_one_element, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, promote_tensors
 from optest.operators.variants import EVERY, MIXED
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
-MOVED = movement("elements move and never change")
-MOVEMENT_SETS = (*SETS, "attributes", "refused")
-_FIRST_DIM = attribute("dim", "int", "Dimension along which it works.", default=0, aliases=("axis",))
+_FIRST_DIM = attribute("dim|axis: int = 0", "Dimension along which it works.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -35,36 +32,22 @@ DESCRIPTORS = in_module(
         signature="input -> *out",
         attributes=(
             attribute(
-                "split_size_or_sections",
-                "int|ints",
+                "split_size_or_sections|split_size|sections|split: int|ints",
                 "Size of each part, of which the last may be smaller; or a list of the sizes in order.",
-                aliases=("split_size", "sections", "split"),
             ),
             _FIRST_DIM,
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="Parts of a tensor along a dimension.",
     ),
     OperatorDescriptor(
         name="slice",
         aliases=("Slice",),
         attributes=(
-            attribute(
-                "dim",
-                "ints",
-                "Dimensions that are cut, each once; none means the first ones.",
-                default=None,
-                aliases=("axis", "axes"),
-            ),
-            attribute("start", "ints", "First index of each dimension.", default=None, aliases=("starts",)),
-            attribute("end", "ints", "Index before which each ends.", default=None, aliases=("ends",)),
-            attribute("step", "ints", "Distance of indices; not 0.", default=None, aliases=("steps",)),
+            attribute("dim|axis|axes: ints = None", "Dimensions that are cut, each once; none means the first ones."),
+            attribute("start|starts: ints = None", "First index of each dimension."),
+            attribute("end|ends: ints = None", "Index before which each ends."),
+            attribute("step|steps: ints = None", "Distance of indices; not 0."),
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="input[start:end:step] along one or more dimensions, bounds counted and clamped as in torch and "
         "ONNX; a negative step walks backwards as in ONNX, with an end far below -size for the first element.",
     ),
@@ -72,32 +55,28 @@ DESCRIPTORS = in_module(
         name="pad",
         attributes=(
             attribute(
-                "pad",
-                "ints",
-                "Elements before and after the last dimension, then the one before it; negative ones crop.",
+                "pad: ints", "Elements before and after the last dimension, then the one before it; negative ones crop."
             ),
             attribute(
-                "mode",
-                "str",
+                "mode: str = 'constant'",
                 "What is added: a value, the mirrored tensor, its border, or its other end.",
-                default="constant",
                 choices=("constant", "reflect", "replicate", "circular"),
             ),
-            attribute("value", "float", "What mode constant adds.", default=0.0),
+            attribute("value: float = 0.0", "What mode constant adds."),
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="A tensor extended at its borders, as torch.nn.functional.pad: the modes other than constant pad "
         "one to three dimensions of a tensor with one or two more. ONNX states pads in another order.",
     ),
     twin="movement_reference",
+    dtype_variants=EVERY,
+    case_sets=MOVEMENT_SETS,
+    rule=MOVED,
 )
 
 
 def infer_concat(specs: Specs, attributes: Attributes) -> Outputs:
     """A 1-d tensor without elements goes with any shape and is skipped, as in torch; its dtype counts all the same."""
-    tensors = [given_input(specs, index, f"tensors{index}") for index in range(len(specs))]
+    tensors = [given(specs, index, f"tensors{index}") for index in range(len(specs))]
     if not tensors:
         raise UnfitArguments("there are no tensors, but should be one or more")
     for index, spec in enumerate(tensors):
@@ -128,7 +107,7 @@ def _without(shape: Shape, dim: int) -> Shape:
 
 
 def infer_split(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given_input(specs, 0, "input")
+    spec = given(specs, 0, "input")
     dim, sizes = section_sizes(spec.shape, attributes)
     return tuple(dense(spec.dtype, (*spec.shape[:dim], size, *spec.shape[dim + 1 :])) for size in sizes)
 
@@ -158,7 +137,7 @@ def section_sizes(shape: Shape, attributes: Attributes) -> tuple[int, tuple[int,
 
 
 def infer_slice(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given_input(specs, 0, "input")
+    spec = given(specs, 0, "input")
     shape = list(spec.shape)
     for dim, picked in slice_ranges(spec.shape, attributes):
         shape[dim] = len(picked)
@@ -196,7 +175,7 @@ def _picked(size: int, start: int | None, end: int | None, step: int) -> range:
 
 
 def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given_input(specs, 0, "input")
+    spec = given(specs, 0, "input")
     pads = pads_by_dim(spec.shape, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode == "constant":
@@ -273,7 +252,6 @@ _SMALL = {"fill": "randint", "low": 0, "high": 2}
 _FARTHEST = 2**63 - 1
 
 
-@with_further_layouts
 def concat_samples() -> Iterator[Sample]:
     yield from moved(
         [
@@ -329,7 +307,6 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 0}, **many)
 
 
-@with_further_layouts
 def split_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"split_size": 2, "dim": 1},
@@ -372,7 +349,6 @@ def split_samples() -> Iterator[Sample]:
     yield from of_one_element(call({"split_size": 1}, input=(1,)), call({"split_size": 3, "dim": 1}, input=(1, 1)))
 
 
-@with_further_layouts
 def slice_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"dim": 1, "start": 0, "end": 9},
@@ -427,7 +403,6 @@ def slice_samples() -> Iterator[Sample]:
     yield from of_one_element(*(call(attributes, input=(1,)) for attributes in ends))
 
 
-@with_further_layouts
 def pad_samples() -> Iterator[Sample]:
     yield from moved(
         [

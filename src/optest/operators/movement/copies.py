@@ -4,74 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, SOME, moved
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MILLION,
-    Call,
-    call,
-    in_every_layout,
-    of_one_element,
-    variations,
-    with_further_layouts,
-)
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.samples import LARGE_SIZE, MILLION, Call, call, in_every_layout, of_one_element, variations
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_dimensions
 from optest.operators.variants import EVERY
-from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 _FILLED = movement("one value everywhere, whatever stood in the input")
-_DIAGONAL = attribute("diagonal", "int", "Diagonal that is the border; positive ones lie above the main.", default=0)
+_DIAGONAL = attribute("diagonal: int = 0", "Diagonal that is the border; positive ones lie above the main.")
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="broadcast_to",
         aliases=("expand",),
-        attributes=(attribute("size", "ints", "The new sizes; -1 keeps the own.", aliases=("shape",)),),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
+        attributes=(attribute("size|shape: ints", "The new sizes; -1 keeps the own."),),
         description="Sizes of 1 repeated, and new dimensions in front; one-way, unlike ONNX Expand.",
     ),
     OperatorDescriptor(
         name="tile",
         aliases=("Tile",),
-        attributes=(attribute("dims", "ints", "How often each dimension repeats.", aliases=("repeats",)),),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
+        attributes=(attribute("dims|repeats: ints", "How often each dimension repeats."),),
         description="The whole tensor repeated; the shorter of shape and dims is preceded by ones.",
     ),
     OperatorDescriptor(
         name="tril",
         attributes=(_DIAGONAL,),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="The lower triangle of the last two dimensions; +0 above it, whatever stood there.",
     ),
     OperatorDescriptor(
         name="triu",
         attributes=(_DIAGONAL,),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="The upper triangle of the last two dimensions; +0 below it, whatever stood there.",
     ),
     OperatorDescriptor(
         name="clone",
         aliases=("rearrange", "contiguous", "Identity"),
-        dtype_variants=EVERY,
         infer="..shapes:infer_same",
         case_sets=MOVEMENT_SETS[:5],
-        rule=MOVED,
         description="A copy, from one layout in memory to another; dense unless the backend is asked for another.",
     ),
     OperatorDescriptor(
         name="zeros_like",
         aliases=("zeros",),
-        dtype_variants=EVERY,
         infer="..shapes:infer_same",
         samples="like_samples",
         case_sets=MOVEMENT_SETS[:5],
@@ -81,7 +58,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="ones_like",
         aliases=("ones",),
-        dtype_variants=EVERY,
         infer="..shapes:infer_same",
         samples="like_samples",
         case_sets=MOVEMENT_SETS[:5],
@@ -89,6 +65,9 @@ DESCRIPTORS = in_module(
         description="1 in the shape and dtype of input, whose elements are not read.",
     ),
     twin="movement_reference",
+    dtype_variants=EVERY,
+    case_sets=MOVEMENT_SETS,
+    rule=MOVED,
 )
 
 
@@ -132,17 +111,16 @@ def tiled(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
 
 def infer_tril(specs: Specs, _attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    require_dimensions(spec, "input", 2)
     return (dense(spec.dtype, spec.shape),)
 
 
 infer_triu = infer_tril
 
 
-@with_further_layouts
 def clone_samples() -> Iterator[Sample]:
-    yield from like_samples()
+    like = list(like_samples())
+    yield from (*like, *further_layouts(like))
     ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
     yield from variations("ordinary", ranks, dtypes=SOME)
     ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have 63 bits
@@ -153,7 +131,6 @@ def clone_samples() -> Iterator[Sample]:
     yield from variations("layouts", [call(input=repeated), call(input=deep)], dtypes=SOME)
 
 
-@with_further_layouts
 def like_samples() -> Iterator[Sample]:
     """Of operators that give a tensor like their input, and have no attributes."""
     calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
@@ -162,7 +139,6 @@ def like_samples() -> Iterator[Sample]:
     yield from variations("sizes", ranks, dtypes=SOME)
 
 
-@with_further_layouts
 def broadcast_to_samples() -> Iterator[Sample]:
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((1, 5), [3, 5]),
@@ -199,7 +175,6 @@ def broadcast_to_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def tile_samples() -> Iterator[Sample]:
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((3, 5), [1, 2]),
@@ -225,12 +200,10 @@ def tile_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def tril_samples() -> Iterator[Sample]:
     yield from _triangle_samples(lambda n: call({"diagonal": n - 2}, input=(3, n)))
 
 
-@with_further_layouts
 def triu_samples() -> Iterator[Sample]:
     yield from _triangle_samples(lambda n: call({"diagonal": -1}, input=(3, n)))
 

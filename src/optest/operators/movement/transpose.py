@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.describe import attribute, in_module
 from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
-from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once, with_further_layouts
+from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
@@ -18,55 +18,40 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="transpose",
         attributes=(
-            attribute("dim0", "int", "First dimension to swap."),
-            attribute("dim1", "int", "Second dimension to swap."),
+            attribute("dim0: int", "First dimension to swap."),
+            attribute("dim1: int", "Second dimension to swap."),
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="Two dimensions swapped.",
     ),
     OperatorDescriptor(
         name="permute",
-        attributes=(attribute("dims", "ints", "The input's dimensions in their new order.", aliases=("perm",)),),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
+        attributes=(attribute("dims|perm: ints", "The input's dimensions in their new order."),),
         description="All dimensions in another order.",
     ),
     OperatorDescriptor(
         name="reshape",
-        attributes=(attribute("shape", "ints", "The new sizes; one may be -1 and follows."),),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
+        attributes=(attribute("shape: ints", "The new sizes; one may be -1 and follows."),),
         description="The elements in row-major order, in another shape. A size of 0 is 0, as with ONNX's allowzero.",
     ),
     OperatorDescriptor(
         name="flip",
-        attributes=(attribute("dims", "ints", "Dimensions to reverse."),),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
+        attributes=(attribute("dims: ints", "Dimensions to reverse."),),
         description="Dimensions reversed.",
     ),
     OperatorDescriptor(
         name="roll",
         attributes=(
-            attribute("shifts", "ints", "Places by which elements move towards the end."),
+            attribute("shifts: ints", "Places by which elements move towards the end."),
             attribute(
-                "dims",
-                "ints",
-                "Dimension of each shift; without any, the tensor rolls as if it were flat.",
-                default=None,
+                "dims: ints = None", "Dimension of each shift; without any, the tensor rolls as if it were flat."
             ),
         ),
-        dtype_variants=EVERY,
-        case_sets=MOVEMENT_SETS,
-        rule=MOVED,
         description="Elements shifted; what leaves at one end comes back at the other.",
     ),
     twin="movement_reference",
+    dtype_variants=EVERY,
+    case_sets=MOVEMENT_SETS,
+    rule=MOVED,
 )
 
 
@@ -132,7 +117,6 @@ def infer_roll(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(spec.dtype, spec.shape),)
 
 
-@with_further_layouts
 def transpose_samples() -> Iterator[Sample]:
     yield from moved(
         [call({"dim0": 0, "dim1": 1}, input=(5, 37)), call({"dim0": 1, "dim1": 2}, input=(2, 17, 33))],
@@ -152,7 +136,6 @@ def transpose_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def permute_samples() -> Iterator[Sample]:
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (-1, 0, 1), (1, -1, -3))
     yield from moved(
@@ -180,7 +163,6 @@ def permute_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def reshape_samples() -> Iterator[Sample]:
     shapes = ([24], [2, 12], [-1, 4], [4, -1], [2, -1, 3], [2, 1, 12, 1], [1, 24], [2, 3, 4])
     yield from moved(
@@ -207,7 +189,6 @@ def reshape_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def flip_samples() -> Iterator[Sample]:
     yield from moved(
         [call({"dims": [1]}, input=(5, 37)), call({"dims": [0, 2]}, input=(3, 4, 17))],
@@ -227,7 +208,6 @@ def flip_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def roll_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"shifts": 1},

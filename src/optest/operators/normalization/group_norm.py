@@ -27,10 +27,9 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_dimensions
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -43,7 +42,7 @@ DESCRIPTORS = in_module(
         signature="input, weight?, bias? -> out",
         aliases=("GroupNormalization",),
         attributes=(
-            attribute("num_groups", "int", "Groups of neighbouring channels (dimension 1)."),
+            attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."),
             EPS,
         ),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
@@ -57,11 +56,9 @@ DESCRIPTORS = in_module(
         signature="input, running_mean?, running_var?, weight?, bias? -> out",
         attributes=(
             attribute(
-                "training",
-                "bool",
+                "training: bool = False",
                 "Normalise by the batch's own mean and biased variance; the running statistics, if given, "
                 "stay as they are.",
-                default=False,
             ),
             EPS,
         ),
@@ -91,7 +88,7 @@ def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
     channels, eps = _channels(spec), attributes.get("eps", 1e-5)
     if eps < 0 or (eps == 0 and attributes.get("training")):
         raise UnfitArguments(f"eps is {eps:g}, but should be 0 or more, in training above 0")
-    statistics = [specs[index] if len(specs) > index else None for index in (1, 2)]
+    statistics = [optional(specs, index) for index in (1, 2)]
     if (statistics[0] is None) != (statistics[1] is None):
         raise UnfitArguments("one of running_mean and running_var is missing, but both or neither should be given")
     if attributes.get("training"):
@@ -116,12 +113,10 @@ def terms_of_groups(specs: Specs, attributes: Attributes) -> int:
 
 
 def _channels(spec: TensorSpec) -> int:
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    require_dimensions(spec, "input", 2)
     return spec.shape[1]
 
 
-@with_further_layouts
 def group_norm_samples() -> Iterator[Sample]:
     def whole(groups: int, *shape: int, **attributes: Any) -> Call:
         channels = shape[1]
@@ -157,7 +152,6 @@ def group_norm_samples() -> Iterator[Sample]:
     yield from variations("attributes", wide, dtypes=("float32", "float16"))
 
 
-@with_further_layouts
 def batch_norm_samples() -> Iterator[Sample]:
     calls = [_channelwise(3, 5, 7), _channelwise(2, 3, 4, 5), _channelwise(6, 5), _channelwise(2, 17, 3, 2, 2)]
     # torch refuses weights of no channel, and a size of 0 is asked of the other dimensions below.

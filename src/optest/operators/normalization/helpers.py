@@ -7,12 +7,12 @@ from typing import Any
 
 from optest.operators.describe import SETS, attribute
 from optest.operators.samples import LARGE_SIZE, variations, zero_mean
-from optest.operators.shapes import Shape, Specs
+from optest.operators.shapes import Shape, Specs, optional
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 SOFTMAX_SETS = (*SETS, "attributes", "long", "zero-mean", "empty", "refused")
 NORM_SETS = (*SOFTMAX_SETS, "epsilon", "mean beside std")
-EPS = attribute("eps", "float", "Added to variance.", default=1e-5, aliases=("epsilon",))
+EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
 HALVES = ("float32", "float16", "bfloat16")
 Call = dict[str, Any]
 
@@ -20,7 +20,7 @@ Call = dict[str, Any]
 def require_parameters(spec: TensorSpec, specs: Specs, shape: Shape, why: str, names: tuple[str, ...]) -> None:
     """Each of this shape, and of input's dtype or, beside 16 bits, float32."""
     for index, name in enumerate(names, start=1):
-        parameter = specs[index] if len(specs) > index else None
+        parameter = optional(specs, index)
         if parameter is None:
             continue
         if parameter.shape != shape:

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Inputs, is_double, sum_over, widen
+from optest.operators.arrays import Array, Inputs, is_double, optional_input, sum_over, widen
 from optest.operators.budgets import growth_of_sum, half_subnormal
 
 
 def parameter(inputs: Inputs, index: int) -> Array | None:
     """One input, widened, None where it is left out."""
-    return widen(np.asarray(inputs[index])) if len(inputs) > index and inputs[index] is not None else None
+    given = optional_input(inputs, index)
+    return None if given is None else widen(given)
 
 
 def affine_parameters(inputs: Inputs) -> tuple[Array | None, Array | None]:

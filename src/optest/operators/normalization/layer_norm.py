@@ -18,21 +18,13 @@ from optest.operators.normalization.helpers import (
     require_parameters,
     without,
 )
-from optest.operators.samples import (
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-)
+from optest.operators.samples import call, in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
-_NORMALIZED_SHAPE = attribute("normalized_shape", "ints", "The last sizes of input.")
-_STATISTICS = attribute("statistics", "bool", "Give standardization and std beside the result.", default=False)
+_NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
+_STATISTICS = attribute("statistics: bool = False", "Give standardization and std beside the result.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -42,7 +34,6 @@ DESCRIPTORS = in_module(
         aliases=("layer_normalization",),
         attributes=(_NORMALIZED_SHAPE, EPS, _STATISTICS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
-        sum_length="terms_of_normalized_shape",
         case_sets=(*NORM_SETS, "statistics"),
         rule=composed(
             "|w|·((4√n·mean|x| + |x| + 2|mean|)·r + |z|·(2√n + 2κ + 9)) + |y|; std·(s·(2√n + 2) + 2κ·s + 10)"
@@ -56,20 +47,17 @@ DESCRIPTORS = in_module(
         attributes=(
             _NORMALIZED_SHAPE,
             attribute(
-                "eps",
-                "float",
+                "eps|epsilon: float = None",
                 "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
                 "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
-                default=None,
-                aliases=("epsilon",),
             ),
         ),
         dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),
-        sum_length="terms_of_normalized_shape",
         case_sets=NORM_SETS[:-1],
         rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),
         description="x / √(mean x² + eps) · weight over the last dimensions.",
     ),
+    sum_length="terms_of_normalized_shape",
 )
 
 
@@ -105,7 +93,6 @@ def _normalized_shape(spec: TensorSpec, attributes: Attributes) -> Shape:
     return normalized
 
 
-@with_further_layouts
 def layer_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         stated = {"normalized_shape": list(shape), **attributes}
@@ -149,7 +136,6 @@ def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
     yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
 
 
-@with_further_layouts
 def rms_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)

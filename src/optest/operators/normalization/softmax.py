@@ -7,17 +7,8 @@ from typing import Any
 
 from optest.operators.describe import composed, in_module
 from optest.operators.normalization.helpers import HALVES, SOFTMAX_SETS, Call, uniform
-from optest.operators.samples import (
-    LARGE_SIZE,
-    call,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-    with_special_values,
-    zero_mean,
-)
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.samples import LARGE_SIZE, call, refused, standard, variations, with_special_values, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
 from optest.operators.variants import DIM, FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
@@ -31,37 +22,31 @@ DESCRIPTORS = in_module(
         name="softmax",
         aliases=("Softmax",),
         attributes=(DIM,),
-        dtype_variants=FLOATS,
-        sum_length="terms_of_dim",
         case_sets=SOFTMAX_SETS,
         rule=composed("y·(2|x−max| + Σ2y|x−max| + 4√n + 17)"),
-        generator=_NEAR_OVERFLOW,
         description="exp(x − max) / Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(
         name="log_softmax",
         aliases=("LogSoftmax",),
         attributes=(DIM,),
-        dtype_variants=FLOATS,
         infer="infer_softmax",
-        sum_length="terms_of_dim",
         case_sets=SOFTMAX_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·L + |x−max| + |max + L| + |y|, L = ln Σ exp(x − max)"),
-        generator=_NEAR_OVERFLOW,
         description="x − max − ln Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(
         name="causal_softmax",
-        dtype_variants=FLOATS,
         alternatives="causal_softmax_alternatives",
-        sum_length="terms_of_last",
         case_sets=tuple(name for name in SOFTMAX_SETS if name != "attributes"),
         rule=composed("as softmax over the columns that are seen; 0 for the others"),
-        generator=_NEAR_OVERFLOW,
         description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
         "i + (columns − rows); the others are 0, whatever stands in them (or NaN in a row "
         "that sees NaN). There are no fewer columns than rows.",
     ),
+    dtype_variants=FLOATS,
+    generator=_NEAR_OVERFLOW,
+    sum_length="..shapes:length_of_dim",
 )
 
 
@@ -74,24 +59,13 @@ def infer_softmax(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
     """Queries by keys in the last two dimensions; every query has to see a key, so there are no fewer keys."""
     spec = given(specs, 0, "input")
-    if spec.rank < 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    require_dimensions(spec, "input", 2)
     if spec.shape[-1] < spec.shape[-2]:
         raise UnfitArguments(
             f"input is {format_shape(spec.shape)}, but should have as many columns as rows or more: "
             "the first rows would see none"
         )
     return (dense(spec.dtype, spec.shape),)
-
-
-def terms_of_dim(specs: Specs, attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
-    return spec.shape[normalize_dim(attributes.get("dim", -1), spec.rank)] if spec.rank else 1
-
-
-def terms_of_last(specs: Specs, _attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
-    return spec.shape[-1] if spec.rank else 1
 
 
 def _written(rows: Sequence[Sequence[Any]], attributes: Mapping[str, Any]) -> Call:
@@ -114,12 +88,10 @@ _MASKED: tuple[tuple[Any, ...], ...] = (
 )
 
 
-@with_further_layouts
 def softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
 
 
-@with_further_layouts
 def log_softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
     # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
@@ -163,7 +135,6 @@ def _softmaxes() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
 
 
-@with_further_layouts
 def causal_softmax_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 37)), call(input=(2, 3, 7, 7)), call(input=(3, 1, 9))]
     yield from standard(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.spelling import flag, input_of, refuse, require_rank, spelled
-from optest.operators.shapes import Attributes, Specs, given
+from optest.operators.onnx.spelling import input_of, refuse, require_rank, spelled
+from optest.operators.shapes import Attributes, Specs, given, optional
 from optest.spec import Call, UnfitArguments, format_shape
 
 _CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")
 _CONV_ATTRIBUTES = (
-    attribute("kernel_shape", "ints", "That of W; none follows from it.", default=None),
+    attribute("kernel_shape: ints = None", "That of W; none follows from it."),
     *WINDOW_ATTRIBUTES,
-    attribute("group", "int", "Groups of channels.", default=1, aliases=("groups",)),
+    attribute("group|groups: int = 1", "Groups of channels."),
 )
 
 
@@ -61,9 +61,9 @@ def _matmul_integer(_: Specs, __: Attributes) -> Call:
     "Attention",
     "scaled_dot_product_attention",
     "Q, K, V, attn_mask? -> Y",
-    flag("is_causal", 0, "Query i sees keys 0 to i."),
-    attribute("scale", "float", "Factor of the scores; none means 1/√E.", default=None),
-    attribute("softcap", "float", "Any other than 0 is refused.", default=0.0),
+    attribute("is_causal: bool = False", "Query i sees keys 0 to i."),
+    attribute("scale: float = None", "Factor of the scores; none means 1/√E."),
+    attribute("softcap: float = 0.0", "Any other than 0 is refused."),
     description="Of inputs with four dimensions (batch, heads, length, size), without a past.",
 )
 def _attention(specs: Specs, attributes: Attributes) -> Call:
@@ -72,7 +72,7 @@ def _attention(specs: Specs, attributes: Attributes) -> Call:
     require_rank(key, "K", 4)
     if attributes["scale"] is not None and attributes["scale"] < 0:
         raise UnfitArguments(f"scale is {attributes['scale']}, but should be 0 or more: ONNX takes its square root")
-    mask = specs[3] if len(specs) > 3 else None
+    mask = optional(specs, 3)
     if mask is not None and mask.rank and mask.shape[-1] != key.shape[2]:
         raise UnfitArguments(
             f"attn_mask is {format_shape(mask.shape)}, but should end with {key.shape[2]}, the length of K: ONNX pads "

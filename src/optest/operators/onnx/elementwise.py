@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.spelling import flag, input_of, refuse, refuse_bool, require_exact, spelled
+from optest.operators.onnx.spelling import input_of, refuse, refuse_bool, require_exact, spelled
 from optest.operators.shapes import Attributes, Specs, given, promote_tensors
 from optest.spec import Call, Kind, UnfitArguments
 
@@ -35,8 +35,8 @@ def _pow(specs: Specs, _: Attributes) -> Call:
     "Clip",
     "clip",
     "input -> output",
-    attribute("min", "float", "Lower bound; none is no bound.", default=None),
-    attribute("max", "float", "Upper bound; none is no bound, below min it wins.", default=None),
+    attribute("min: float = None", "Lower bound; none is no bound."),
+    attribute("max: float = None", "Upper bound; none is no bound, below min it wins."),
     description="Bounds of integers are whole numbers.",
 )
 def _clip(specs: Specs, attributes: Attributes) -> Call:
@@ -66,7 +66,7 @@ def _softplus(_: Specs, __: Attributes) -> Call:
         "fmod",
     ),
     "A, B -> C",
-    flag("fmod", 0, "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),
+    attribute("fmod: bool = False", "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),
 )
 def _mod(specs: Specs, attributes: Attributes) -> Call:
     if attributes["fmod"]:
@@ -83,14 +83,14 @@ def _mod(specs: Specs, attributes: Attributes) -> Call:
     "Cast",
     "cast",
     "input -> output",
-    attribute("to", "dtype", "Dtype of the result, by its name.", aliases=("dtype",)),
-    flag("saturate", 1, "float8 results stop at the largest finite value."),
+    attribute("to|dtype: dtype", "Dtype of the result, by its name."),
+    attribute("saturate: bool = True", "float8 results stop at the largest finite value."),
 )
 def _cast(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="cast", attributes={"dtype": attributes["to"], "saturate": attributes["saturate"]})
 
 
-@spelled("Swish", "silu", "X -> Y", attribute("alpha", "float", "Any other than 1 is refused.", default=1.0))
+@spelled("Swish", "silu", "X -> Y", attribute("alpha: float = 1.0", "Any other than 1 is refused."))
 def _swish(_: Specs, attributes: Attributes) -> Call:
     refuse("alpha", attributes["alpha"], 1.0, "silu has no other factor")
     return Call(operator="silu")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.spelling import axis_of, flag, input_of, refuse, require_exact, spelled
+from optest.operators.onnx.spelling import axis_of, input_of, refuse, require_exact, spelled
 from optest.operators.shapes import Attributes, Specs, broadcast_shapes, given
 from optest.spec import Call, UnfitArguments, format_shape
 
-_AXIS = attribute("axis", "int", "Dimension along which it works.", default=0, aliases=("dim",))
-_AXES = attribute("axes", "ints", "Dimensions that it is about.", default=None)
+_AXIS = attribute("axis|dim: int = 0", "Dimension along which it works.")
+_AXES = attribute("axes: ints = None", "Dimensions that it is about.")
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
@@ -18,9 +18,7 @@ _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
     "Transpose",
     "permute",
     "data -> transposed",
-    attribute(
-        "perm", "ints", "The dimensions in their new order; none reverses them.", default=None, aliases=("dims",)
-    ),
+    attribute("perm|dims: ints = None", "The dimensions in their new order; none reverses them."),
 )
 def _transpose(specs: Specs, attributes: Attributes) -> Call:
     rank = input_of(specs, "data").rank
@@ -34,8 +32,8 @@ def _transpose(specs: Specs, attributes: Attributes) -> Call:
     "Reshape",
     "reshape",
     "data -> reshaped",
-    attribute("shape", "ints", "The new sizes; one may be -1, and a 0 keeps the own."),
-    flag("allowzero", 0, "A 0 is a size of 0."),
+    attribute("shape: ints", "The new sizes; one may be -1, and a 0 keeps the own."),
+    attribute("allowzero: bool = False", "A 0 is a size of 0."),
 )
 def _reshape(specs: Specs, attributes: Attributes) -> Call:
     """A 0 is the input's own size there, unless ``allowzero`` is 1."""
@@ -51,7 +49,7 @@ def _reshape(specs: Specs, attributes: Attributes) -> Call:
     "Flatten",
     "reshape",
     "input -> output",
-    attribute("axis", "int", "First dimension that goes into the second.", default=1),
+    attribute("axis: int = 1", "First dimension that goes into the second."),
 )
 def _flatten(specs: Specs, attributes: Attributes) -> Call:
     spec = input_of(specs, "input")
@@ -79,7 +77,7 @@ def _squeeze(specs: Specs, attributes: Attributes) -> Call:
 
 
 @spelled(
-    "Unsqueeze", "reshape", "data -> expanded", attribute("axes", "ints", "Places of the new dimensions in the result.")
+    "Unsqueeze", "reshape", "data -> expanded", attribute("axes: ints", "Places of the new dimensions in the result.")
 )
 def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
     spec, stated = input_of(specs, "data"), attributes["axes"]
@@ -95,7 +93,7 @@ def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
     "Expand",
     "broadcast_to",
     "input -> output",
-    attribute("shape", "ints", "Broadcast with the input's own.", aliases=("size",)),
+    attribute("shape|size: ints", "Broadcast with the input's own."),
 )
 def _expand(specs: Specs, attributes: Attributes) -> Call:
     """A 1 in ``shape`` keeps the input's own size."""
@@ -110,8 +108,8 @@ def _expand(specs: Specs, attributes: Attributes) -> Call:
     "split",
     "input -> *outputs",
     _AXIS,
-    attribute("split", "ints", "Size of each part.", default=None),
-    attribute("num_outputs", "int", "So many parts; the last may be smaller.", default=None),
+    attribute("split: ints = None", "Size of each part."),
+    attribute("num_outputs: int = None", "So many parts; the last may be smaller."),
 )
 def _split(specs: Specs, attributes: Attributes) -> Call:
     spec, sizes, count = input_of(specs, "input"), attributes["split"], attributes["num_outputs"]
@@ -132,15 +130,13 @@ def _split(specs: Specs, attributes: Attributes) -> Call:
     "Pad",
     "pad",
     "data -> output",
-    attribute("pads", "ints", "Beginnings of every dimension, then ends.", aliases=("pad",)),
+    attribute("pads|pad: ints", "Beginnings of every dimension, then ends."),
     attribute(
-        "mode",
-        "str",
+        "mode: str = 'constant'",
         "What is added: constant_value, a reflection, the edge, or the other end.",
-        default="constant",
         choices=tuple(_PAD_MODES),
     ),
-    attribute("constant_value", "float", "What mode constant adds.", default=0.0, aliases=("value",)),
+    attribute("constant_value|value: float = 0.0", "What mode constant adds."),
     _AXES,
 )
 def _pad(specs: Specs, attributes: Attributes) -> Call:
@@ -167,8 +163,8 @@ def _pad(specs: Specs, attributes: Attributes) -> Call:
         "tril",
     ),
     "input -> output",
-    flag("upper", 1, "The upper triangle stays, or else the lower."),
-    attribute("k", "int", "Diagonal of the border.", default=0, aliases=("diagonal",)),
+    attribute("upper: bool = True", "The upper triangle stays, or else the lower."),
+    attribute("k|diagonal: int = 0", "Diagonal of the border."),
 )
 def _trilu(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="triu" if attributes["upper"] else "tril", attributes={"diagonal": attributes["k"]})
@@ -209,7 +205,7 @@ def _gather_elements(_: Specs, attributes: Attributes) -> Call:
     "scatter_add",
     "data, indices, updates -> output",
     _AXIS,
-    attribute("reduction", "str", "add alone.", default="none", choices=("none", "add", "mul", "max", "min")),
+    attribute("reduction: str = 'none'", "add alone.", choices=("none", "add", "mul", "max", "min")),
     description="Negative indices are none of scatter_add's.",
 )
 def _scatter_elements(_: Specs, attributes: Attributes) -> Call:

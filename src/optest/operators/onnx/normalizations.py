@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.spelling import axis_of, flag, input_of, refuse, require_dimensions, spelled
-from optest.operators.shapes import Attributes, Specs
+from optest.operators.onnx.spelling import axis_of, input_of, refuse, spelled
+from optest.operators.shapes import Attributes, Specs, optional, require_dimensions
 from optest.spec import Call, UnfitArguments
 
-_EPSILON = attribute("epsilon", "float", "Added to variance.", default=1e-5, aliases=("eps",))
-_AXIS = attribute("axis", "int", "First of the normalized dimensions.", default=-1)
-_STASH_TYPE = attribute("stash_type", "int", "It computes in float32 at least.", default=1, choices=(1,))
-_NORMALIZED_SHAPE = attribute(
-    "normalized_shape", "ints", "In place of axis: the last sizes of the input.", default=None
-)
+_EPSILON = attribute("epsilon|eps: float = 1e-05", "Added to variance.")
+_AXIS = attribute("axis: int = -1", "First of the normalized dimensions.")
+_STASH_TYPE = attribute("stash_type: int = 1", "It computes in float32 at least.", choices=(1,))
+_NORMALIZED_SHAPE = attribute("normalized_shape: ints = None", "In place of axis: the last sizes of the input.")
 
 
 _OVER_LAST = (_AXIS, _EPSILON, _STASH_TYPE, _NORMALIZED_SHAPE)
@@ -31,7 +29,7 @@ def _layer_norm(specs: Specs, attributes: Attributes) -> Call:
 
 @spelled("RMSNormalization", "rms_norm", "X, scale? -> Y", *_OVER_LAST)
 def _rms_norm(specs: Specs, attributes: Attributes) -> Call:
-    spec, scale = input_of(specs), specs[1] if len(specs) > 1 else None
+    spec, scale = input_of(specs), optional(specs, 1)
     require_dimensions(spec, "X", 1)
     if scale is not None and scale.dtype != spec.dtype:
         raise UnfitArguments(
@@ -53,8 +51,8 @@ def _over_last(operator: str, specs: Specs, attributes: Attributes) -> Call:
     "batch_norm",
     "X, scale, B, input_mean, input_var -> Y",
     _EPSILON,
-    attribute("momentum", "float", "Of training alone.", default=0.9),
-    flag("training_mode", 0, "1 is refused."),
+    attribute("momentum: float = 0.9", "Of training alone."),
+    attribute("training_mode: bool = False", "1 is refused."),
     inputs=(0, 3, 4, 1, 2),
 )
 def _batch_norm(_: Specs, attributes: Attributes) -> Call:

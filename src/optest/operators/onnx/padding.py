@@ -11,22 +11,14 @@ from optest.spec import UnfitArguments
 __all__ = ["WINDOW_ATTRIBUTES", "each", "padding_of"]
 
 WINDOW_ATTRIBUTES = (
-    attribute("strides", "ints", "Steps between windows; none is 1.", default=None, aliases=("stride",)),
-    attribute("pads", "ints", "Beginnings of every dimension, then ends.", default=None, aliases=("padding",)),
+    attribute("strides|stride: ints = None", "Steps between windows; none is 1."),
+    attribute("pads|padding: ints = None", "Beginnings of every dimension, then ends."),
     attribute(
-        "auto_pad",
-        "str",
+        "auto_pad: str = 'NOTSET'",
         "SAME pads until the output has ⌈size / stride⌉; an odd one goes to the end, or the beginning.",
-        default="NOTSET",
         choices=("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
     ),
-    attribute(
-        "dilations",
-        "ints",
-        "Steps between the elements that a window sees; none is 1.",
-        default=None,
-        aliases=("dilation",),
-    ),
+    attribute("dilations|dilation: ints = None", "Steps between the elements that a window sees; none is 1."),
 )
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.spelling import flag, input_of, refuse, require_dimensions, require_rank, spelled
-from optest.operators.shapes import Attributes, Specs
+from optest.operators.onnx.spelling import input_of, refuse, require_rank, spelled
+from optest.operators.shapes import Attributes, Specs, require_dimensions
 from optest.spec import Call, TensorSpec, UnfitArguments
 
 _RANK = 2
 _POOL_ATTRIBUTES = (
-    attribute("kernel_shape", "ints", "Sizes of the window.", aliases=("kernel_size",)),
+    attribute("kernel_shape|kernel_size: ints", "Sizes of the window."),
     *WINDOW_ATTRIBUTES,
-    flag("ceil_mode", 0, "A last window may reach beyond the padding."),
+    attribute("ceil_mode: bool = False", "A last window may reach beyond the padding."),
 )
 
 
@@ -38,7 +38,7 @@ def _windows(specs: Specs, attributes: Attributes) -> dict[str, Any]:
     "max_pool2d",
     "X -> Y",
     *_POOL_ATTRIBUTES,
-    attribute("storage_order", "int", "0 alone.", default=0),
+    attribute("storage_order: int = 0", "0 alone."),
     description="Of four dimensions; Indices are no result here.",
 )
 def _max_pool(specs: Specs, attributes: Attributes) -> Call:
@@ -71,7 +71,7 @@ def _misses(size: int, kernel: int, stride: int, last: int, begin: int, end: int
     "avg_pool2d",
     "X -> Y",
     *_POOL_ATTRIBUTES,
-    flag("count_include_pad", 0, "Padding counts in the divisor."),
+    attribute("count_include_pad: bool = False", "Padding counts in the divisor."),
     description="Of four dimensions.",
 )
 def _average_pool(specs: Specs, attributes: Attributes) -> Call:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from optest.operators.describe import attribute
-from optest.operators.onnx.spelling import flag, input_of, refuse, refuse_bool, require_dimensions, spelled
-from optest.operators.shapes import Attributes, Shape, Specs
+from optest.operators.onnx.spelling import input_of, refuse, refuse_bool, spelled
+from optest.operators.shapes import Attributes, Shape, Specs, require_dimensions
 from optest.spec import Call, UnfitArguments, format_shape
 
-_AXES = attribute("axes", "ints", "Dimensions to reduce; none means all.", default=None, aliases=("axis", "dim"))
-_KEEPDIMS = flag("keepdims", 1, "Keep reduced dimensions with size 1.", "keepdim")
-_NOOP = flag("noop_with_empty_axes", 0, "1 is refused where axes are left out.")
+_AXES = attribute("axes|axis|dim: ints = None", "Dimensions to reduce; none means all.")
+_KEEPDIMS = attribute("keepdims|keepdim: bool = True", "Keep reduced dimensions with size 1.")
+_NOOP = attribute("noop_with_empty_axes: bool = False", "1 is refused where axes are left out.")
 
 
 def _reduction(name: str, operator: str, **fixed: Any) -> None:
@@ -48,9 +48,9 @@ def _index_of(name: str, operator: str) -> None:
         name,
         operator,
         "data -> reduced",
-        attribute("axis", "int", "Dimension to reduce.", default=0, aliases=("dim",)),
+        attribute("axis|dim: int = 0", "Dimension to reduce."),
         _KEEPDIMS,
-        flag("select_last_index", 0, "1 is refused."),
+        attribute("select_last_index: bool = False", "1 is refused."),
     )
     def meaning(_: Specs, attributes: Attributes) -> Call:
         refuse("select_last_index", attributes["select_last_index"], False, "any of several equal elements is right")
@@ -76,9 +76,9 @@ _index_of("ArgMin", "argmin")
     "CumSum",
     "cumsum",
     "x -> y",
-    attribute("axis", "int", "Dimension along which it adds up.", aliases=("dim",)),
-    flag("exclusive", 0, "Add up to each element without it."),
-    flag("reverse", 0, "Add up from the end."),
+    attribute("axis|dim: int", "Dimension along which it adds up."),
+    attribute("exclusive: bool = False", "Add up to each element without it."),
+    attribute("reverse: bool = False", "Add up from the end."),
 )
 def _cumsum(specs: Specs, attributes: Attributes) -> Call:
     x = input_of(specs, "x")

@@ -11,11 +11,9 @@ from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArg
 __all__ = [
     "SPELLINGS",
     "axis_of",
-    "flag",
     "input_of",
     "refuse",
     "refuse_bool",
-    "require_dimensions",
     "require_exact",
     "require_rank",
     "spelled",
@@ -52,11 +50,6 @@ def spelled(
     return added
 
 
-def flag(name: str, default: int, description: str, *aliases: str) -> Attribute:
-    """An attribute of ONNX that is 0 or 1."""
-    return Attribute(name=name, type="bool", default=bool(default), aliases=aliases, description=description)
-
-
 def input_of(specs: Specs, name: str = "X") -> TensorSpec:
     """The first input."""
     return given(specs, 0, name)
@@ -66,12 +59,6 @@ def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
     if spec.rank not in ranks:
         words = " or ".join(map(str, ranks))
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} dimensions")
-
-
-def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
-    if spec.rank < least:
-        words = "a dimension" if least == 1 else f"{least} dimensions"
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
 
 
 def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:

@@ -7,28 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.operators.describe import SETS, accumulate, attribute, exact, in_module
-from optest.operators.samples import (
-    call,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    with_further_layouts,
-    zero_mean,
-)
+from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
-_KERNEL = attribute("kernel_size", "ints", "Height and width of the window, or both at once.")
-_STRIDE = attribute(
-    "stride", "ints", "Steps between windows; none means kernel_size.", default=None, aliases=("strides",)
-)
+_KERNEL = attribute("kernel_size: ints", "Height and width of the window, or both at once.")
+_STRIDE = attribute("stride|strides: ints = None", "Steps between windows; none means kernel_size.")
 _CEIL = attribute(
-    "ceil_mode",
-    "bool",
+    "ceil_mode: bool = False",
     "A last window may reach beyond the padding, if it begins in the input or the padding before it.",
-    default=False,
 )
 
 DESCRIPTORS = in_module(
@@ -39,15 +27,11 @@ DESCRIPTORS = in_module(
             _KERNEL,
             _STRIDE,
             attribute(
-                "padding",
-                "ints",
+                "padding: ints = (0,)",
                 "−∞ on both sides of height and width, half of kernel_size at most. Four "
                 "numbers, below kernel_size: before both, then after (torch has no such padding).",
-                default=(0,),
             ),
-            attribute(
-                "dilation", "ints", "Steps between the elements of a window.", default=(1,), aliases=("dilations",)
-            ),
+            attribute("dilation|dilations: ints = (1,)", "Steps between the elements of a window."),
             _CEIL,
         ),
         dtype_variants=NUMBERS,
@@ -61,24 +45,16 @@ DESCRIPTORS = in_module(
             _KERNEL,
             _STRIDE,
             attribute(
-                "padding",
-                "ints",
+                "padding: ints = (0,)",
                 "Zeros on both sides of height and width, half of kernel_size at most. Four "
                 "numbers, below kernel_size: before both, then after (torch has no such padding).",
-                default=(0,),
             ),
             _CEIL,
             attribute(
-                "count_include_pad",
-                "bool",
-                "Padding counts in the divisor; what lies beyond it never does.",
-                default=True,
+                "count_include_pad: bool = True", "Padding counts in the divisor; what lies beyond it never does."
             ),
             attribute(
-                "divisor_override",
-                "int",
-                "What every sum is divided by, in place of the number of elements.",
-                default=None,
+                "divisor_override: int = None", "What every sum is divided by, in place of the number of elements."
             ),
         ),
         dtype_variants=FLOATS,
@@ -89,7 +65,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="adaptive_avg_pool2d",
-        attributes=(attribute("output_size", "ints", "Height and width of the output, or both at once."),),
+        attributes=(attribute("output_size: ints", "Height and width of the output, or both at once."),),
         dtype_variants=FLOATS,
         sum_length="adaptive_window_length",
         case_sets=(*SETS, "attributes", "long", "zero-mean", "refused"),
@@ -157,7 +133,6 @@ def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, in
     yield from variations("attributes", _forms(), dtypes=("float32",))
 
 
-@with_further_layouts
 def max_pool2d_samples() -> Iterator[Sample]:
     yield from _of_windows(NUMBERS, dilations=[(1, 1), (2, 1), (1, 3)])
     whole = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (2, 1), "ceil_mode": True}
@@ -186,7 +161,6 @@ def max_pool2d_samples() -> Iterator[Sample]:
     )
 
 
-@with_further_layouts
 def avg_pool2d_samples() -> Iterator[Sample]:
     yield from _of_windows(FLOATS, dilations=None)
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
@@ -252,7 +226,6 @@ def _divisors() -> Iterator[dict[str, Any]]:
     yield call({"kernel_size": 3, "padding": 1, "divisor_override": -2, "count_include_pad": False}, input=(1, 2, 7, 7))
 
 
-@with_further_layouts
 def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
     calls = [
         call({"output_size": (3, 2)}, input=(2, 3, 7, 9)),

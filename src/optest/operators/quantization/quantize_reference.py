@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.numerics import numpy_dtype, round_to, ulp
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet, spec_of, widen
 from optest.operators.quantization.quantize import channel_dim, infer_dequantize, infer_quantize, quantized_range
 from optest.spec import DType, ErrorBudget, Fault, Reason, TensorSpec, dtype
 
@@ -93,8 +93,7 @@ def _stored(rounded: Array, quotient: _Quotient) -> Array:
 
 
 def _arrays(inputs: Inputs) -> tuple[Array, Array, Array | None]:
-    zero_point = inputs[2] if len(inputs) > 2 else None
-    return np.asarray(inputs[0]), np.asarray(inputs[1]), None if zero_point is None else np.asarray(zero_point)
+    return np.asarray(inputs[0]), np.asarray(inputs[1]), optional_input(inputs, 2)
 
 
 def _zeros() -> Array:

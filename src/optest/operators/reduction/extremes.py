@@ -30,13 +30,12 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
 from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
-ONE_DIM = attribute("dim", "int", "Dimension to reduce; none means all.", default=None, aliases=("axis",))
+ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")
 EXACT_SETS = (*SETS, "attributes", "long", "ties", "empty", "refused")
 _EVERY = (*NUMBERS, *BOOL)
 _EXACT = exact("torch: an element of the input, or its index")
@@ -50,12 +49,8 @@ DESCRIPTORS = in_module(
             name=name,
             signature="input -> values, indices?",
             attributes=(ONE_DIM, KEEPDIM),
-            dtype_variants=_EVERY,
             infer="infer_max",
-            sum_length="helpers:terms_of_reduction",
             samples="max_samples",
-            case_sets=EXACT_SETS,
-            rule=_EXACT,
             description=f"{word} element; with dim also its index, the first of equal ones. NaN goes before numbers.",
         )
         for name, word in (("max", "Largest"), ("min", "Least"))
@@ -65,11 +60,7 @@ DESCRIPTORS = in_module(
             name=name,
             aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
-            dtype_variants=_EVERY,
             infer="infer_amax",
-            sum_length="helpers:terms_of_reduction",
-            case_sets=EXACT_SETS,
-            rule=_EXACT,
             description=f"{word} element over dimensions. NaN goes before all numbers.",
         )
         for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
@@ -81,10 +72,7 @@ DESCRIPTORS = in_module(
             attributes=(ONE_DIM, KEEPDIM),
             dtype_variants=NUMBERS,
             infer="infer_argmax",
-            sum_length="helpers:terms_of_reduction",
             samples="argmax_samples",
-            case_sets=EXACT_SETS,
-            rule=_EXACT,
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
             "NaN goes before all numbers.",
         )
@@ -94,15 +82,17 @@ DESCRIPTORS = in_module(
         OperatorDescriptor(
             name=name,
             attributes=(DIMS, KEEPDIM),
-            dtype_variants=_EVERY,
             infer="infer_truth",
-            sum_length="helpers:terms_of_reduction",
             case_sets=_TRUTH_SETS,
             rule=_TRUTH,
             description=f"Whether {word} element is not 0; NaN is not. bool, but uint8 for uint8.",
         )
         for name, word in (("all", "every"), ("any", "any"))
     ),
+    dtype_variants=_EVERY,
+    sum_length="helpers:terms_of_reduction",
+    case_sets=EXACT_SETS,
+    rule=_EXACT,
 )
 
 
@@ -148,23 +138,19 @@ def infer_truth(specs: Specs, attributes: Attributes) -> Outputs:
 _ONE_DIM = (0, 1, -1, -2, -3)
 
 
-@with_further_layouts
 def max_samples() -> Iterator[Sample]:
     yield from _one_dim(_EVERY)
 
 
-@with_further_layouts
 def argmax_samples() -> Iterator[Sample]:
     yield from _one_dim(NUMBERS, keeps_all=True)
 
 
-@with_further_layouts
 def amax_samples() -> Iterator[Sample]:
     yield from _several_dims()
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION), dtype="uint8")
 
 
-@with_further_layouts
 def amin_samples() -> Iterator[Sample]:
     yield from _several_dims()
 
@@ -315,12 +301,10 @@ def _largest() -> dict[str, Any]:
     return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
 
 
-@with_further_layouts
 def all_samples() -> Iterator[Sample]:
     yield from _truth([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
 
 
-@with_further_layouts
 def any_samples() -> Iterator[Sample]:
     yield from _truth([[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
 

@@ -11,8 +11,8 @@ from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, variations, 
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, reduced_dims
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
-DIMS = attribute("dim", "ints", "Dimensions to reduce; none means all.", default=None, aliases=("axis", "axes"))
-KEEPDIM = attribute("keepdim", "bool", "Keep reduced dimensions with size 1.", default=False, aliases=("keepdims",))
+DIMS = attribute("dim|axis|axes: ints = None", "Dimensions to reduce; none means all.")
+KEEPDIM = attribute("keepdim|keepdims: bool = False", "Keep reduced dimensions with size 1.")
 EVERY_SET = (*SETS, "attributes", "long", "integer-exact", "zero-mean", "empty", "refused")
 INT64 = dtype("int64")
 DIMS_OF_THREE = (0, 1, -1, -2, -3, [0, 1], [-1, 0], [2, 1], [0, 1, 2], None)

@@ -26,7 +26,7 @@ from optest.operators.reduction.helpers import (
     sized,
     specials,
 )
-from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts, zero_mean
+from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
 from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
@@ -40,16 +40,12 @@ DESCRIPTORS = in_module(
         attributes=(
             DIMS,
             attribute(
-                "correction",
-                "float",
+                "correction: float = 1.0",
                 "Taken from n in the divisor: 1 is unbiased, 0 biased; the divisor is never below 0.",
-                default=1.0,
             ),
             KEEPDIM,
         ),
-        dtype_variants=FLOATS,
         infer="helpers:infer_mean",
-        sum_length="helpers:terms_of_reduction",
         case_sets=(*_COMPOSED_SETS, "mean beside std"),
         rule=composed("y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)"),
         description="Variance over dimensions; NaN where nothing is divided by nothing, as of one element.",
@@ -58,19 +54,10 @@ DESCRIPTORS = in_module(
         name="norm",
         aliases=("vector_norm", "reduce_l2"),
         attributes=(
-            attribute(
-                "p",
-                "float",
-                "Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number.",
-                default=2.0,
-                aliases=("ord",),
-            ),
+            attribute("p|ord: float = 2.0", "Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number."),
             DIMS,
             KEEPDIM,
         ),
-        dtype_variants=FLOATS,
-        sum_length="helpers:terms_of_reduction",
-        case_sets=_COMPOSED_SETS,
         rule=composed("y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else"),
         description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix is a vector too.",
     ),
@@ -78,14 +65,14 @@ DESCRIPTORS = in_module(
         name="logsumexp",
         aliases=("reduce_logsumexp",),
         attributes=(DIMS, KEEPDIM),
-        dtype_variants=FLOATS,
-        sum_length="helpers:terms_of_reduction",
-        case_sets=_COMPOSED_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|"),
         # Above 88.7 an exp without the shift by the maximum overflows in float32.
         generator={"fill": "uniform", "low": 84.0, "high": 92.0},
         description="ln Σ exp(x) over dimensions; -inf of nothing and of nothing but -inf.",
     ),
+    dtype_variants=FLOATS,
+    sum_length="helpers:terms_of_reduction",
+    case_sets=_COMPOSED_SETS,
 )
 
 infer_logsumexp = infer_mean
@@ -103,7 +90,6 @@ def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(spec.dtype, reduced(spec, attributes)),)
 
 
-@with_further_layouts
 def var_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -142,7 +128,6 @@ def var_samples() -> Iterator[Sample]:
     yield from variations("long", [wide], dtypes=("float16",))
 
 
-@with_further_layouts
 def norm_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -180,7 +165,6 @@ def norm_samples() -> Iterator[Sample]:
     yield from variations("special", [small], dtypes=("float16",))
 
 
-@with_further_layouts
 def logsumexp_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))

@@ -36,7 +36,6 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
-    with_further_layouts,
     zero_mean,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_same_dtype
@@ -55,13 +54,10 @@ from optest.spec import (
 )
 
 ONE_OR_MORE_DIMS = attribute(
-    "dim",
-    "int|ints",
+    "dim|axis|axes: int|ints = None",
     "Dimension to reduce, or several, which torch's own function does not take; none means all.",
-    default=None,
-    aliases=("axis", "axes"),
 )
-TOTAL_DTYPE = attribute("dtype", "dtype", "Convert the input to this dtype first; integers wrap in it.", default=None)
+TOTAL_DTYPE = attribute("dtype: dtype = None", "Convert the input to this dtype first; integers wrap in it.")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -69,9 +65,6 @@ DESCRIPTORS = in_module(
         name="sum",
         aliases=("vector_sum", "reduce_sum"),
         attributes=(DIMS, KEEPDIM, TOTAL_DTYPE),
-        dtype_variants=(*NUMBERS, *BOOL),
-        sum_length="helpers:terms_of_reduction",
-        case_sets=EVERY_SET,
         rule=accumulate("terms are the elements"),
         description="Sum over dimensions; integers and bool add up in int64 and wrap there.",
     ),
@@ -81,8 +74,6 @@ DESCRIPTORS = in_module(
         attributes=(DIMS, KEEPDIM),
         dtype_variants=FLOATS,
         infer="helpers:infer_mean",
-        sum_length="helpers:terms_of_reduction",
-        case_sets=EVERY_SET,
         rule=accumulate("terms are the elements over n; n + 2 of them"),
         description="Arithmetic mean over dimensions; NaN of nothing.",
     ),
@@ -90,9 +81,7 @@ DESCRIPTORS = in_module(
         name="prod",
         aliases=("reduce_prod",),
         attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
-        dtype_variants=(*NUMBERS, *BOOL),
         infer="infer_sum",
-        sum_length="helpers:terms_of_reduction",
         case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="factors",
         rule=composed("(n − 1)·|y|"),
@@ -102,21 +91,15 @@ DESCRIPTORS = in_module(
         name="cumsum",
         aliases=("cum_sum",),
         attributes=(
-            attribute("dim", "int", "Dimension along which it adds up.", aliases=("axis",)),
+            attribute("dim|axis: int", "Dimension along which it adds up."),
             TOTAL_DTYPE,
             attribute(
-                "exclusive",
-                "bool",
+                "exclusive: bool = False",
                 "Add up to each element without it, as ONNX can; torch has no such attribute.",
-                default=False,
             ),
-            attribute(
-                "reverse", "bool", "Add up from the end, as ONNX can; torch has no such attribute.", default=False
-            ),
+            attribute("reverse: bool = False", "Add up from the end, as ONNX can; torch has no such attribute."),
         ),
-        dtype_variants=(*NUMBERS, *BOOL),
-        sum_length="terms_of_scan",
-        case_sets=EVERY_SET,
+        sum_length="..shapes:length_of_dim",
         rule=accumulate("terms of element k are the k elements that it adds up; 4k of them"),
         description="Sum of the elements up to each one along a dimension; integers and bool add up in int64 and wrap.",
     ),
@@ -129,6 +112,9 @@ DESCRIPTORS = in_module(
         rule=accumulate("terms are the products"),
         description="Sum of the products of two vectors; integers keep their dtype and wrap.",
     ),
+    dtype_variants=(*NUMBERS, *BOOL),
+    sum_length="helpers:terms_of_reduction",
+    case_sets=EVERY_SET,
 )
 
 
@@ -180,12 +166,6 @@ def factors(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
 _SMALL = Interval(low=-9, high=9, avoid=1)
 
 
-def terms_of_scan(specs: Specs, attributes: Attributes) -> int:
-    """How many elements the last result of a cumulative sum is made of."""
-    spec = given(specs, 0, "input")
-    return spec.shape[normalize_dim(attributes["dim"], spec.rank)] if spec.rank else 1
-
-
 def terms_of_dot(specs: Specs, _attributes: Attributes) -> int:
     return given(specs, 0, "input").elements
 
@@ -212,7 +192,6 @@ def _into_other_dtypes() -> Iterator[Sample]:
     yield from variations("attributes", [whole], tier=Tier.FULL)  # many a backend takes no integer here
 
 
-@with_further_layouts
 def sum_samples() -> Iterator[Sample]:
     variants = (*NUMBERS, *BOOL)
     yield from standard(ORDINARY, variants, sized=sized({"dim": 1}), special=False)
@@ -236,7 +215,6 @@ def sum_samples() -> Iterator[Sample]:
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION[::-1]), dtype="float32")
 
 
-@with_further_layouts
 def mean_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -255,7 +233,6 @@ def mean_samples() -> Iterator[Sample]:
     yield from integer_exact([_TWO_BY_ROWS])
 
 
-@with_further_layouts
 def prod_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
@@ -307,7 +284,6 @@ def _of_nothing_by_one_dim() -> Iterator[Sample]:
     yield from variations("empty", [written(attributes, *shape) for attributes, shape in calls])
 
 
-@with_further_layouts
 def cumsum_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
@@ -345,7 +321,6 @@ def _ways_of_onnx() -> Iterator[Sample]:
         yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
 
-@with_further_layouts
 def dot_samples() -> Iterator[Sample]:
     def pair(n: int, *, generator: Any = None) -> dict[str, Any]:
         return call(generator=generator, input=(n,), tensor=(n,))
