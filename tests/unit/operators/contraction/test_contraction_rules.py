@@ -1,4 +1,4 @@
-"""The rules of sums of products: torch stays inside at every width and seed, wrong sums do not.
+"""The rules of sums of products: torch stays inside at every width, wrong sums do not.
 
 They stand here for contraction, pooling and attention alike, because what differs is only how the width is reached.
 """
@@ -76,20 +76,10 @@ def asked(label: str, width: int, name: str, fill: str, seed: int) -> Any:
 @pytest.mark.parametrize("width", [*WIDTHS[:3], pytest.param(WIDTHS[3], marks=pytest.mark.slow)])
 @pytest.mark.parametrize("label", CALLS)
 def test_torch_stays_inside(label: str, width: int, name: str) -> None:
+    """With one seed; benchmarks/widths.py asks a hundred."""
     kernel = torch_kernel(CALLS[label][0])
     for fill in FILLS:
         assert asked(label, width, name, fill, seed=width).is_answered(kernel), fill
-
-
-@pytest.mark.heavy
-@pytest.mark.torch
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("width", WIDTHS[:3])
-@pytest.mark.parametrize("label", CALLS)
-def test_torch_stays_inside_for_a_hundred_seeds(label: str, width: int, name: str) -> None:
-    kernel = torch_kernel(CALLS[label][0])
-    wrong = [seed for seed in range(100) if not asked(label, width, name, "randn", seed).is_answered(kernel)]
-    assert wrong == []
 
 
 def reference(label: str) -> Callable[..., Any]:

@@ -83,26 +83,14 @@ def pairs() -> Iterator[tuple[str, str]]:
         yield from ((operator, name) for name in FLOATS if (operator, name) not in KNOWN)
 
 
-def torch_stays_inside(operator: str, name: str, seeds: range, widths: tuple[int, ...] = WIDTHS) -> None:
-    for width in widths:
-        for seed in seeds:
-            inputs = drawn(operator, name, width, seed)
-            verdict = verdict_of(operator, inputs, [by_torch(operator, inputs)])
-            assert verdict.status is Status.PASSED, (width, seed, verdict.message)
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize(("operator", "name"), list(pairs()))
 def test_torch_stays_inside(operator: str, name: str) -> None:
-    torch_stays_inside(operator, name, range(2), (1, 17, 4096))
-
-
-@pytest.mark.heavy
-@pytest.mark.torch
-@pytest.mark.parametrize(("operator", "name"), list(pairs()))
-def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> None:
-    torch_stays_inside(operator, name, range(100), WIDTHS[:3])
-    torch_stays_inside(operator, name, range(5), WIDTHS[3:])
+    """With one seed; benchmarks/widths.py asks a hundred."""
+    for width in WIDTHS:
+        inputs = drawn(operator, name, width, seed=0)
+        verdict = verdict_of(operator, inputs, [by_torch(operator, inputs)])
+        assert verdict.status is Status.PASSED, (width, verdict.message)
 
 
 @pytest.mark.torch
