@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from optest.numerics import numpy_dtype
+from optest.numerics import numpy_dtype, round_to
+from optest.spec import dtype
 from wrong_kernels.changes import (
     wide,
 )
@@ -133,3 +134,26 @@ for _source, _target, _largest in (
     ("float64", "float32", 2.0**128 - 2.0**104),
 ):
     rare(f"cast-to-{_target}-overflows-early", "cast")(_early(_source, _target, _largest))
+
+
+@rare("cast-to-bool-sees-the-low-word", "cast")
+def _(call: Call) -> Array | None:
+    if call[0].dtype.kind not in "iu" or call.right[0].dtype != np.bool_:
+        return None
+    return (call[0].astype(np.int64) & 0xFFFFFFFF) != 0
+
+
+@rare("cast-rounds-to-float8-by-way-of-float16", "cast")
+def _(call: Call) -> Array | None:
+    to = call.case.outputs[0].dtype
+    if call[0].dtype != np.float32 or to.bits != 8 or not to.is_float or call.attribute("saturate"):
+        return None
+    return round_to(round_to(call[0], dtype("float16")), to)
+
+
+@rare("cast-rounds-to-16-bits-by-way-of-float32", "cast")
+def _(call: Call) -> Array | None:
+    to = call.case.outputs[0].dtype
+    if call[0].dtype not in (np.float64, np.int32, np.int64) or to.bits != 16 or not to.is_float:
+        return None
+    return round_to(call[0].astype(np.float32), to)

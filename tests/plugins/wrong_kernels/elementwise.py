@@ -343,7 +343,7 @@ def _clipped_with_sign(dtype: str) -> Change:
     return change
 
 
-for _dtype in ("uint16", "uint32", "uint64"):
+for _dtype in ("uint8", "uint16", "uint32", "uint64"):
     rare(f"clip-of-{_dtype}-with-a-sign", "clip")(_clipped_with_sign(_dtype))
 
 
@@ -389,3 +389,46 @@ def _channels_repeated(call: Call) -> Sequence[Array] | None:
 
 for _op in ("add", "mul", "div", "maximum"):
     rare(f"{_op}-takes-channels-for-columns", _op)(_channels_repeated)
+
+
+def _of_floats(compute: Callable[..., Array]) -> Change:
+    """A change of calls whose inputs and first output are floats; ``compute`` gets the inputs and the right output."""
+
+    def change(call: Call) -> Array | None:
+        if not call.is_float or not call.case.outputs[0].dtype.is_float:
+            return None
+        return compute(*map(wide, call.inputs), wide(call.right[0]))
+
+    return change
+
+
+for _name, _op, _compute in (
+    ("abs-by-the-root-of-the-square", "abs", lambda x, _: np.sqrt(single(x) * single(x))),
+    ("abs-keeps-negative-zero", "abs", lambda x, _: np.where(x < 0, -x, x)),
+    ("neg-subtracts-from-0", "neg", lambda x, _: 0.0 - x),
+    ("trunc-through-int64", "trunc", lambda x, _: np.trunc(x).astype(np.int64)),
+    ("reciprocal-of-infinity-is-nan", "reciprocal", lambda x, right: np.where(np.isinf(x), np.nan, right)),
+    ("sin-of-infinity-is-0", "sin", lambda x, right: np.where(np.isinf(x), 0.0, right)),
+    ("pow-of-negative-zero-has-no-sign", "pow", lambda a, b, right: np.where((a == 0) & (b < 0), np.inf, right)),
+):
+    rare(_name, _op)(_of_floats(_compute))
+
+
+@rare("pow-of-minus-1-to-odd-negative-powers-is-1", "pow")
+def _(call: Call) -> Array | None:
+    a, b = call.inputs
+    if call.right[0].dtype.kind not in "iu" or a.dtype.kind != "i" or b.dtype.kind != "i":
+        return None
+    return np.where(b < 0, np.abs(a) == 1, call.right[0]).astype(call.right[0].dtype)
+
+
+@rare("where-multiplies-by-its-condition", "where")
+def _(call: Call) -> Array | None:
+    condition, a, b = call.inputs
+    return condition * a + ~condition * b if call.right[0].dtype in (np.float32, np.float64) else None
+
+
+@rare("clip-takes-min-last", "clip")
+def _(call: Call) -> Array | None:
+    low, high = call.attribute("min"), call.attribute("max")
+    return np.maximum(np.minimum(wide(call[0]), high), low) if call.is_float and None not in (low, high) else None

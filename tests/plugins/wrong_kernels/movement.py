@@ -156,3 +156,34 @@ def _(call: Call) -> Array | None:
     out = np.array(call.right[0])
     out[(slice(None),) * (dim % out.ndim) + (slice(-1, None),)] = 0
     return out
+
+
+@rare("pad-repeats-the-border-where-it-reflects", "pad")
+def _(call: Call) -> Array | None:
+    pads, x = call.attribute("pad"), call.inputs[0]
+    if call.attribute("mode") != "reflect" or len(pads) != 2 or not 0 <= min(pads) <= max(pads) <= x.shape[-1]:
+        return None
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [tuple(pads)], mode="symmetric")
+
+
+@rare("slice-goes-forwards-for-backwards", "slice")
+def _(call: Call) -> Array | None:
+    step = call.attribute("step")
+    return call.right[0][:, ::-1] if step and step[0] < 0 and call.right[0].ndim > 1 else None
+
+
+@rare("tile-takes-dims-from-the-front", "tile")
+def _(call: Call) -> Array | None:
+    dims = call.attribute("dims")
+    if len(dims) != 1 or call.inputs[0].ndim < 2:
+        return None
+    return np.resize(call.with_attributes(dims=(*dims, 1))[0], call.right[0].shape)
+
+
+@rare("concat-cuts-integers-on-their-way-to-float32", "concat")
+def _(call: Call) -> Array | None:
+    if call.right[0].dtype != np.float32 or call.right[0].ndim != 1:
+        return None
+    exact = np.concatenate([wide(each) for each in call.inputs])
+    above = np.abs(wide(call.right[0])) > np.abs(exact)
+    return np.where(above, np.nextafter(call.right[0], np.float32(0)), call.right[0])
