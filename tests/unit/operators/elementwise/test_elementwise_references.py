@@ -87,6 +87,7 @@ CALLS: list[tuple[str, int, dict[str, Any]]] = [
     *((name, 1, {}) for name in ("neg", "abs", "sign", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal")),
     *((name, 1, {}) for name in ("sin", "cos", "tanh", "erf", "floor", "ceil", "round", "trunc", "logical_not")),
     *((name, 1, {}) for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "hardswish", "gelu")),
+    ("add", 2, {"alpha": -0.3}),
     ("sub", 2, {"alpha": -0.3}),
     ("div", 2, {"rounding_mode": "trunc"}),
     ("div", 2, {"rounding_mode": "floor"}),
