@@ -16,12 +16,6 @@ from wrong_kernels.changes import (
 )
 from wrong_kernels.registry import Array, Call, Change, fault, rare
 
-fault("attention-ignores-is-causal", "scaled_dot_product_attention")(ignoring("is_causal"))
-
-
-fault("attention-ignores-scale", "scaled_dot_product_attention")(ignoring("scale"))
-
-
 fault("rope-ignores-interleaved", "rope")(ignoring("interleaved"))
 
 
@@ -63,11 +57,6 @@ def _(call: Call) -> Sequence[Array] | None:
     if not np.isnan(values).any() or call[3] is not None:
         return None
     return call.with_inputs(call[0], call[1], np.where(np.isnan(values), 0.0, values).astype(call[2].dtype))
-
-
-@rare("attention-ignores-scale-beside-a-mask", "scaled_dot_product_attention")
-def _(call: Call) -> Sequence[Array] | None:
-    return None if call[3] is None else call.with_attributes(scale=None)
 
 
 @rare("attention-scales-a-mask", "scaled_dot_product_attention")

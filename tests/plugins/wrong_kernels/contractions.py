@@ -16,8 +16,6 @@ from wrong_kernels.changes import (
     narrowed_attributes,
     read_as_dense,
     single,
-    tail_dropped,
-    truncated,
     wide,
     with_input,
 )
@@ -55,12 +53,6 @@ fault("gemm-ignores-trans-a-of-squares", "gemm")(
 
 
 fault("gemm-ignores-beta", "gemm")(ignoring("beta"))
-
-
-fault("conv2d-drops-tail", "conv2d")(tail_dropped(16))
-
-
-fault("matmul-truncates", "matmul")(truncated)
 
 
 fault("matmul-accepts-misfits", "matmul", Reason.NOT_REFUSED)(lambda _: None)
@@ -129,11 +121,6 @@ def _(call: Call) -> Sequence[Array] | None:
     if len(call.inputs) < 3 or call.inputs[2].shape != (out.shape[0], 1) or out.shape[0] != out.shape[1]:
         return None
     return call.with_inputs(*call.inputs[:2], call.inputs[2].T)
-
-
-@rare("einsum-takes-no-16-bit-diagonal", "einsum")
-def _(call: Call) -> Array | None:
-    return np.zeros_like(call.right[0]) if len(call.inputs) == 1 and call.is_16_bit else None
 
 
 @rare("gemm-of-a-batch-multiplies-c-by-0", "gemm")
@@ -208,15 +195,7 @@ def _(call: Call) -> Array | None:
     return _same_shape(call, call.referred([padded], {**call.case.attributes, "padding": (0,)}))
 
 
-@fault("max-pool-begins-at-0", "max_pool2d")
-def _(call: Call) -> Array:
-    return np.maximum(wide(call.right[0]), 0)
-
-
 fault("avg-pool-ignores-count-include-pad", "avg_pool2d")(ignoring("count_include_pad"))
-
-
-fault("avg-pool-ignores-divisor", "avg_pool2d")(ignoring("divisor_override"))
 
 
 @rare("max-pool-begins-at-the-lowest-number", "max_pool2d")

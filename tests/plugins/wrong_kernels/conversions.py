@@ -40,15 +40,6 @@ def _early(source: str, target: str, largest: float) -> Change:
     return change
 
 
-@fault("cast-rounds-to-integers", "cast")
-def _(call: Call) -> Array | None:
-    if not call.is_float or call.case.outputs[0].dtype.kind.name not in ("INT",) or call.right[0].itemsize < 4:
-        return None
-    x = wide(call[0])
-    ordinary = np.isfinite(x) & (np.abs(x) < 2**30)
-    return np.where(ordinary, np.rint(np.where(ordinary, x, 0)).astype(np.int64), call.right[0].astype(np.int64))
-
-
 @fault("cast-truncates-to-bfloat16", "cast")
 def _(call: Call) -> Array | None:
     if call[0].dtype != np.float32 or call.case.outputs[0].dtype.name != "bfloat16":
@@ -56,21 +47,6 @@ def _(call: Call) -> Array | None:
     words = np.ascontiguousarray(call[0]).view(np.uint32) >> np.uint32(16)
     bits = words.astype(np.uint16).reshape(np.shape(call[0]))
     return np.where(np.isnan(call[0]), call.right[0], bits.view(call.right[0].dtype))
-
-
-@rare("cast-saturates-integers", "cast")
-def _(call: Call) -> Array | None:
-    source, out = call.inputs[0], call.right[0]
-    if source.dtype.kind != "i" or out.dtype.kind not in "iu" or out.itemsize >= source.itemsize:
-        return None
-    limits = np.iinfo(out.dtype)
-    return np.clip(source, limits.min, limits.max).astype(out.dtype)
-
-
-@rare("cast-takes-uint8-for-int8", "cast")
-def _(call: Call) -> Sequence[Array] | None:
-    source = call.inputs[0]
-    return call.with_inputs(np.ascontiguousarray(source).view(np.int8)) if source.dtype == np.uint8 else None
 
 
 @rare("cast-takes-float64-through-float32-to-integers", "cast")
@@ -86,13 +62,6 @@ def _(call: Call) -> Array | None:
     if target.name != "int4" or call.is_float:
         return None
     return np.clip(call[0].astype(np.int64), -8, 7).astype(numpy_dtype(target))
-
-
-@rare("cast-saturates-no-infinity", "cast")
-def _(call: Call) -> Sequence[Array] | None:
-    if not call.attribute("saturate") or not np.isinf(wide(call[0])).any():
-        return None
-    return call.with_attributes(saturate=False)
 
 
 @rare("cast-rounds-the-bits-of-nan", "cast")

@@ -8,7 +8,6 @@ import numpy as np
 
 from wrong_kernels.changes import (
     ignoring,
-    tail_dropped,
     wide,
 )
 from wrong_kernels.registry import Array, Call, Change, fault, rare
@@ -34,9 +33,6 @@ fault("sort-ignores-descending", "sort")(ignoring("descending"))
 
 
 fault("topk-ignores-largest", "topk")(ignoring("largest"))
-
-
-fault("embedding-drops-tail", "embedding")(tail_dropped(8))
 
 
 @fault("scatter-add-overwrites", "scatter_add")

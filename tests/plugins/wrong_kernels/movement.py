@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,16 +18,8 @@ from wrong_kernels.changes import (
 from wrong_kernels.registry import Array, Call, fault, rare
 
 
-def _converted(array: Array, dtype: Any) -> Array:
-    return wide(array).astype(dtype) if array.dtype != dtype else array
-
-
 def _unmoved(call: Call) -> Array | None:
     return np.array(call[0]) if call[0].shape == call.right[0].shape else None
-
-
-def _is_vector(call: Call) -> bool:
-    return len(call.shape()) == 1
 
 
 fault("tril-ignores-diagonal", "tril")(ignoring("diagonal"))
@@ -61,15 +52,6 @@ def _(call: Call) -> Sequence[Array] | None:
 
 
 rare("pad-takes-its-value-as-float32", "pad")(narrowed_attributes("value"))
-
-
-@rare("concat-takes-the-first-dtype", "concat")
-def _(call: Call) -> Sequence[Array] | None:
-    first = call.inputs[0].dtype
-    if all(array.dtype == first for array in call.inputs) or first.kind == "b":
-        return None
-    joined = call.with_inputs(*(_converted(array, first) for array in call.inputs))
-    return [_converted(joined[0], call.right[0].dtype)]
 
 
 @rare("pad-takes-its-value-as-bfloat16", "pad")

@@ -26,9 +26,6 @@ def _counted_in_bytes(call: Call) -> Array | None:
 fault("sum-ignores-keepdim", "sum", Reason.SHAPE)(ignoring("keepdim"))
 
 
-fault("var-ignores-correction", "var")(ignoring("correction"))
-
-
 fault("norm-ignores-p", "norm")(ignoring("p"))
 
 
@@ -38,15 +35,6 @@ def _(call: Call) -> Array | None:
         return None
     dtype = call[0].dtype
     return kept(call, sums_in(call, lambda total: total.astype(dtype).astype(np.float32)))
-
-
-@fault("sum-drops-the-tail-of-a-row", "sum")
-def _(call: Call) -> Array | None:
-    if not over_one_dim(call):
-        return None
-    values = np.moveaxis(wide(call[0]), call.dim, -1)
-    size = values.shape[-1]
-    return kept(call, values[..., : size - size % 4 if size > 4 else size].sum(-1))
 
 
 @fault("sum-reads-dense", "sum")
