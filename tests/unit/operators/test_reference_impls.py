@@ -3,66 +3,22 @@
 from __future__ import annotations
 
 import math
-import warnings
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from references import FLOATS, INTEGERS, double, drawn, expected, strided
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.real_functions import normal_tail
 from optest.registry import load_object
-from optest.spec import DTYPES, Fault, TensorSpec, dtype
+from optest.spec import DTYPES, Fault, dtype
 
 Array = np.ndarray[Any, Any]
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 NAN, INF = math.nan, math.inf
-
-
-def expected(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
-    """The reference's output; its shape and kind are held against inference on the way."""
-    descriptor = operators.get(operator)
-    bound = descriptor.bind(attributes)
-    before = [None if each is None else each.copy() for each in inputs]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (out,) = load_object(descriptor.reference)(inputs, bound)
-    for array, copy in zip(inputs, before, strict=True):
-        if array is not None:
-            assert array.tobytes() == copy.tobytes(), "the reference wrote to its input"
-    specs = [None if a is None else TensorSpec(dtype=dtype_of(a.dtype), shape=a.shape) for a in inputs]
-    (spec,) = load_object(descriptor.infer)(specs, bound)
-    assert isinstance(out, np.ndarray)
-    assert out.shape == spec.shape
-    if operator == "transpose":
-        assert out.dtype == numpy_dtype(spec.dtype)
-    elif spec.dtype.is_float:
-        assert out.dtype == np.float64
-    elif spec.dtype.bits >= 8 and not spec.dtype.is_complex:
-        assert out.dtype == numpy_dtype(spec.dtype)
-    return out
-
-
-def drawn(shape: tuple[int, ...], name: str, seed: int = 0) -> Array:
-    rng = np.random.default_rng(seed)
-    entry = dtype(name)
-    if entry.is_float:
-        return round_to(rng.standard_normal(shape) * 3, entry)
-    if entry.kind.value == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
-    return rng.integers(max(entry.min_int, -100), 100, shape).astype(numpy_dtype(entry))
-
-
-def strided(array: Array) -> Array:
-    """The same values with a transposed, stepped layout."""
-    storage = np.zeros((*array.shape[::-1], 2), array.dtype)
-    view = storage[..., 0].T
-    view[...] = array
-    return view
 
 
 def to_torch(array: Array) -> Any:
@@ -72,11 +28,6 @@ def to_torch(array: Array) -> Any:
         bits = np.ascontiguousarray(array).view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
         return torch.from_numpy(bits.copy()).view(getattr(torch, name))
     return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape).copy())
-
-
-def double(array: Array | None) -> Any:
-    """The operand as torch would get it in float64, from exactly the same values."""
-    return None if array is None else to_torch(widen(array).astype(np.float64))
 
 
 def close(got: Array, want: Any, scale: float = 1.0) -> None:
