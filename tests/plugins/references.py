@@ -66,12 +66,12 @@ def expected_sum(operator: str, *inputs: Array | None, **attributes: Any) -> Arr
     return out
 
 
-def by_torch(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
+def by_torch(operator: str, *inputs: Array | None, **attributes: Any) -> list[Array]:
     torch = pytest.importorskip("torch")
     from optest.torch.operators import TORCH_OPERATORS
     from optest.torch.tensors import from_torch, to_torch
 
-    tensors = [to_torch(each, torch.device("cpu")) for each in inputs]
+    tensors = [None if each is None else to_torch(each, torch.device("cpu")) for each in inputs]
     found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
     return [from_torch(each) for each in (found if isinstance(found, (list, tuple)) else [found])]
 

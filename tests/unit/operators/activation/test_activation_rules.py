@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from judged_arrays import verdict_of
+from references import by_torch
 
-from optest.numerics import dtype_of, round_to, widen
+from optest.numerics import round_to, widen
 from optest.operators import operators
 from optest.operators.real_functions import normal_tail
 from optest.registry import load_object
@@ -38,19 +39,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def by_torch(operator: str, inputs: list[Array], attributes: dict[str, Any]) -> Array:
-    torch = pytest.importorskip("torch")
-    from optest.torch.operators import TORCH_OPERATORS
-
-    half = dtype_of(inputs[0].dtype).name == "bfloat16"
-    tensors = [
-        torch.from_numpy(each.view(np.int16).copy()).view(torch.bfloat16) if half else torch.from_numpy(each.copy())
-        for each in inputs
-    ]
-    found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
-    return np.asarray(found.view(torch.int16).numpy()).view(inputs[0].dtype) if half else np.asarray(found.numpy())
-
-
 def inputs_of(operator: str, name: str, width: int, seed: int) -> list[Array]:
     """Half of them near 0, half from end to end; 65,536 of them reach where the exponential overflows."""
     rng = np.random.default_rng([seed, width])
@@ -67,7 +55,7 @@ def test_torch_stays_inside(operator: str, attributes: dict[str, Any], name: str
     """With one seed; benchmarks/widths.py asks a hundred."""
     for width in WIDTHS:
         inputs = inputs_of(operator, name, width, seed=0)
-        verdict = verdict_of(operator, inputs, [by_torch(operator, inputs, attributes)], **attributes)
+        verdict = verdict_of(operator, inputs, by_torch(operator, *inputs, **attributes), **attributes)
         assert verdict.status is Status.PASSED, (width, verdict.message)
 
 

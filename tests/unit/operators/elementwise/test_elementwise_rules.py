@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from judged_arrays import verdict_of
+from references import by_torch
 
-from optest.numerics import dtype_of, round_to, widen
+from optest.numerics import round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import Status, dtype
@@ -45,28 +46,6 @@ KNOWN = {  # what torch rounds to 16 bits on the way; optest's own list of expec
 }
 
 
-def tensor(array: Array) -> Any:
-    torch = pytest.importorskip("torch")
-    if dtype_of(array.dtype).name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(array.copy())
-
-
-def array_of(found: Any) -> Array:
-    import torch
-
-    if found.dtype is torch.bfloat16:
-        return np.asarray(found.view(torch.int16).numpy()).view(round_to(0.0, dtype("bfloat16")).dtype)
-    return np.asarray(found.numpy())
-
-
-def by_torch(operator: str, inputs: list[Array], **attributes: Any) -> Array:
-    from optest.torch.operators import TORCH_OPERATORS
-
-    bound = operators.get(operator).bind(attributes)
-    return array_of(TORCH_OPERATORS[operator]([tensor(each) for each in inputs], bound))
-
-
 def drawn(operator: str, name: str, width: int, seed: int) -> list[Array]:
     rng = np.random.default_rng([seed, width])
     if operator in RANGES:
@@ -89,7 +68,7 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
     """With one seed; benchmarks/widths.py asks a hundred."""
     for width in WIDTHS:
         inputs = drawn(operator, name, width, seed=0)
-        verdict = verdict_of(operator, inputs, [by_torch(operator, inputs)])
+        verdict = verdict_of(operator, inputs, by_torch(operator, *inputs))
         assert verdict.status is Status.PASSED, (width, verdict.message)
 
 
@@ -99,11 +78,11 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
 @pytest.mark.parametrize("alpha", [-0.3, 2.0, 1000.1])
 def test_scaled_sums_stay_inside(operator: str, name: str, alpha: float) -> None:
     inputs = drawn(operator, name, 4095, 1)  # an odd end for vectors
-    assert verdict_of(operator, inputs, [by_torch(operator, inputs, alpha=alpha)], alpha=alpha).status is Status.PASSED
+    assert verdict_of(operator, inputs, by_torch(operator, *inputs, alpha=alpha), alpha=alpha).status is Status.PASSED
     exact = widen(inputs[0]) + (alpha if operator == "add" else -alpha) * widen(inputs[1]).astype(np.longdouble)
     rounded = round_to(exact.astype(np.float64), dtype(name))
     assert verdict_of(operator, inputs, [rounded], alpha=alpha).status is Status.PASSED
-    lost = by_torch(operator, inputs, alpha=alpha * 1.05)
+    (lost,) = by_torch(operator, *inputs, alpha=alpha * 1.05)
     assert verdict_of(operator, inputs, [lost], alpha=alpha).status is Status.FAILED
 
 

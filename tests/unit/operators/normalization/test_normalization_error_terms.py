@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_arrays import measured, share_of_limit, verdict_of
+from judged_arrays import measured, right, rounded, rows, share_of_limit, truncated, verdict_of
+from references import by_torch
 
-from optest.numerics import round_to, widen
-from optest.operators import operators
-from optest.registry import load_object
-from optest.spec import Status, dtype
+from optest.numerics import widen
+from optest.spec import Status
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[..., Array]
@@ -23,34 +22,9 @@ WIDTHS = (2, 17, 257, 4096)
 FILLS = ("normal", "uniform", "offset", "constant", "large constant", "few", "tiny", "tiny with offset", "scaled rows")
 
 
-def rows(kind: str, width: int, name: str, seed: int = 0) -> Array:
-    rng = np.random.default_rng([width, seed])
-    count = max(2, min(32, 65536 // width))
-    base = rng.standard_normal((count, width))
-    values = {
-        "normal": base,
-        "uniform": rng.random((count, width)),
-        "offset": 100.0 + base,
-        "far offset": 1000.0 + base,
-        "constant": np.full((count, width), 7.3),
-        "few": rng.choice([0.1, 0.7, 1.3], (count, width)),
-        "large constant": np.full((count, width), 1000.1),
-        "tiny": base * 1e-3,
-        "tiny with offset": 10.0 + base * 1e-3,
-        "scaled rows": base * np.logspace(-3, 3, count)[:, None],
-        "exponents": rng.uniform(84.0, 92.0, (count, width)),
-        "wide": base * 50.0,
-    }[kind]
-    return round_to(values, dtype(name))
-
-
 def parameters(width: int, name: str) -> tuple[Array, Array]:
     rng = np.random.default_rng(width + 1)
     return rounded(rng.standard_normal(width), name), rounded(rng.standard_normal(width), name)
-
-
-def rounded(values: Array, name: str) -> Array:
-    return round_to(values, dtype(name))
 
 
 def wide(array: Array) -> Array:
@@ -191,11 +165,6 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
 
 
 def check_torch(operator: str, name: str, width: int) -> None:
-    import torch
-
-    from optest.torch.operators.normalization import CALLS
-    from optest.torch.tensors import from_torch, to_torch
-
     kind = "exponents" if "softmax" in operator else "normal"
     x = rows(kind, width, name)[: 2 if width > 4096 else 32]
     w, b = parameters(width if operator in ("layer_norm", "rms_norm") else len(x), name)
@@ -210,16 +179,8 @@ def check_torch(operator: str, name: str, width: int) -> None:
         inputs = [x.reshape(1, len(x), width), w, rounded(np.abs(widen(b)), name), b, w]
     elif operator == "causal_softmax":
         inputs = [x[: min(width, len(x))]]
-    tensors = [None if each is None else to_torch(each, torch.device("cpu")) for each in inputs]
-    output = CALLS[operator](tensors, operators.get(operator).bind(attributes))
-    verdict = verdict_of(operator, inputs, [from_torch(output)], **attributes)
+    verdict = verdict_of(operator, inputs, by_torch(operator, *inputs, **attributes), **attributes)
     assert verdict.status is Status.PASSED, (width, verdict.message)
-
-
-def right(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
-    descriptor = operators.get(operator)
-    (value,) = load_object(str(descriptor.reference))(list(inputs), descriptor.bind(attributes))
-    return np.asarray(value)
 
 
 def from_squares(x: Array, eps: float) -> Array:
@@ -298,13 +259,6 @@ def test_one_element_that_is_little_off_is_outside(operator: str, share: float) 
     assert not passed
     assert measure.mismatched == 1
     assert share_of_limit(measure) < 1.0, "the statistic alone would have found it"
-
-
-def truncated(value: Array, name: str) -> Array:
-    stored = widen(round_to(value, dtype(name)))
-    spacing = np.abs(stored) * 2.0 ** (1 - dtype(name).precision)
-    cut = np.where(np.abs(stored) > np.abs(value), stored - np.sign(value) * spacing / 2.0, stored)
-    return widen(round_to(cut, dtype(name)))
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
