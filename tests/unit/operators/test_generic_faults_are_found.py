@@ -28,18 +28,25 @@ HOLES = {
     "subnormal inputs taken as 0": ("any",),
 }  # fmt: skip
 
+OF_ALL = re.compile(
+    r": (input \d read as dense|offset of input \d ignored|wrong beyond 65,536 elements"
+    r"|16-bit results truncated|float32 results 2\^-18 too large)$"
+)
+SHOWS_NOTHING = {
+    *(f"{name}: {kind}" for name in ("zeros_like", "ones_like")
+      for kind in ("input 0 read as dense", "offset of input 0 ignored")),
+    "dequantize: 16-bit results truncated",
+}  # fmt: skip
+"""They read no element, and have no input of 16 bits."""
 CHECKED = [each.name for each in operators if each.samples is not None]
-_READS_NOTHING = {"zeros_like", "ones_like"}
 
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_fault_of_any_kernel_is_found(name: str) -> None:
     bootstrap()
-    asked = {f"{name}: {kind}" for kind, names in HOLES.items() if name in names}
-    asked |= {f"{name}: wrong beyond 65,536 elements"}
-    faults = list(faults_of(operators.get(name)))
-    if name not in _READS_NOTHING:
-        asked |= {each.name for each in faults if re.search(r": input \d read as dense|: offset of", each.name)}
-    faults = [each for each in faults if each.name in asked]
-    assert {each.name for each in faults} == asked
+    holes = {f"{name}: {kind}" for kind, names in HOLES.items() if name in names}
+    faults = [each for each in faults_of(operators.get(name)) if each.name in holes or OF_ALL.search(each.name)]
+    faults = [each for each in faults if each.name not in SHOWS_NOTHING]
+    asked = {each.name for each in faults}
+    assert asked >= holes
     assert first_findings(name, faults).keys() == asked
