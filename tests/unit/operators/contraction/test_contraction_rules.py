@@ -34,7 +34,7 @@ def _conv(width: int) -> dict[str, Any]:
 
 
 def _rows(width: int) -> int:
-    return 64 if width <= 4096 else 8
+    return 16 if width <= 4096 else 8
 
 
 CALLS: dict[str, tuple[str, Call]] = {
