@@ -26,8 +26,8 @@ from width_calls import DTYPES, cases_of_width
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins"))
 
+import wrong_kernels_of_width as kernels
 from wrong_kernels import FAULTS, Call, Change, Fault, Faulty
-from wrong_kernels import calls_of_width as kernels
 from wrong_kernels.any_operator import faults_of
 
 from optest.api import bootstrap

@@ -1,4 +1,4 @@
-"""Six hundred kernels, each wrong in one way: ``check`` finds them all, and has nothing against an honest one."""
+"""Seven hundred kernels, each wrong in one way: ``check`` finds them all, and has nothing against an honest one."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_check_finds_a_fault_and_says_how_to_see_it_again(name: str, tmp_path: P
 
 
 def test_there_are_enough_of_every_kind() -> None:
-    assert len(tagged(ORDINARY)) >= 100
-    assert len(tagged(RARE)) >= 490
+    assert len(tagged(ORDINARY)) >= 70
+    assert len(tagged(RARE)) >= 650
     assert len({fault.op for fault in FAULTS.values()}) >= 80
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from optest.backends.numpy_reference import NumpyBackend
 from optest.compare.verdict import judge
 from optest.core.expected import expected_outputs
-from optest.numerics import dtype_of, round_to
+from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import Argument, Fill, Measure, Numerics, Status, TensorSpec, TestCase, Verdict, dtype
@@ -54,3 +54,41 @@ def share_of_limit(measure: Measure) -> float:
 
 def rounded(values: Any, name: str) -> Array:
     return round_to(np.asarray(values, dtype=np.float64), dtype(name))
+
+
+def truncated(values: Any, name: str) -> Array:
+    """Cut to the dtype instead of rounded, in float64."""
+    stored = widen(rounded(values, name)).astype(np.float64)
+    spacing = np.abs(stored) * 2.0 ** (1 - dtype(name).precision)
+    beyond = np.abs(stored) > np.abs(values)
+    return widen(rounded(np.where(beyond, stored - np.sign(values) * spacing / 2.0, stored), name))
+
+
+def right(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
+    descriptor = operators.get(operator)
+    (value,) = load_object(str(descriptor.reference))(list(inputs), descriptor.bind(attributes))
+    return np.asarray(value)
+
+
+def rows(kind: str, width: int, name: str, seed: int = 0) -> Array:
+    """Rows of values of a kind that sums, norms and softmax find easy or hard."""
+    rng = np.random.default_rng([width, seed])
+    count = max(2, min(32, 65536 // width))
+    base = rng.standard_normal((count, width))
+    values = {
+        "normal": base,
+        "uniform": rng.random((count, width)),
+        "offset": 100.0 + base,
+        "far offset": 1000.0 + base,
+        "farther offset": 1e4 + base,
+        "constant": np.full((count, width), 7.3),
+        "large constant": np.full((count, width), 1000.1),
+        "few": rng.choice([0.1, 0.7, 1.3], (count, width)),
+        "tiny": base * 1e-3,
+        "tiny with offset": 10.0 + base * 1e-3,
+        "scaled rows": base * np.logspace(-3, 3, count)[:, None],
+        "exponents": rng.uniform(84.0, 92.0, (count, width)),
+        "factors": rng.choice([-1.0, 1.0], (count, width)) * rng.uniform(0.98, 1.02, (count, width)),
+        "wide": base * 50.0,
+    }
+    return rounded(values[kind], name)

@@ -21,7 +21,7 @@ from optest.operators.derived_samples import further_layouts
 from optest.plan import CaseRequest
 from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
-from optest.spec import TIERS, BackendTarget, Numerics, Sample, Status, TestCase, Tier
+from optest.spec import BackendTarget, Numerics, Sample, Status, TestCase, Tier
 
 __all__ = ["Kernel", "Question", "question", "questions", "wrong_answers"]
 
@@ -60,26 +60,21 @@ def _rounded(answer: Any, dtype: Any) -> Any:
     return answer.astype(numpy_dtype(dtype)) if dtype.is_integer else round_to(answer.astype(np.float64), dtype)
 
 
-@lru_cache(maxsize=4)
-def questions(name: str, tier: Tier = Tier.PARITY, seed: int = 0) -> tuple[Question, ...]:
-    """What a check with default settings asks of an operator, or one of another tier or seed."""
+@lru_cache(maxsize=2)
+def questions(name: str) -> tuple[Question, ...]:
+    """What a check with default settings asks of an operator by its own samples."""
     descriptor = operators.get(name)
-    hook = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
-    assert hook is not None, f"{name} has no samples"
-    own = list(hook())
-    every = [*own, *further_layouts(own)]
-    asked = [sample for sample in every if TIERS.index(sample.tier) <= TIERS.index(tier)]
-    sets = {sample.case_set for sample in asked}
-    assert sets <= set(descriptor.case_sets), f"{name} does not name the sets {sets - set(descriptor.case_sets)}"
-    return _asked(name, asked, seed)
+    own = list(load_object(str(descriptor.samples))())
+    asked = [sample for sample in (*own, *further_layouts(own)) if sample.tier is not Tier.FULL]
+    return tuple(_asked(name, asked, seed=0))
 
 
 def question(name: str, call: Mapping[str, Any], seed: int = 0) -> Question:
     """One call of an operator, as a sample states it."""
-    return _asked(name, [Sample(case_set="ordinary", case=call)], seed)[0]
+    return next(_asked(name, [Sample(case_set="ordinary", case=call)], seed))
 
 
-def _asked(name: str, samples: Sequence[Sample], seed: int) -> tuple[Question, ...]:
+def _asked(name: str, samples: Sequence[Sample], seed: int) -> Iterator[Question]:
     built = cases_of_samples(
         operators.get(name),
         samples,
@@ -88,26 +83,17 @@ def _asked(name: str, samples: Sequence[Sample], seed: int) -> tuple[Question, .
         target=BackendTarget(name="numpy"),
         check_fill=check_fill,
     )
-    return tuple(_questions(built.cases))
-
-
-def _questions(cases: Sequence[TestCase]) -> Iterator[Question]:
     generator, driver = RandomTensorGenerator(), NumpyBackend()
-    for case in cases:
+    for case in built.cases:
         inputs, _ = generator.generate(case)
         known = [] if case.expects_error else expected_outputs([case], inputs, None, driver)[0]
         yield Question(case, inputs, known)
 
 
-def wrong_answers(name: str, kernel: Kernel, *, first: bool = False, seed: int = 0) -> list[str]:
-    """The names of the samples that find fault with the values of a kernel, or with ``first`` the first of them.
-
-    What has to be refused is left out.
-    """
-    found = []
-    for question in questions(name, seed=seed):
-        if question.case.expects_error is None and not question.is_answered(kernel):
-            found.append(question.case.name)
-            if first:
-                break
-    return found
+def wrong_answers(name: str, kernel: Kernel) -> list[str]:
+    """The names of the samples that find fault with the values of a kernel; what has to be refused is left out."""
+    return [
+        question.case.name
+        for question in questions(name)
+        if question.case.expects_error is None and not question.is_answered(kernel)
+    ]

@@ -7,7 +7,6 @@ makes the faults that every operator can have.
 from wrong_kernels import (  # noqa: F401  (they fill the registry)
     activation,
     attention,
-    calls_of_width,
     contractions,
     conversions,
     elementwise,
@@ -24,7 +23,6 @@ from wrong_kernels.registry import (
     MEMORY,
     ORDINARY,
     RARE,
-    WIDTH,
     WITHOUT_FAULT,
     Call,
     Change,
@@ -42,7 +40,6 @@ __all__ = [
     "MEMORY",
     "ORDINARY",
     "RARE",
-    "WIDTH",
     "WITHOUT_FAULT",
     "Call",
     "Change",

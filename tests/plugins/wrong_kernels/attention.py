@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from optest.numerics import dtype_of, round_to
 from optest.operators.attention.attention_reference import scaled_dot_product_attention_reference as attend
 from wrong_kernels.changes import (
     ignoring,
@@ -14,12 +15,6 @@ from wrong_kernels.changes import (
     wide,
 )
 from wrong_kernels.registry import Array, Call, Change, fault, rare
-
-fault("attention-ignores-is-causal", "scaled_dot_product_attention")(ignoring("is_causal"))
-
-
-fault("attention-ignores-scale", "scaled_dot_product_attention")(ignoring("scale"))
-
 
 fault("rope-ignores-interleaved", "rope")(ignoring("interleaved"))
 
@@ -64,11 +59,6 @@ def _(call: Call) -> Sequence[Array] | None:
     return call.with_inputs(call[0], call[1], np.where(np.isnan(values), 0.0, values).astype(call[2].dtype))
 
 
-@rare("attention-ignores-scale-beside-a-mask", "scaled_dot_product_attention")
-def _(call: Call) -> Sequence[Array] | None:
-    return None if call[3] is None else call.with_attributes(scale=None)
-
-
 @rare("attention-scales-a-mask", "scaled_dot_product_attention")
 def _(call: Call) -> Sequence[Array] | None:
     scale, mask = call.attribute("scale"), call[3]
@@ -107,3 +97,21 @@ def _narrow_positions(within: type) -> Change:
 
 for _within in (np.int8, np.uint8, np.int16, np.uint16):
     rare(f"rope-takes-positions-as-{_within.__name__}", "rope")(_narrow_positions(_within))
+
+
+@rare("attention-rounds-the-scaled-query", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    query, scale = call.inputs[0], call.attribute("scale")
+    if not call.is_16_bit:
+        return None
+    scaled = round_to(wide(query) * (query.shape[-1] ** -0.5 if scale is None else scale), dtype_of(query.dtype))
+    return call.referred([scaled, *call.inputs[1:]], {**call.case.attributes, "scale": 1.0})
+
+
+@rare("attention-of-hidden-rows-is-the-mean", "scaled_dot_product_attention")
+def _(call: Call) -> Array | None:
+    value = call.inputs[2]
+    if call.attribute("enable_gqa") or len(call.inputs) < 4 or not value.shape[-2]:
+        return None
+    hidden = (wide(call.right[0]) == 0).all(-1, keepdims=True)
+    return np.where(hidden, wide(value).mean(-2, keepdims=True), wide(call.right[0]))

@@ -21,7 +21,6 @@ __all__ = [
     "read_as_dense",
     "single",
     "sums_in",
-    "tail_dropped",
     "truncated",
     "wide",
     "with_input",
@@ -114,18 +113,6 @@ def narrowed_attributes(*names: str) -> Change:
 def with_input(call: Call, index: int, array: Array) -> Sequence[Array]:
     """What the reference yields with another array in place of the input at ``index``."""
     return call.with_inputs(*call.inputs[:index], array, *call.inputs[index + 1 :])
-
-
-def tail_dropped(width: int) -> Change:
-    """Elements beyond the last full vector are left at 0."""
-
-    def change(call: Call) -> Array:
-        out = np.array(call.right[0], order="C")
-        flat = out.reshape(-1)
-        flat[flat.size - flat.size % width :] = 0
-        return out
-
-    return change
 
 
 def sums_in(call: Call, step: Callable[[Array], Array]) -> Array:

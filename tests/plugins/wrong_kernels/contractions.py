@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from optest.operators.arrays import spec_of
+from optest.operators.pooling.pooling import windows_of
 from optest.spec import Reason
 from wrong_kernels.changes import (
     half,
@@ -14,9 +16,8 @@ from wrong_kernels.changes import (
     narrowed_attributes,
     read_as_dense,
     single,
-    tail_dropped,
-    truncated,
     wide,
+    with_input,
 )
 from wrong_kernels.registry import Array, Call, Change, fault, rare
 
@@ -52,12 +53,6 @@ fault("gemm-ignores-trans-a-of-squares", "gemm")(
 
 
 fault("gemm-ignores-beta", "gemm")(ignoring("beta"))
-
-
-fault("conv2d-drops-tail", "conv2d")(tail_dropped(16))
-
-
-fault("matmul-truncates", "matmul")(truncated)
 
 
 fault("matmul-accepts-misfits", "matmul", Reason.NOT_REFUSED)(lambda _: None)
@@ -126,11 +121,6 @@ def _(call: Call) -> Sequence[Array] | None:
     if len(call.inputs) < 3 or call.inputs[2].shape != (out.shape[0], 1) or out.shape[0] != out.shape[1]:
         return None
     return call.with_inputs(*call.inputs[:2], call.inputs[2].T)
-
-
-@rare("einsum-takes-no-16-bit-diagonal", "einsum")
-def _(call: Call) -> Array | None:
-    return np.zeros_like(call.right[0]) if len(call.inputs) == 1 and call.is_16_bit else None
 
 
 @rare("gemm-of-a-batch-multiplies-c-by-0", "gemm")
@@ -205,15 +195,7 @@ def _(call: Call) -> Array | None:
     return _same_shape(call, call.referred([padded], {**call.case.attributes, "padding": (0,)}))
 
 
-@fault("max-pool-begins-at-0", "max_pool2d")
-def _(call: Call) -> Array:
-    return np.maximum(wide(call.right[0]), 0)
-
-
 fault("avg-pool-ignores-count-include-pad", "avg_pool2d")(ignoring("count_include_pad"))
-
-
-fault("avg-pool-ignores-divisor", "avg_pool2d")(ignoring("divisor_override"))
 
 
 @rare("max-pool-begins-at-the-lowest-number", "max_pool2d")
@@ -279,3 +261,49 @@ for _op in ("matmul", "bmm", "gemm", "linear", "conv1d", "conv2d", "conv3d"):
 _volume("conv3d-beyond-16-planes", -3, 16)
 _volume("conv3d-beyond-16-rows", -2, 16)
 _volume("conv3d-beyond-16-channels", -4, 16)
+
+
+@rare("avg-pool2d-counts-what-lies-beyond-the-padding", "avg_pool2d")
+def _(call: Call) -> Array | None:
+    if not call.attribute("count_include_pad") or call.attribute("divisor_override") is not None:
+        return None
+    walk = windows_of(spec_of(call.inputs[0]), call.case.attributes)
+    counts = np.multiply.outer(*(np.array(walk.counts(axis, with_padding=True)) for axis in (0, 1)))
+    return wide(call.right[0]) * counts / walk.elements
+
+
+@rare("bmm-ends-at-3e38", "bmm")
+def _(call: Call) -> Array | None:
+    return np.clip(call.right[0], -3e38, 3e38) if call.right[0].dtype == np.float32 else None
+
+
+@rare("conv1d-adds-its-bias-along-the-last-axis", "conv1d")
+def _(call: Call) -> Array | None:
+    bias = call[2]
+    if bias is None or call.right[0].shape[-1] != bias.size:
+        return None
+    return wide(with_input(call, 2, np.zeros_like(bias))[0]) + wide(bias)
+
+
+@rare("linear-adds-its-bias-along-rows", "linear")
+def _(call: Call) -> Array | None:
+    bias = call[2]
+    if bias is None or bias.ndim != 1 or call.right[0].shape != bias.shape * 2:
+        return None
+    return wide(with_input(call, 2, np.zeros_like(bias))[0]) + wide(bias)[:, None]
+
+
+@rare("gemm-adds-a-row-as-a-column", "gemm")
+def _(call: Call) -> Sequence[Array] | None:
+    c, rows = call[2], call.right[0].shape[-2]
+    return with_input(call, 2, c[:, None]) if c is not None and c.shape == (rows,) else None
+
+
+@rare("gemm-ignores-trans-b-of-squares", "gemm")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_attributes(trans_b=False) if call[1].shape[-1] == call[1].shape[-2] else None
+
+
+@rare("einsum-sums-repeated-labels-apart", "einsum")
+def _(call: Call) -> Array | None:
+    return wide(call.inputs[0]).sum() if len(call.inputs) == 1 and not call.right[0].ndim else None

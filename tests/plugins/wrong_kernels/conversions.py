@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from optest.numerics import numpy_dtype
+from optest.numerics import numpy_dtype, round_to
+from optest.spec import dtype
 from wrong_kernels.changes import (
     wide,
 )
@@ -39,15 +40,6 @@ def _early(source: str, target: str, largest: float) -> Change:
     return change
 
 
-@fault("cast-rounds-to-integers", "cast")
-def _(call: Call) -> Array | None:
-    if not call.is_float or call.case.outputs[0].dtype.kind.name not in ("INT",) or call.right[0].itemsize < 4:
-        return None
-    x = wide(call[0])
-    ordinary = np.isfinite(x) & (np.abs(x) < 2**30)
-    return np.where(ordinary, np.rint(np.where(ordinary, x, 0)).astype(np.int64), call.right[0].astype(np.int64))
-
-
 @fault("cast-truncates-to-bfloat16", "cast")
 def _(call: Call) -> Array | None:
     if call[0].dtype != np.float32 or call.case.outputs[0].dtype.name != "bfloat16":
@@ -55,21 +47,6 @@ def _(call: Call) -> Array | None:
     words = np.ascontiguousarray(call[0]).view(np.uint32) >> np.uint32(16)
     bits = words.astype(np.uint16).reshape(np.shape(call[0]))
     return np.where(np.isnan(call[0]), call.right[0], bits.view(call.right[0].dtype))
-
-
-@rare("cast-saturates-integers", "cast")
-def _(call: Call) -> Array | None:
-    source, out = call.inputs[0], call.right[0]
-    if source.dtype.kind != "i" or out.dtype.kind not in "iu" or out.itemsize >= source.itemsize:
-        return None
-    limits = np.iinfo(out.dtype)
-    return np.clip(source, limits.min, limits.max).astype(out.dtype)
-
-
-@rare("cast-takes-uint8-for-int8", "cast")
-def _(call: Call) -> Sequence[Array] | None:
-    source = call.inputs[0]
-    return call.with_inputs(np.ascontiguousarray(source).view(np.int8)) if source.dtype == np.uint8 else None
 
 
 @rare("cast-takes-float64-through-float32-to-integers", "cast")
@@ -85,13 +62,6 @@ def _(call: Call) -> Array | None:
     if target.name != "int4" or call.is_float:
         return None
     return np.clip(call[0].astype(np.int64), -8, 7).astype(numpy_dtype(target))
-
-
-@rare("cast-saturates-no-infinity", "cast")
-def _(call: Call) -> Sequence[Array] | None:
-    if not call.attribute("saturate") or not np.isinf(wide(call[0])).any():
-        return None
-    return call.with_attributes(saturate=False)
 
 
 @rare("cast-rounds-the-bits-of-nan", "cast")
@@ -133,3 +103,26 @@ for _source, _target, _largest in (
     ("float64", "float32", 2.0**128 - 2.0**104),
 ):
     rare(f"cast-to-{_target}-overflows-early", "cast")(_early(_source, _target, _largest))
+
+
+@rare("cast-to-bool-sees-the-low-word", "cast")
+def _(call: Call) -> Array | None:
+    if call[0].dtype.kind not in "iu" or call.right[0].dtype != np.bool_:
+        return None
+    return (call[0].astype(np.int64) & 0xFFFFFFFF) != 0
+
+
+@rare("cast-rounds-to-float8-by-way-of-float16", "cast")
+def _(call: Call) -> Array | None:
+    to = call.case.outputs[0].dtype
+    if call[0].dtype != np.float32 or to.bits != 8 or not to.is_float or call.attribute("saturate"):
+        return None
+    return round_to(round_to(call[0], dtype("float16")), to)
+
+
+@rare("cast-rounds-to-16-bits-by-way-of-float32", "cast")
+def _(call: Call) -> Array | None:
+    to = call.case.outputs[0].dtype
+    if call[0].dtype not in (np.float64, np.int32, np.int64) or to.bits != 16 or not to.is_float:
+        return None
+    return round_to(call[0].astype(np.float32), to)

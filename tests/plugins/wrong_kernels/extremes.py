@@ -36,11 +36,6 @@ def _whole(call: Call) -> bool:
     return call.attribute("dim") is None and call.is_float and call.inputs[0].size > 0
 
 
-@fault("amax-begins-at-0", "amax")
-def _(call: Call) -> Array | None:
-    return np.maximum(wide(call.right[0]), 0) if call.is_float else None
-
-
 @fault("amin-drops-nan", "amin", Reason.NAN)
 def _(call: Call) -> Array | None:
     return kept(call, np.fmin.reduce(wide(call[0]), axis=call.dim)) if over_one_dim(call) and call[0].size else None
@@ -57,16 +52,6 @@ def _(call: Call) -> Array | None:
 @fault("any-overlooks-nan", "any")
 def _(call: Call) -> Array | None:
     return call.with_inputs(np.nan_to_num(wide(call[0]), nan=0.0)) if call.is_float else None
-
-
-@fault("all-looks-at-the-first", "all")
-def _(call: Call) -> Array | None:
-    dim = call.attribute("dim")
-    if not isinstance(dim, int) and not (isinstance(dim, tuple) and len(dim) == 1):
-        return None
-    if not call[0].ndim or not call[0].size:
-        return None
-    return kept(call, np.take(np.asarray(call[0]).astype(bool), 0, call.dim))
 
 
 @rare("any-is-a-sum", "any")

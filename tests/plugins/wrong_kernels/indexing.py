@@ -8,7 +8,6 @@ import numpy as np
 
 from wrong_kernels.changes import (
     ignoring,
-    tail_dropped,
     wide,
 )
 from wrong_kernels.registry import Array, Call, Change, fault, rare
@@ -34,9 +33,6 @@ fault("sort-ignores-descending", "sort")(ignoring("descending"))
 
 
 fault("topk-ignores-largest", "topk")(ignoring("largest"))
-
-
-fault("embedding-drops-tail", "embedding")(tail_dropped(8))
 
 
 @fault("scatter-add-overwrites", "scatter_add")
@@ -171,3 +167,13 @@ def _sorted_with_sign(dtype: str) -> Change:
 
 for _dtype in ("uint16", "uint32", "uint64"):
     rare(f"sort-of-{_dtype}-with-a-sign", "sort")(_sorted_with_sign(_dtype))
+
+
+@rare("embedding-makes-its-padding-row-zeros", "embedding")
+def _(call: Call) -> Array | None:
+    table, index = call.inputs
+    if call.attribute("padding_idx") is None:
+        return None
+    return np.where(
+        (index == call.attribute("padding_idx") % len(table))[..., None], table.dtype.type(0), call.right[0]
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,16 +18,8 @@ from wrong_kernels.changes import (
 from wrong_kernels.registry import Array, Call, fault, rare
 
 
-def _converted(array: Array, dtype: Any) -> Array:
-    return wide(array).astype(dtype) if array.dtype != dtype else array
-
-
 def _unmoved(call: Call) -> Array | None:
     return np.array(call[0]) if call[0].shape == call.right[0].shape else None
-
-
-def _is_vector(call: Call) -> bool:
-    return len(call.shape()) == 1
 
 
 fault("tril-ignores-diagonal", "tril")(ignoring("diagonal"))
@@ -61,15 +52,6 @@ def _(call: Call) -> Sequence[Array] | None:
 
 
 rare("pad-takes-its-value-as-float32", "pad")(narrowed_attributes("value"))
-
-
-@rare("concat-takes-the-first-dtype", "concat")
-def _(call: Call) -> Sequence[Array] | None:
-    first = call.inputs[0].dtype
-    if all(array.dtype == first for array in call.inputs) or first.kind == "b":
-        return None
-    joined = call.with_inputs(*(_converted(array, first) for array in call.inputs))
-    return [_converted(joined[0], call.right[0].dtype)]
 
 
 @rare("pad-takes-its-value-as-bfloat16", "pad")
@@ -156,3 +138,34 @@ def _(call: Call) -> Array | None:
     out = np.array(call.right[0])
     out[(slice(None),) * (dim % out.ndim) + (slice(-1, None),)] = 0
     return out
+
+
+@rare("pad-repeats-the-border-where-it-reflects", "pad")
+def _(call: Call) -> Array | None:
+    pads, x = call.attribute("pad"), call.inputs[0]
+    if call.attribute("mode") != "reflect" or len(pads) != 2 or not 0 <= min(pads) <= max(pads) <= x.shape[-1]:
+        return None
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [tuple(pads)], mode="symmetric")
+
+
+@rare("slice-goes-forwards-for-backwards", "slice")
+def _(call: Call) -> Array | None:
+    step = call.attribute("step")
+    return call.right[0][:, ::-1] if step and step[0] < 0 and call.right[0].ndim > 1 else None
+
+
+@rare("tile-takes-dims-from-the-front", "tile")
+def _(call: Call) -> Array | None:
+    dims = call.attribute("dims")
+    if len(dims) != 1 or call.inputs[0].ndim < 2:
+        return None
+    return np.resize(call.with_attributes(dims=(*dims, 1))[0], call.right[0].shape)
+
+
+@rare("concat-cuts-integers-on-their-way-to-float32", "concat")
+def _(call: Call) -> Array | None:
+    if call.right[0].dtype != np.float32 or call.right[0].ndim != 1:
+        return None
+    exact = np.concatenate([wide(each) for each in call.inputs])
+    above = np.abs(wide(call.right[0])) > np.abs(exact)
+    return np.where(above, np.nextafter(call.right[0], np.float32(0)), call.right[0])

@@ -12,6 +12,7 @@ from wrong_kernels.changes import (
     read_as_dense,
     single,
     wide,
+    with_input,
 )
 from wrong_kernels.registry import Array, Call, fault, rare
 
@@ -159,3 +160,35 @@ def _default_for_0(call: Call) -> Sequence[Array] | None:
 
 for _op in ("layer_norm", "rms_norm", "group_norm", "batch_norm"):
     rare(f"{_op.replace('_', '-')}-takes-eps-of-0-for-none", _op)(_default_for_0)
+
+
+@rare("softmax-takes-minus-infinity-as-minus-100", "softmax")
+def _(call: Call) -> Sequence[Array] | None:
+    x = call.inputs[0]
+    return call.with_inputs(np.where(np.isneginf(wide(x)), x.dtype.type(-100), x)) if call.is_float else None
+
+
+@rare("batch-norm-looks-for-channels-in-the-last-dimension", "batch_norm")
+def _(call: Call) -> Array | None:
+    x = call.inputs[0]
+    if x.ndim < 3 or x.shape[1] != x.shape[-1]:
+        return None
+    return np.swapaxes(with_input(call, 0, np.swapaxes(x, 1, -1))[0], 1, -1)
+
+
+rare("batch-norm-trains-by-running-statistics", "batch_norm")(
+    lambda call: call.with_attributes(training=False) if call.attribute("training") and call[1] is not None else None
+)
+
+
+@rare("batch-norm-trains-from-squares", "batch_norm")
+def _(call: Call) -> Array | None:
+    x, weight, bias = single(call[0]), call[3], call[4]
+    if not call.attribute("training") or not x.size:
+        return None
+    dims, channel = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
+    mean = x.mean(dims, keepdims=True)
+    variance = np.maximum((x * x).mean(dims, keepdims=True) - mean * mean, 0)
+    out = (x - mean) / np.sqrt(variance + np.float32(call.attribute("eps")))
+    out = out if weight is None else out * single(weight).reshape(channel)
+    return out if bias is None else out + single(bias).reshape(channel)

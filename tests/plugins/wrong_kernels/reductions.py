@@ -26,9 +26,6 @@ def _counted_in_bytes(call: Call) -> Array | None:
 fault("sum-ignores-keepdim", "sum", Reason.SHAPE)(ignoring("keepdim"))
 
 
-fault("var-ignores-correction", "var")(ignoring("correction"))
-
-
 fault("norm-ignores-p", "norm")(ignoring("p"))
 
 
@@ -38,15 +35,6 @@ def _(call: Call) -> Array | None:
         return None
     dtype = call[0].dtype
     return kept(call, sums_in(call, lambda total: total.astype(dtype).astype(np.float32)))
-
-
-@fault("sum-drops-the-tail-of-a-row", "sum")
-def _(call: Call) -> Array | None:
-    if not over_one_dim(call):
-        return None
-    values = np.moveaxis(wide(call[0]), call.dim, -1)
-    size = values.shape[-1]
-    return kept(call, values[..., : size - size % 4 if size > 4 else size].sum(-1))
 
 
 @fault("sum-reads-dense", "sum")
@@ -181,3 +169,37 @@ def _low_bytes(name: str) -> Change:
 
 for _name in ("int16", "int32"):
     rare(f"all-of-{_name}-by-its-lowest-byte", "all")(_low_bytes(_name))
+
+
+@rare("all-is-false-of-nothing", "all")
+def _(call: Call) -> Array | None:
+    return np.zeros_like(call.right[0]) if not call.inputs[0].size else None
+
+
+@rare("all-takes-nan-as-false", "all")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_inputs(np.where(np.isnan(wide(call[0])), 0, call[0])) if call.is_float else None
+
+
+@rare("prod-wraps-in-its-own-dtype", "prod")
+def _(call: Call) -> Array | None:
+    if call.inputs[0].dtype.kind not in "iu" or call.right[0].dtype.kind not in "iu":
+        return None
+    axis, kind = call.attribute("dim"), call.inputs[0].dtype
+    out = np.prod(call.inputs[0], axis, dtype=kind, keepdims=call.attribute("keepdim")) if call[0].ndim else call[0]
+    return np.asarray(out).astype(call.right[0].dtype)
+
+
+@rare("dot-of-integers-in-32-bits", "dot")
+def _(call: Call) -> Array | None:
+    if call.inputs[0].dtype.kind not in "iu":
+        return None
+    return np.clip((wide(call[0]) * wide(call[1])).sum(), -(2.0**31), 2.0**31 - 1).astype(call.right[0].dtype)
+
+
+rare("norm-of-order-0-counts-all", "norm")(
+    lambda call: call.with_inputs(np.ones_like(call[0])) if call.attribute("p") == 0 else None
+)
+rare("norm-of-order-minus-infinity-is-the-largest", "norm")(
+    lambda call: call.with_attributes(p=float("inf")) if call.attribute("p") == float("-inf") else None
+)

@@ -33,8 +33,6 @@ RARE = "rare"
 """Only a sample with a property shows it: a size, a layout, a value, a form with a kernel of its own."""
 MEMORY = "memory"
 """Reads beside its inputs, so that only the memory of a whole execution shows it."""
-WIDTH = "width"
-"""Answers the calls of benchmarks/width_calls.py alone."""
 
 WITHOUT_FAULT = "without-fault"
 FAULTS: dict[str, Fault] = {}

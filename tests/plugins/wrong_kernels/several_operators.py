@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from optest.spec import Reason
-from wrong_kernels.changes import (
-    wide,
-)
+from wrong_kernels.changes import wide, with_input
 from wrong_kernels.registry import Array, Call, Change, memory, rare
 
 _strided = np.lib.stride_tricks.as_strided
@@ -95,7 +93,7 @@ def _lowest_bytes(name: str, bits: int) -> Change:
     return change
 
 
-for _op in ("logical_and", "logical_or", "logical_xor", "logical_not", "cast"):
+for _op in ("any", "logical_and", "logical_or", "logical_xor", "logical_not", "cast"):
     rare(f"{_op}-sees-bytes-of-int32", _op)(_lowest_bytes("int32", 8))
     rare(f"{_op}-sees-halves-of-int32", _op)(_lowest_bytes("int32", 16))
     rare(f"{_op}-sees-bytes-of-int16", _op)(_lowest_bytes("int16", 8))
@@ -213,3 +211,164 @@ def _whole_beside_half(call: Call) -> Sequence[Array] | None:
 
 for _op in ("add", "mul", "lt", "maximum", "concat"):
     rare(f"{_op}-of-int32-and-half-in-whole-numbers", _op)(_whole_beside_half)
+
+
+def _each_output(change: Callable[[Array], None]) -> Change:
+    def run(call: Call) -> Sequence[Array]:
+        outputs = [np.array(out, order="C") for out in call.right]
+        for out in outputs:
+            change(out)
+        return outputs
+
+    return run
+
+
+def _without_tail_of_1024(out: Array) -> None:
+    if out.size > 1024:
+        out.reshape(-1)[out.size - out.size % 1024 :] = 0
+
+
+def _without_columns_beyond_256(out: Array) -> None:
+    if out.ndim and out.shape[-1] > 256:
+        out[..., out.shape[-1] - out.shape[-1] % 256 :] = 0
+
+
+def _without_negative_zero(out: Array) -> None:
+    if out.dtype.kind in "fc":
+        out[...] = out + out.dtype.type(0)
+
+
+def _without_nan(out: Array) -> None:
+    if out.dtype.kind == "f":
+        out[np.isnan(out)] = 0
+
+
+def _of_24_bits(out: Array) -> None:
+    if out.dtype in (np.float64, np.int64, np.uint64):
+        out[...] = out.astype(np.float32).astype(out.dtype)
+
+
+def _without_imaginary_part(out: Array) -> None:
+    if out.dtype == np.complex128:
+        out.imag = 0
+
+
+def _without_subnormals(out: Array) -> None:
+    if out.dtype.kind == "f":
+        out[np.abs(wide(out)) < 2.0**-126] = 0
+
+
+_MOVEMENT = "broadcast_to concat flip pad permute reshape roll slice split tile transpose tril triu"
+for _name, _ops, _change in (
+    (
+        "drops-a-tail-of-1024",
+        "abs bitwise_and bitwise_not bitwise_or bitwise_xor cast ceil clip cos div elu erf expm1 floor floor_divide "
+        "fmod ge gt hardswish le leaky_relu log log1p logical_not logical_or logical_xor lt maximum minimum ne pow "
+        "reciprocal remainder round rsqrt sigmoid sign sin softplus sqrt sub tanh trunc",
+        _without_tail_of_1024,
+    ),
+    (
+        "drops-columns-beyond-256",
+        "quantize dequantize embedding gather index_select slice",
+        _without_columns_beyond_256,
+    ),
+    ("loses-negative-zero", f"{_MOVEMENT} embedding gather index_select topk sort", _without_negative_zero),
+    ("loses-nan", f"{_MOVEMENT} relu leaky_relu sigmoid silu exp max_pool2d", _without_nan),
+    ("carries-float32", _MOVEMENT, _of_24_bits),
+    ("loses-imaginary-parts", _MOVEMENT, _without_imaginary_part),
+    ("flushes-subnormal-results", "add neg", _without_subnormals),
+):
+    for _op in _ops.split():
+        rare(f"{_op}-{_name}", _op)(_each_output(_change))
+
+
+def _16_bit_indices(call: Call) -> Sequence[Array]:
+    return call.with_inputs(call.inputs[0], call.inputs[1].astype(np.int64) & 0xFFFF, *call.inputs[2:])
+
+
+for _op in ("embedding", "gather", "index_select"):
+    rare(f"{_op}-has-indices-of-16-bits", _op)(_16_bit_indices)
+
+
+for _op in ("embedding", "gather", "index_select", "scatter_add"):
+    rare(f"{_op}-accepts-indices-outside", _op, Reason.NOT_REFUSED)(lambda _: None)
+
+
+def _unsigned_bytes_with_a_sign(call: Call) -> Sequence[Array] | None:
+    if any(each.dtype != np.uint8 for each in call.inputs):
+        return None
+    with_sign = call.with_inputs(*(each.view(np.int8) for each in call.inputs))
+    return [np.asarray(each).astype(out.dtype) for each, out in zip(with_sign, call.right, strict=True)]
+
+
+for _op in ("floor_divide", "fmod", "gt", "lt", "maximum", "sign"):
+    rare(f"{_op}-of-uint8-with-a-sign", _op)(_unsigned_bytes_with_a_sign)
+
+
+def _by_difference(compare: Callable[..., Array]) -> Change:
+    def change(call: Call) -> Array | None:
+        one, other = call.inputs
+        return compare(one - other, 0) if one.dtype == other.dtype and one.dtype.kind == "i" else None
+
+    return change
+
+
+for _op, _compare in (("ge", np.greater_equal), ("gt", np.greater), ("le", np.less_equal), ("lt", np.less)):
+    rare(f"{_op}-subtracts", _op)(_by_difference(_compare))
+
+
+def _compared_as(dtype: type) -> Change:
+    def change(call: Call) -> Sequence[Array] | None:
+        if any(each.dtype.kind not in "iu" for each in call.inputs):
+            return None
+        return call.with_inputs(*(each.astype(dtype) for each in call.inputs))
+
+    return change
+
+
+for _op in ("eq", "le"):
+    rare(f"{_op}-of-integers-as-float64", _op)(_compared_as(np.float64))
+for _op in ("lt", "ne"):
+    rare(f"{_op}-of-integers-as-float32", _op)(_compared_as(np.float32))
+
+
+def _negative_dims_as_0(call: Call) -> Sequence[Array] | None:
+    dim = call.attribute("dim")
+    dims = dim if isinstance(dim, tuple) else (dim,)
+    if dim is None or min(dims) >= 0:
+        return None
+    first = tuple(max(each, 0) for each in dims)
+    try:
+        outputs = call.with_attributes(dim=first if isinstance(dim, tuple) else first[0])
+    except (ValueError, IndexError):
+        return None
+    pairs = zip(outputs, call.right, strict=False)
+    return [np.resize(each, out.shape).astype(out.dtype) for each, out in pairs]
+
+
+for _op in ("argmax", "argmin", "concat", "gather", "index_select", "slice"):
+    rare(f"{_op}-takes-negative-dims-as-0", _op)(_negative_dims_as_0)
+
+
+def _bias_needs_a_weight(call: Call) -> Sequence[Array] | None:
+    places = len(call.case.descriptor.tensors.inputs)
+    if call[places - 2] is not None or call[places - 1] is None:
+        return None
+    return with_input(call, len(call.inputs) - 1, np.zeros_like(call.inputs[-1]))
+
+
+for _op in ("batch_norm", "group_norm", "layer_norm"):
+    rare(f"{_op}-ignores-a-bias-without-weight", _op)(_bias_needs_a_weight)
+
+
+def _along(axis: int) -> Change:
+    def change(call: Call) -> Sequence[Array] | None:
+        array, scale = call.inputs[:2]
+        return call.with_attributes(axis=axis) if scale.size > 1 and array.shape[axis] == scale.size else None
+
+    return change
+
+
+for _op in ("quantize", "dequantize"):
+    rare(f"{_op}-scales-along-the-first-axis", _op)(_along(0))
+    rare(f"{_op}-scales-along-the-last-axis", _op)(_along(-1))

@@ -1,6 +1,8 @@
-"""Faults that any kernel can have, of operators whose case sets once left them out; all of them: check_faults.py."""
+"""Faults that any kernel can have: of every operator, and those that case sets once left out; all: check_faults.py."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from wrong_kernels import first_findings
@@ -26,14 +28,25 @@ HOLES = {
     "subnormal inputs taken as 0": ("any",),
 }  # fmt: skip
 
+OF_ALL = re.compile(
+    r": (input \d read as dense|offset of input \d ignored|wrong beyond 65,536 elements"
+    r"|16-bit results truncated|float32 results 2\^-18 too large)$"
+)
+SHOWS_NOTHING = {
+    *(f"{name}: {kind}" for name in ("zeros_like", "ones_like")
+      for kind in ("input 0 read as dense", "offset of input 0 ignored")),
+    "dequantize: 16-bit results truncated",
+}  # fmt: skip
+"""They read no element, and have no input of 16 bits."""
+CHECKED = [each.name for each in operators if each.samples is not None]
 
-OPERATORS = sorted({name for names in HOLES.values() for name in names})
 
-
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", CHECKED)
 def test_a_fault_of_any_kernel_is_found(name: str) -> None:
     bootstrap()
-    asked = {f"{name}: {kind}" for kind, names in HOLES.items() if name in names}
-    faults = [each for each in faults_of(operators.get(name)) if each.name in asked]
-    assert {each.name for each in faults} == asked
+    holes = {f"{name}: {kind}" for kind, names in HOLES.items() if name in names}
+    faults = [each for each in faults_of(operators.get(name)) if each.name in holes or OF_ALL.search(each.name)]
+    faults = [each for each in faults if each.name not in SHOWS_NOTHING]
+    asked = {each.name for each in faults}
+    assert asked >= holes
     assert first_findings(name, faults).keys() == asked

@@ -136,6 +136,13 @@ def test_its_samples_are_cases(descriptor: OperatorDescriptor) -> None:
     assert all(case.outputs for case in cases if case.expects_error is None)
 
 
+@pytest.mark.parametrize("name", ["gather", "index_select", "scatter_add", "embedding"])
+def test_indices_outside_have_to_be_refused(name: str) -> None:
+    sets = Counter(case.name.split("/")[1] for case in cases_asked(name) if case.expects_error is not None)
+    assert sets["outside"] == 4
+    assert sets["refused"] >= 4
+
+
 @pytest.mark.torch
 def test_what_is_expected_of_torch_is_little_and_exists() -> None:
     path = backend_manager.get("torch").expectations()

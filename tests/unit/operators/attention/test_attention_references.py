@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import drawn, expected, terms_of
 
-from optest.numerics import dtype_of, round_to, widen
+from optest.numerics import widen
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import ErrorBudget, Interval, TensorSpec, UnfitArguments, dtype
@@ -19,28 +19,8 @@ from optest.spec import ErrorBudget, Interval, TensorSpec, UnfitArguments, dtype
 Array = np.ndarray[Any, Any]
 
 
-def drawn(shape: Sequence[int], name: str = "float32", seed: int = 0) -> Array:
-    rng = np.random.default_rng((seed, *shape))
-    if name == "bool":
-        return rng.random(tuple(shape)) < 0.7
-    return round_to(rng.standard_normal(tuple(shape)), dtype(name))
-
-
-def specs_of(inputs: Sequence[Array | None]) -> list[TensorSpec | None]:
-    return [None if a is None else TensorSpec(dtype=dtype_of(a.dtype), shape=a.shape) for a in inputs]
-
-
-def expected(operator: str, *inputs: Array | None, **attributes: Any) -> tuple[Array, Any]:
-    descriptor = operators.get(operator)
-    bound = descriptor.bind(attributes)
-    (spec,) = load_object(descriptor.infer)(specs_of(inputs), bound)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (out,) = load_object(descriptor.reference)(inputs, bound)
-        (terms,) = load_object(descriptor.terms)(inputs, bound)
-    assert out.shape == spec.shape
-    assert out.dtype == np.float64
-    return out, terms
+def with_terms(operator: str, *inputs: Array | None, **attributes: Any) -> tuple[Array, Any]:
+    return expected(operator, *inputs, **attributes), terms_of(operator, *inputs, **attributes)
 
 
 def attention_of_torch(inputs: Sequence[Array | None], attributes: dict[str, Any]) -> Array:
@@ -93,7 +73,7 @@ def attentions(draw: Any) -> tuple[list[Array | None], dict[str, Any]]:
 @given(attentions())
 def test_attention_is_torchs(call: Any) -> None:
     inputs, attributes = call
-    got, budget = expected("sdpa", *inputs, **attributes)
+    got, budget = with_terms("sdpa", *inputs, **attributes)
     np.testing.assert_allclose(got, attention_of_torch(inputs, attributes), rtol=1e-11, atol=1e-12)
     assert isinstance(budget, ErrorBudget)
     assert budget.worst.shape == budget.variance.shape == got.shape
@@ -109,7 +89,7 @@ def test_a_query_that_sees_no_key_gets_zeros(kind: str) -> None:
     mask = np.ones((4, 4), bool)
     mask[1] = False
     given = mask if kind == "bool" else np.where(mask, np.float32(0), np.float32(-np.inf))
-    got, budget = expected("sdpa", q, k, v, given)
+    got, budget = with_terms("sdpa", q, k, v, given)
     assert (got[:, :, 1] == 0).all()
     assert np.isfinite(budget.worst).all()
     np.testing.assert_allclose(got, attention_of_torch([q, k, v, given], {}), rtol=1e-12)
@@ -122,7 +102,7 @@ def test_special_values_are_torchs_and_stay_where_they_reach(where: str, value: 
     inputs = [drawn((1, 1, 4, 3), seed=seed) for seed in range(3)]
     inputs[("query", "key", "value").index(where)][0, 0, 2, 1] = value
     for attributes in ({}, {"is_causal": True}):
-        got, budget = expected("sdpa", *inputs, **attributes)
+        got, budget = with_terms("sdpa", *inputs, **attributes)
         np.testing.assert_allclose(got, attention_of_torch(inputs, attributes), rtol=1e-12)
         finite = np.isfinite(got)
         assert np.isfinite(budget.worst[finite]).all()
@@ -130,7 +110,7 @@ def test_special_values_are_torchs_and_stay_where_they_reach(where: str, value: 
 
 
 def test_no_keys_at_all() -> None:
-    got, _ = expected("sdpa", drawn((1, 2, 3, 4)), drawn((1, 2, 0, 4)), drawn((1, 2, 0, 5)))
+    got, _ = with_terms("sdpa", drawn((1, 2, 3, 4)), drawn((1, 2, 0, 4)), drawn((1, 2, 0, 5)))
     assert got.shape == (1, 2, 3, 5)
     assert (got == 0).all()
 
@@ -182,7 +162,7 @@ def test_rope_turns_complex_numbers(interleaved: bool, size: int, name: str) -> 
     pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
     x, cos, sin = drawn((2, 3, 5, 8), name), drawn((5, half), name, 1), drawn((5, half), name, 2)
     wide = [widen(each).astype(np.float64) for each in (x, cos, sin)]
-    got, terms = expected("rope", x, cos, sin, interleaved=interleaved, rotary_embedding_dim=size)
+    got, terms = with_terms("rope", x, cos, sin, interleaved=interleaved, rotary_embedding_dim=size)
     np.testing.assert_allclose(got, rotation(*wide, pairs), rtol=1e-13, atol=1e-14)
     assert (got[..., 2 * half :] == wide[0][..., 2 * half :]).all()
     assert (terms.absolute[..., 2 * half :] == 0).all()
@@ -192,21 +172,21 @@ def test_rope_turns_complex_numbers(interleaved: bool, size: int, name: str) -> 
 def test_positions_choose_the_rows() -> None:
     x, cos, sin = drawn((2, 3, 5, 8)), drawn((33, 4), seed=1), drawn((33, 4), seed=2)
     positions = np.random.default_rng(0).integers(0, 33, (2, 5))
-    got, _ = expected("rope", x, cos, sin, positions)
+    got, _ = with_terms("rope", x, cos, sin, positions)
     for batch in range(2):
         rows = positions[batch]
-        want, _ = expected("rope", x[batch], cos[rows], sin[rows])
+        want, _ = with_terms("rope", x[batch], cos[rows], sin[rows])
         assert np.array_equal(got[batch], want)
-    shared, _ = expected("rope", x, cos, sin, positions[0])
+    shared, _ = with_terms("rope", x, cos, sin, positions[0])
     assert np.array_equal(shared[0], got[0])
-    own, _ = expected("rope", x, cos[positions], sin[positions])
+    own, _ = with_terms("rope", x, cos[positions], sin[positions])
     assert np.array_equal(own, got)
 
 
 def test_rope_keeps_lengths_where_tables_are_angles() -> None:
     angles = np.arange(5)[:, None] / 10000.0 ** (np.arange(4) / 4.0)
     x = drawn((2, 5, 8), "float64")
-    got, _ = expected("rope", x, np.cos(angles), np.sin(angles))
+    got, _ = with_terms("rope", x, np.cos(angles), np.sin(angles))
     np.testing.assert_allclose(np.linalg.norm(got, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-14)
     assert np.array_equal(got[:, 0], x[:, 0])
 

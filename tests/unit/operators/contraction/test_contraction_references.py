@@ -3,58 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import FLOATS, double, drawn, expected_sum
 
-from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.contraction.einsum import read_equation
 from optest.registry import load_object
-from optest.spec import TensorSpec, Terms, UnfitArguments, dtype
+from optest.spec import TensorSpec, UnfitArguments, dtype
 
 Array = np.ndarray[Any, Any]
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-
-
-def drawn(shape: Sequence[int], name: str, seed: int = 0) -> Array:
-    rng = np.random.default_rng((seed, *shape))
-    if dtype(name).is_float:
-        return round_to(rng.standard_normal(tuple(shape)), dtype(name))
-    return rng.integers(max(dtype(name).min_int, -100), 100, tuple(shape)).astype(numpy_dtype(dtype(name)))
-
-
-def specs_of(inputs: Sequence[Array | None]) -> list[TensorSpec | None]:
-    return [None if a is None else TensorSpec(dtype=dtype_of(a.dtype), shape=a.shape) for a in inputs]
-
-
-def expected(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
-    """The reference's output, held against inference and its terms on the way."""
-    descriptor = operators.get(operator)
-    bound = descriptor.bind(attributes)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (out,) = load_object(descriptor.reference)(inputs, bound)
-        (terms,) = load_object(descriptor.terms)(inputs, bound)
-    (spec,) = load_object(descriptor.infer)(specs_of(inputs), bound)
-    assert isinstance(out, np.ndarray)
-    assert out.shape == spec.shape
-    assert out.dtype == (np.float64 if spec.dtype.is_float else numpy_dtype(spec.dtype))
-    assert isinstance(terms, Terms)
-    assert np.shape(terms.absolute) == np.shape(terms.squared) == out.shape
-    if spec.dtype.is_float and np.isfinite(out).all():
-        assert (terms.absolute >= np.abs(out) * (1 - 1e-12)).all()
-        assert (terms.absolute**2 <= terms.squared * terms.count * (1 + 1e-12)).all()
-    return out
-
-
-def double(array: Array | None) -> Any:
-    torch = pytest.importorskip("torch")
-    return None if array is None else torch.from_numpy(widen(array).astype(np.float64))
 
 
 def close(got: Array, want: Any) -> None:
@@ -79,7 +41,7 @@ def test_linear(name: str, x: Any, weight: Any, bias: Any) -> None:
     import torch
 
     inputs = [None if s is None else drawn(s, name, i) for i, s in enumerate((x, weight, bias))]
-    close(expected("linear", *inputs), torch.nn.functional.linear(*map(double, inputs)))
+    close(expected_sum("linear", *inputs), torch.nn.functional.linear(*map(double, inputs)))
 
 
 @pytest.mark.torch
@@ -87,7 +49,7 @@ def test_linear(name: str, x: Any, weight: Any, bias: Any) -> None:
 def test_bmm(shape: tuple[int, ...]) -> None:
     batch, rows, depth, columns = shape
     a, b = drawn((batch, rows, depth), "float32"), drawn((batch, depth, columns), "float32", 1)
-    close(expected("bmm", a, b), double(a) @ double(b))
+    close(expected_sum("bmm", a, b), double(a) @ double(b))
 
 
 sizes = st.integers(1, 5)
@@ -133,7 +95,7 @@ def convolution_is_torchs(operator: str, x: Any, weight: Any, bias: Any, attribu
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         want = getattr(torch.nn.functional, operator)(*map(double, inputs), **attributes)
-    close(expected(operator, *inputs, **attributes), want)
+    close(expected_sum(operator, *inputs, **attributes), want)
 
 
 @pytest.mark.parametrize("name", ["int8", "uint8", "int32"])
@@ -144,23 +106,23 @@ def test_integers_wrap_and_out_dtype_holds_them(name: str) -> None:
     for i in range(3):
         for j in range(4):
             exact[0, :, i, j] = (wide[0][0, None, :, i : i + 3, j : j + 3] * wide[1]).sum((1, 2, 3))
-    assert np.array_equal(expected("conv2d", x, weight), exact.astype(x.dtype))
+    assert np.array_equal(expected_sum("conv2d", x, weight), exact.astype(x.dtype))
     if name != "int32":
-        got = expected("conv2d", x, weight, bias, out_dtype="int32")
+        got = expected_sum("conv2d", x, weight, bias, out_dtype="int32")
         assert np.array_equal(got, (exact + bias[:, None, None]).astype(np.int32))
     rows, columns = x.reshape(9, 30), weight.reshape(9, 36)
     product = rows.T.astype(np.int64) @ columns.astype(np.int64)
-    assert np.array_equal(expected("matmul", rows.T, columns, out_dtype="int64"), product)
-    assert np.array_equal(expected("gemm", rows, columns, trans_a=True), product.astype(x.dtype))
-    assert np.array_equal(expected("linear", rows.T, columns.T, out_dtype="int64"), product)
+    assert np.array_equal(expected_sum("matmul", rows.T, columns, out_dtype="int64"), product)
+    assert np.array_equal(expected_sum("gemm", rows, columns, trans_a=True), product.astype(x.dtype))
+    assert np.array_equal(expected_sum("linear", rows.T, columns.T, out_dtype="int64"), product)
 
 
 def test_int64_products_wrap_beyond_float64() -> None:
     a, b = drawn((3, 5), "int64") * 2**58 + 1, drawn((5, 4), "int64", 1) * 2**57 + 3
     exact = np.array([[sum(int(p) * int(q) for p, q in zip(row, column, strict=True)) for column in b.T] for row in a])
     wrapped = np.array([[(int(each) + 2**63) % 2**64 - 2**63 for each in row] for row in exact], np.int64)
-    assert np.array_equal(expected("matmul", a, b), wrapped)
-    assert np.array_equal(expected("einsum", a, b, equation="ij,jk->ik"), wrapped)
+    assert np.array_equal(expected_sum("matmul", a, b), wrapped)
+    assert np.array_equal(expected_sum("einsum", a, b, equation="ij,jk->ik"), wrapped)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +187,9 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     import torch
 
     inputs = [drawn(shape, "float32", seed) for seed, shape in enumerate(shapes)]
-    close(expected("einsum", *inputs, equation=equation), torch.einsum(equation, *map(double, inputs)))
+    close(expected_sum("einsum", *inputs, equation=equation), torch.einsum(equation, *map(double, inputs)))
     whole = [drawn(shape, "int64", seed) for seed, shape in enumerate(shapes)]
-    got = expected("einsum", *whole, equation=equation)
+    got = expected_sum("einsum", *whole, equation=equation)
     assert np.array_equal(got, torch.einsum(equation, *[double(each) for each in whole]).numpy().astype(np.int64))
 
 
@@ -253,7 +215,7 @@ def test_einsum_of_any_equation(call: tuple[str, list[tuple[int, ...]]]) -> None
     equation, shapes = call
     inputs = [drawn(shape, "float64", seed) for seed, shape in enumerate(shapes)]
     want = torch.einsum(equation, *map(double, inputs))
-    close(expected("einsum", *inputs, equation=equation), want)
+    close(expected_sum("einsum", *inputs, equation=equation), want)
 
 
 @pytest.mark.torch

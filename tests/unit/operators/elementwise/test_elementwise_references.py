@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator as py
-import warnings
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import FLOATS, INTEGERS, expected, strided
 
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
@@ -24,8 +24,6 @@ from optest.spec import dtype
 Array = np.ndarray[Any, Any]
 
 NAN, INF = math.nan, math.inf
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
 SPECIAL = [
     NAN,
     INF,
@@ -49,27 +47,6 @@ SPECIAL = [
 ]
 
 
-def expected(operator: str, *inputs: Any, **attributes: Any) -> Array:
-    """The reference's output; it warns nobody and writes to no input."""
-    descriptor = operators.get(operator)
-    arrays = [np.asarray(each) for each in inputs]
-    before = [each.tobytes() for each in arrays]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (found,) = load_object(str(descriptor.reference))(arrays, descriptor.bind(attributes))
-    assert [each.tobytes() for each in arrays] == before, "the reference wrote to its input"
-    assert isinstance(found, np.ndarray)
-    return found
-
-
-def strided(array: Array) -> Array:
-    """The same values with a transposed, stepped layout."""
-    storage = np.zeros((*array.shape[::-1], 2), array.dtype)
-    view = storage[..., 0].T
-    view[...] = array
-    return view
-
-
 def by_torch(operator: str, *inputs: Array, **attributes: Any) -> Array:
     """What torch makes of the same values in float64, or of integers as they are."""
     torch = pytest.importorskip("torch")
@@ -87,6 +64,7 @@ CALLS: list[tuple[str, int, dict[str, Any]]] = [
     *((name, 1, {}) for name in ("neg", "abs", "sign", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal")),
     *((name, 1, {}) for name in ("sin", "cos", "tanh", "erf", "floor", "ceil", "round", "trunc", "logical_not")),
     *((name, 1, {}) for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "hardswish", "gelu")),
+    ("add", 2, {"alpha": -0.3}),
     ("sub", 2, {"alpha": -0.3}),
     ("div", 2, {"rounding_mode": "trunc"}),
     ("div", 2, {"rounding_mode": "floor"}),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import by_torch, same
 
 from optest.numerics import bits, numpy_dtype
 from optest.operators import operators
@@ -30,24 +31,6 @@ def moved(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
     assert [each.tobytes() for each in inputs] == before
     assert not any(np.shares_memory(out, each) for out in found for each in inputs)
     return list(found)
-
-
-def by_torch(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
-    torch = pytest.importorskip("torch")
-    from optest.torch.operators import TORCH_OPERATORS
-    from optest.torch.tensors import from_torch, to_torch
-
-    tensors = [to_torch(each, torch.device("cpu")) for each in inputs]
-    found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
-    return [from_torch(each) for each in (found if isinstance(found, (list, tuple)) else [found])]
-
-
-def same(found: list[Array], wanted: list[Array]) -> None:
-    assert len(found) == len(wanted)
-    for a, b in zip(found, wanted, strict=True):
-        assert a.dtype == b.dtype
-        assert a.shape == b.shape
-        assert bits(np.ascontiguousarray(a)).tobytes() == bits(np.ascontiguousarray(b)).tobytes()
 
 
 def of_bits(shape: tuple[int, ...], name: str, seed: int = 0) -> Array:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import drawn, expected, expected_sum
 
-from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.numerics import widen
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import TensorSpec, UnfitArguments, dtype
@@ -18,29 +18,8 @@ from optest.spec import TensorSpec, UnfitArguments, dtype
 Array = np.ndarray[Any, Any]
 
 
-def drawn(shape: tuple[int, ...], name: str = "float32", seed: int = 0) -> Array:
-    rng = np.random.default_rng((seed, *shape))
-    if dtype(name).is_float:
-        return round_to(rng.standard_normal(shape), dtype(name))
-    return rng.integers(dtype(name).min_int // 2, dtype(name).max_int // 2, shape).astype(numpy_dtype(dtype(name)))
-
-
-def expected(operator: str, x: Array, **attributes: Any) -> Array:
-    descriptor = operators.get(operator)
-    bound = descriptor.bind(attributes)
-    (spec,) = load_object(descriptor.infer)([TensorSpec(dtype=dtype_of(x.dtype), shape=x.shape)], bound)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (out,) = load_object(descriptor.reference)([x], bound)
-        if descriptor.terms is not None:
-            (terms,) = load_object(descriptor.terms)([x], bound)
-            assert terms.absolute.shape == terms.squared.shape == out.shape
-            if np.isfinite(out).all():
-                assert (terms.absolute >= np.abs(out) * (1 - 1e-12)).all()
-                assert (terms.absolute**2 <= terms.squared * terms.count * (1 + 1e-12)).all()
-    assert out.shape == spec.shape
-    assert out.dtype == (np.float64 if spec.dtype.is_float else x.dtype)
-    return out
+def pooled(operator: str, x: Array, **attributes: Any) -> Array:
+    return (expected if operator == "max_pool2d" else expected_sum)(operator, x, **attributes)
 
 
 def of_torch(operator: str, x: Array, **attributes: Any) -> Array:
@@ -73,7 +52,7 @@ def poolings(draw: Any, *, dilated: bool) -> tuple[tuple[int, ...], dict[str, An
 def is_like_torch(operator: str, shape: tuple[int, ...], attributes: dict[str, Any]) -> None:
     x = drawn(shape)
     want = of_torch(operator, x, **attributes)
-    np.testing.assert_allclose(expected(operator, x, **attributes), want, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(pooled(operator, x, **attributes), want, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.torch
@@ -97,7 +76,7 @@ def test_adaptive_avg_pool2d(lead: Any, sizes: Any, output_size: Any) -> None:
     x = drawn((*lead, sizes[0] * 2, sizes[1] * 3))
     want = of_torch("adaptive_avg_pool2d", x, output_size=output_size)
     np.testing.assert_allclose(
-        expected("adaptive_avg_pool2d", x, output_size=output_size), want, rtol=1e-13, atol=1e-13
+        expected_sum("adaptive_avg_pool2d", x, output_size=output_size), want, rtol=1e-13, atol=1e-13
     )
 
 
@@ -115,7 +94,7 @@ def test_special_values_are_torchs(operator: str) -> None:
     x = drawn((1, 3, 9, 9))
     x[0, 0, 4, 4], x[0, 1, 2, 3], x[0, 2, 5, 6], x[0, 1, 7, 7] = np.nan, np.inf, -np.inf, -np.inf
     attributes = {"kernel_size": 3, "padding": 1, "stride": 1}
-    np.testing.assert_allclose(expected(operator, x, **attributes), of_torch(operator, x, **attributes), rtol=1e-12)
+    np.testing.assert_allclose(pooled(operator, x, **attributes), of_torch(operator, x, **attributes), rtol=1e-12)
 
 
 @pytest.mark.torch
@@ -134,14 +113,14 @@ def test_every_float(name: str) -> None:
     for operator in ("max_pool2d", "avg_pool2d"):
         want = of_torch(operator, x, kernel_size=(3, 2), stride=2, padding=1)
         np.testing.assert_allclose(
-            expected(operator, x, kernel_size=(3, 2), stride=2, padding=1), want, rtol=1e-13, atol=1e-15
+            pooled(operator, x, kernel_size=(3, 2), stride=2, padding=1), want, rtol=1e-13, atol=1e-15
         )
 
 
 def test_averages_of_doubles_are_exact_where_they_cancel() -> None:
     x = np.array([1e16, 1.0, -1e16, 1.0]).reshape(1, 1, 2, 2)
-    assert expected("avg_pool2d", x, kernel_size=2).item() == 0.5
-    assert expected("adaptive_avg_pool2d", x, output_size=1).item() == 0.5
+    assert expected_sum("avg_pool2d", x, kernel_size=2).item() == 0.5
+    assert expected_sum("adaptive_avg_pool2d", x, output_size=1).item() == 0.5
 
 
 @pytest.mark.torch

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import expected
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
@@ -26,19 +27,6 @@ many = settings(deadline=None, max_examples=150)
 
 def spec_of(array: Array) -> TensorSpec:
     return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
-
-
-def expected(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
-    descriptor = operators.get(operator)
-    bound = descriptor.bind(attributes)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        (found,) = load_object(descriptor.reference)(list(inputs), bound)
-    specs = [None if each is None else spec_of(each) for each in inputs]
-    (wanted,) = load_object(descriptor.infer)(specs, bound)
-    assert found.shape == wanted.shape
-    assert operator == "dequantize" or found.dtype == numpy_dtype(wanted.dtype)
-    return np.asarray(found)
 
 
 def exactly(x: float, scale: float, zero_point: int, low: int, high: int) -> int:

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from judged_arrays import measured, rounded, share_of_limit, verdict_of
+from judged_arrays import measured, rounded, rows, share_of_limit, truncated, verdict_of
+from judged_arrays import right as right_of_any
+from references import by_torch
 
 from optest.numerics import round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
-from optest.spec import ErrorBudget, Status, Terms, dtype
+from optest.spec import ErrorBudget, Status, dtype
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[[Array], Array]
 
 f4 = np.float32
+right = partial(right_of_any, dim=-1)
 WIDTHS = (1, 2, 17, 257, 4096)
 DTYPES = ("float32", "float16", "bfloat16")
 FILLS = ("normal", "uniform", "offset", "constant", "few", "scaled rows")
-
-
-def rows(kind: str, width: int, name: str, seed: int = 0) -> Array:
-    rng = np.random.default_rng([width, seed])
-    count = max(2, min(32, 65536 // width))
-    base = rng.standard_normal((count, width))
-    values = {
-        "normal": base,
-        "uniform": rng.random((count, width)),
-        "offset": 100.0 + base,
-        "far offset": 1e4 + base,
-        "constant": np.full((count, width), 7.3),
-        "few": rng.choice([0.1, 0.7, 1.3], (count, width)),
-        "scaled rows": base * np.logspace(-3, 3, count)[:, None],
-        "exponents": rng.uniform(84.0, 92.0, (count, width)),
-        "factors": rng.choice([-1.0, 1.0], (count, width)) * rng.uniform(0.98, 1.02, (count, width)),
-    }[kind]
-    return round_to(values, dtype(name))
 
 
 def one_by_one(x: Array) -> Array:
@@ -110,7 +96,7 @@ def test_right_kernels_stay_inside(kind: str, name: str, add: Kernel) -> None:
             assert share_of_limit(measure) <= 0.81, (what, width, measure)
 
 
-@pytest.mark.parametrize("kind", [*FILLS, "far offset"])
+@pytest.mark.parametrize("kind", [*FILLS, "farther offset"])
 @pytest.mark.parametrize("width", [2, 17, 257])
 def test_updating_formulas_stay_inside(width: int, kind: str) -> None:
     for seed in range(5):
@@ -150,40 +136,21 @@ def test_products_of_one_factor_near_1_round_to_one_side_and_stay_inside() -> No
 @pytest.mark.parametrize("name", ["float64", *DTYPES])
 @pytest.mark.parametrize("operator", ["sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod", "dot"])
 def test_torch_stays_inside(operator: str, name: str) -> None:
+    """With one seed; benchmarks/widths.py asks a hundred."""
     if name in ("float16", "bfloat16") and operator in ("prod", "logsumexp"):
         return  # torch rounds to 16 bits on the way there; stated among the expectations of that backend
     for width in (1, 17, 4096, 65536):
-        check_torch(operator, name, width, seeds=3)
+        check_torch(operator, name, width)
 
 
-@pytest.mark.heavy
-@pytest.mark.torch
-@pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("operator", ["sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod", "dot"])
-def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> None:
-    if name in ("float16", "bfloat16") and operator in ("prod", "logsumexp"):
-        return
-    for width in (1, 17, 4096, 65536):
-        check_torch(operator, name, width, seeds=100)
-
-
-def check_torch(operator: str, name: str, width: int, seeds: int) -> None:
-    import torch
-
-    from optest.torch.operators.reduction import CALLS
-    from optest.torch.tensors import from_torch, to_torch
-
+def check_torch(operator: str, name: str, width: int) -> None:
     kind = {"prod": "factors", "logsumexp": "exponents"}.get(operator, "normal")
     attributes = {} if operator == "dot" else {"dim": -1}
-    for seed in range(seeds):
-        x = rows(kind, width, name, seed)[: 2 if width > 4096 else 32]
-        inputs = [x[0], x[1]] if operator == "dot" else [x]
-        if operator == "var" and width == 1:
-            continue
-        tensors = [to_torch(each, torch.device("cpu")) for each in inputs]
-        output = CALLS[operator](tensors, operators.get(operator).bind(attributes))
-        verdict = verdict_of(operator, inputs, [from_torch(output)], **attributes)
-        assert verdict.status is Status.PASSED, (width, seed, verdict.message)
+    x = rows(kind, width, name)[: 2 if width > 4096 else 32]
+    inputs = [x[0], x[1]] if operator == "dot" else [x]
+    if operator != "var" or width > 1:
+        verdict = verdict_of(operator, inputs, by_torch(operator, *inputs, **attributes), **attributes)
+        assert verdict.status is Status.PASSED, (width, verdict.message)
 
 
 def in_16_bits(x: Array, name: str) -> Array:
@@ -194,85 +161,39 @@ def in_16_bits(x: Array, name: str) -> Array:
     return widen(total)
 
 
-def truncated(value: Array, name: str) -> Array:
-    """Cut to the output's dtype instead of rounded."""
-    stored = round_to(value, dtype(name))
-    spacing = np.abs(widen(stored)) * 2.0 ** (1 - dtype(name).precision)
-    beyond = np.abs(widen(stored)) > np.abs(value)
-    return widen(round_to(np.where(beyond, widen(stored) - np.sign(value) * spacing / 2.0, widen(stored)), dtype(name)))
+TOO_LARGE: list[tuple[str, str, dict[str, Any], float]] = [
+    ("cumsum", "uniform", {}, 3e-5),
+    ("mean", "uniform", {}, 1e-4),
+    ("var", "uniform", {}, 1e-4),
+    ("norm", "uniform", {}, 1e-4),
+    ("norm", "uniform", {"p": 3.0}, 1e-4),
+    ("logsumexp", "normal", {}, 1e-5),
+    ("prod", "factors", {}, 3e-5),
+]
 
 
-def right(operator: str, x: Array, **attributes: Any) -> Array:
-    descriptor = operators.get(operator)
-    (value,) = load_object(str(descriptor.reference))([x], descriptor.bind({"dim": -1, **attributes}))
-    return np.asarray(value)
-
-
-WRONG: dict[str, tuple[str, str, dict[str, Any], Callable[[Array], Any]]] = {
-    "a term dropped": ("sum", "normal", {}, lambda x: right("sum", x[..., :-1])),
-    "a mean over one element fewer": ("mean", "uniform", {}, lambda x: right("sum", x) / (x.shape[-1] - 1)),
-    "a mean without its last element": ("mean", "normal", {}, lambda x: right("sum", x[..., :-1]) / x.shape[-1]),
-    "a mean that is the sum": ("mean", "normal", {}, lambda x: right("sum", x)),
-    "one element of a mean": ("mean", "uniform", {}, lambda x: right("mean", x) * np.r_[1.001, np.ones(len(x) - 1)]),
-    "a biased variance": ("var", "normal", {}, lambda x: right("var", x, correction=0)),
-    "an unbiased variance": ("var", "normal", {"correction": 0.0}, lambda x: right("var", x)),
-    "a deviation": ("var", "normal", {}, lambda x: np.sqrt(right("var", x))),
-    "E[x²] − E[x]²": ("var", "offset", {}, lambda x: from_squares(widen(x).astype(f4))),
-    "a variance around 0": ("var", "offset", {}, lambda x: right("norm", x) ** 2 / (x.shape[-1] - 1)),
-    "a variance without a row's end": ("var", "normal", {}, lambda x: right("var", x[..., :-1])),
-    "a norm without its root": ("norm", "uniform", {}, lambda x: right("norm", x) ** 2),
-    "a norm of another order": ("norm", "normal", {}, lambda x: right("norm", x, p=1.0)),
-    "an order that is ignored": ("norm", "normal", {"p": 3.0}, lambda x: right("norm", x)),
-    "a norm without magnitudes": ("norm", "normal", {"p": 3.0}, lambda x: np.cbrt(right("sum", widen(x) ** 3))),
-    "a norm's term dropped": ("norm", "uniform", {}, lambda x: right("norm", x[..., 1:])),
-    "a factor dropped": ("prod", "factors", {}, lambda x: right("prod", x[..., :-1])),
-    "a product of magnitudes": ("prod", "factors", {}, lambda x: np.abs(right("prod", x))),
-    "a product by logarithms": (
-        "prod",
-        "exponents",
-        {},
-        lambda x: np.exp(np.log(widen(x)[..., :9].astype(f4)).sum(-1)),
-    ),
-    "a logarithm to base 2": ("logsumexp", "exponents", {}, lambda x: right("logsumexp", x) / np.log(2.0)),
-    "a logsumexp without the maximum": (
-        "logsumexp",
-        "exponents",
-        {},
-        lambda x: right("logsumexp", x) - widen(x).max(-1),
-    ),
-    "a logsumexp without a term": ("logsumexp", "exponents", {}, lambda x: right("logsumexp", x[..., :-1])),
-    "the maximum for a logsumexp": ("logsumexp", "normal", {}, lambda x: widen(x).max(-1)),
-    "a running sum 3e-5 too large": ("cumsum", "uniform", {}, lambda x: right("cumsum", x) * (1.0 + 3e-5)),
-    "a mean 1e-4 too large": ("mean", "uniform", {}, lambda x: right("mean", x) * (1.0 + 1e-4)),
-    "a variance 1e-4 too large": ("var", "uniform", {}, lambda x: right("var", x) * (1.0 + 1e-4)),
-    "a norm 1e-4 too large": ("norm", "uniform", {}, lambda x: right("norm", x) * (1.0 + 1e-4)),
-    "a norm of order 3 1e-4 too large": (
-        "norm",
-        "uniform",
-        {"p": 3.0},
-        lambda x: right("norm", x, p=3.0) * (1.0 + 1e-4),
-    ),
-    "a logsumexp 1e-5 too large": ("logsumexp", "normal", {}, lambda x: right("logsumexp", x) * (1.0 + 1e-5)),
-    "a product 3e-5 too large": ("prod", "factors", {}, lambda x: right("prod", x) * (1.0 + 3e-5)),
-    "an exclusive running sum": ("cumsum", "uniform", {}, lambda x: right("cumsum", x) - widen(x)),
-    "a running sum from the end": ("cumsum", "normal", {}, lambda x: right("cumsum", x[..., ::-1])[..., ::-1]),
-    "a running sum that starts anew": (
-        "cumsum",
-        "uniform",
-        {},
-        lambda x: np.concatenate([right("cumsum", x[..., :128]), right("cumsum", x[..., 128:])], axis=-1),
-    ),
-}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("fault", WRONG)
-def test_wrong_kernels_are_outside(fault: str) -> None:
-    operator, kind, attributes, kernel = WRONG[fault]
+@pytest.mark.parametrize(("operator", "kind", "attributes", "share"), TOO_LARGE)
+def test_results_that_are_all_a_little_too_large_are_outside(
+    operator: str, kind: str, attributes: dict[str, Any], share: float
+) -> None:
     x = rows(kind, 257, "float32")
-    x = x[..., :9] if "by logarithms" in fault else x
-    assert measured(operator, [x], right(operator, x, **attributes), dim=-1, **attributes)[0]
-    assert not measured(operator, [x], kernel(x), dim=-1, **attributes)[0]
+    value = right(operator, x, **attributes)
+    assert measured(operator, [x], value, dim=-1, **attributes)[0]
+    assert not measured(operator, [x], value * (1.0 + share), dim=-1, **attributes)[0]
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind", "width", "formula"),
+    [
+        ("var", "offset", 257, lambda x: from_squares(widen(x).astype(f4))),
+        ("prod", "exponents", 9, lambda x: np.exp(np.log(widen(x).astype(f4)).sum(-1))),
+        ("mean", "uniform", 257, lambda x: right("mean", x) * np.r_[1.001, np.ones(len(x) - 1)]),
+    ],
+)
+def test_formulas_that_cancel_are_outside(operator: str, kind: str, width: int, formula: Kernel) -> None:
+    x = rows(kind, width, "float32")
+    assert measured(operator, [x], right(operator, x), dim=-1)[0]
+    assert not measured(operator, [x], formula(x), dim=-1)[0]
 
 
 @pytest.mark.parametrize(
@@ -317,39 +238,6 @@ def test_sums_in_16_bits_are_outside(operator: str, name: str) -> None:
     else:
         value = np.sqrt(in_16_bits(round_to(widen(x) ** 2, dtype(name)), name))
     assert not measured(operator, [x], value, dim=-1)[0]
-
-
-CALLS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
-    (operator, shape, attributes)
-    for operator in ("sum", "mean", "var", "norm", "logsumexp", "prod")
-    for shape, attributes in (
-        ((3, 4), {"dim": 0, "keepdim": True}),
-        ((3, 4), {}),
-        ((), {}),
-        ((), {"dim": -1, "keepdim": True}),
-        ((3, 0), {"dim": 1}),
-        ((3, 0), {"dim": 0}),
-    )
-] + [("cumsum", shape, {"dim": -1}) for shape in ((3, 4), (), (3, 0))]
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize(("operator", "shape", "attributes"), CALLS)
-def test_terms_are_shaped_like_the_output(
-    operator: str, shape: tuple[int, ...], attributes: dict[str, Any], special: bool
-) -> None:
-    values = np.array([np.nan, np.inf, -np.inf, 3e38, -0.0] if special else np.random.default_rng(0).random(12), f4)
-    x = np.resize(values, shape).astype(f4)
-    descriptor = operators.get(operator)
-    bound = descriptor.bind(attributes)
-    (y,) = load_object(str(descriptor.reference))([x], bound)
-    (terms,) = load_object(str(descriptor.terms))([x], bound)
-    first, second = (terms.absolute, terms.squared) if isinstance(terms, Terms) else terms[:2]
-    assert np.shape(first) == np.shape(second) == np.shape(y)
-    if not special and np.isfinite(y).all():
-        assert (np.asarray(first) >= 0).all()
-        assert isinstance(terms, Terms) or (np.asarray(second) <= 4.0 * np.asarray(first) ** 2 * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, -1.0, float("inf"), float("-inf")])

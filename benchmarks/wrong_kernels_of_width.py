@@ -1,4 +1,4 @@
-"""Wrong kernels for the calls of ``benchmarks/width_calls.py``, which ``wrong_variants.py`` judges beside the others.
+"""Wrong kernels for the calls of ``width_calls.py``, which ``wrong_variants.py`` judges beside those of the tests.
 
 They rely on what those calls look like: two dimensions, no special values.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
 from wrong_kernels.changes import cut, half, single, wide
-from wrong_kernels.registry import WIDTH, Array, Call, Change, fault
+from wrong_kernels.registry import Array, Call, Change, fault
 
 
 def kernel(op: str, name: str) -> Callable[[Change], Change]:
-    return fault(f"{op}: {name}", op, tags=(WIDTH,))
+    return fault(f"{op}: {name}", op, tags=())
 
 
 def _in_16_bits(call: Call, array: Array) -> Array:

@@ -1,0 +1,114 @@
+"""The samples of attention and rope have nothing against kernels that compute in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_questions import wrong_answers
+
+from optest.numerics import dtype_of, round_to, widen
+
+Inputs = Sequence[Any]
+Attributes = Mapping[str, Any]
+
+
+def working(array: Any) -> Any:
+    wide = widen(np.asarray(array))
+    return wide if np.asarray(array).dtype == np.float64 else wide.astype(np.float32)
+
+
+def half(values: Any, like: Any) -> Any:
+    """Rounded to the dtype of 16-bit inputs; as they are for others."""
+    if np.asarray(like).dtype.itemsize != 2:
+        return values
+    return widen(round_to(values.astype(np.float64), dtype_of(np.asarray(like).dtype))).astype(values.dtype)
+
+
+def attention(inputs: Inputs, attributes: Attributes, way: str = "") -> Any:
+    q, k, v = (working(each) for each in inputs[:3])
+    mask = inputs[3] if len(inputs) > 3 else None
+    if attributes["enable_gqa"]:
+        k, v = (np.repeat(each, q.shape[-3] // each.shape[-3], axis=-3) for each in (k, v))
+    scale = 1.0 / math.sqrt(q.shape[-1]) if attributes["scale"] is None else attributes["scale"]
+    if way == "scale on both sides" and scale > 0:
+        root = q.dtype.type(math.sqrt(scale))
+        scores = (q * root) @ (k * root).swapaxes(-1, -2)
+    else:
+        scores = q.dtype.type(scale) * (q @ k.swapaxes(-1, -2))
+    if attributes["is_causal"]:
+        scores = np.where(np.tri(q.shape[-2], k.shape[-2], dtype=bool), scores, -np.inf)
+    if mask is not None and np.asarray(mask).dtype == np.bool_:
+        scores = np.where(np.asarray(mask), scores, -np.inf)
+    elif mask is not None:
+        scores = scores + working(mask)
+    scores = scores.astype(q.dtype)
+    shift: Any = scores.max(-1, keepdims=True, initial=-np.inf)
+    shift = np.where(shift == -np.inf, 0, shift)
+    p = np.exp(scores - shift)
+    if way == "powers of two":
+        p = np.exp2((scores - shift) * q.dtype.type(1.4426950408889634))
+    total = p.sum(-1, keepdims=True)
+    total = np.where(total == 0, 1, total)
+    if way == "weights in 16 bits, normalised":
+        return half(p / total, inputs[0]) @ v
+    return (half(p, inputs[0]) if way == "weights in 16 bits" else p) @ v / total
+
+
+@pytest.mark.parametrize(
+    "way", ["", "powers of two", "scale on both sides", "weights in 16 bits", "weights in 16 bits, normalised"]
+)
+def test_attention(way: str) -> None:
+    """Rounding the weights to the inputs' 16 bits is what units for 16-bit matrices ask for."""
+    assert wrong_answers("sdpa", lambda inputs, attributes: attention(inputs, attributes, way)) == []
+
+
+def online(inputs: Inputs, attributes: Attributes, block: int) -> Any:
+    """Attention in blocks of keys with a running maximum, weights in 16 bits, as fused kernels compute it."""
+    if attributes["enable_gqa"] or attributes["is_causal"] or (len(inputs) > 3 and inputs[3] is not None):
+        return attention(inputs, attributes)
+    q, k, v = (working(each) for each in inputs[:3])
+    kind = q.dtype.type
+    scale = kind(attributes["scale"] if attributes["scale"] is not None else 1.0 / math.sqrt(q.shape[-1]))
+    largest = np.full((*q.shape[:-1], 1), -np.inf, q.dtype)
+    total, result = np.zeros_like(largest), np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
+    for start in range(0, k.shape[-2], block):
+        scores = scale * (q @ k[..., start : start + block, :].swapaxes(-1, -2))
+        above = np.maximum(largest, scores.max(-1, keepdims=True))
+        p = np.exp(scores - np.where(above == -np.inf, 0, above))
+        rescale = np.exp(largest - np.where(above == -np.inf, 0, above))
+        total = total * rescale + p.sum(-1, keepdims=True)
+        result = result * rescale + half(p, inputs[0]) @ v[..., start : start + block, :]
+        largest = above
+    return result / np.where(total == 0, 1, total)
+
+
+@pytest.mark.parametrize("block", [16, 64])
+def test_attention_with_a_running_maximum(block: int) -> None:
+    assert wrong_answers("sdpa", lambda inputs, attributes: online(inputs, attributes, block)) == []
+
+
+def rope(inputs: Inputs, attributes: Attributes) -> Any:
+    source, cos, sin, positions = (*inputs, None)[:4]
+    x, cos, sin = working(source).copy(), working(cos), working(sin)
+    if positions is not None:
+        rows = np.asarray(positions).astype(np.int64)
+        cos, sin = cos[rows], sin[rows]
+    if cos.ndim > 2:
+        shape = (cos.shape[0], *(1,) * (x.ndim - 3), *cos.shape[1:])
+        cos, sin = cos.reshape(shape), sin.reshape(shape)
+    size = attributes["rotary_embedding_dim"] or x.shape[-1]
+    if attributes["interleaved"]:
+        a, b = x[..., 0:size:2].copy(), x[..., 1:size:2].copy()
+        x[..., 0:size:2], x[..., 1:size:2] = a * cos - b * sin, b * cos + a * sin
+    else:
+        a, b = x[..., : size // 2].copy(), x[..., size // 2 : size].copy()
+        x[..., : size // 2], x[..., size // 2 : size] = a * cos - b * sin, b * cos + a * sin
+    return x
+
+
+def test_rope() -> None:
+    assert wrong_answers("rope", rope) == []

@@ -1,0 +1,103 @@
+"""The samples of the contractions have nothing against kernels that compute in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_questions import wrong_answers
+
+from optest.numerics import widen
+from optest.operators.arrays import spec_of
+from optest.operators.contraction.convolution import walk_of
+from optest.operators.contraction.einsum import read_equation
+
+Inputs = Sequence[Any]
+Attributes = Mapping[str, Any]
+
+
+def working(array: Any) -> Any:
+    """In the arithmetic of an honest kernel: float32 for 8 to 32 bits, float64, or 64-bit integers."""
+    if array is None:
+        return None
+    wide = widen(np.asarray(array))
+    if wide.dtype.kind in "iu":
+        return wide.astype(np.int64)
+    return wide if np.asarray(array).dtype == np.float64 else wide.astype(np.float32)
+
+
+@pytest.mark.parametrize("operator", ["matmul", "bmm"])
+def test_products(operator: str) -> None:
+    assert wrong_answers(operator, lambda inputs, _: working(inputs[0]) @ working(inputs[1])) == []
+
+
+def gemm(inputs: Inputs, attributes: Attributes) -> Any:
+    a, b, c = (working(each) for each in (*inputs, None)[:3])
+    a = a.swapaxes(-1, -2) if attributes["trans_a"] else a
+    b = b.swapaxes(-1, -2) if attributes["trans_b"] else b
+    kind, nothing = a.dtype.type, np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
+    total = kind(attributes["alpha"]) * (a @ b) if attributes["alpha"] else nothing
+    return total if c is None or not attributes["beta"] else total + kind(attributes["beta"]) * c
+
+
+def test_gemm() -> None:
+    assert wrong_answers("gemm", gemm) == []
+
+
+def linear(inputs: Inputs, _: Attributes) -> Any:
+    x, weight, bias = (working(each) for each in (*inputs, None)[:3])
+    total = x @ weight.swapaxes(-1, -2) if weight.ndim > 1 else x @ weight
+    return total if bias is None else total + bias
+
+
+def test_linear() -> None:
+    assert wrong_answers("linear", linear) == []
+
+
+def einsum(inputs: Inputs, attributes: Attributes) -> Any:
+    """np.einsum with every label written out."""
+    arrays = [working(each) for each in inputs]
+    equation = read_equation(attributes["equation"], [each.shape for each in arrays])
+    numbers = {label: index for index, label in enumerate(equation.sizes)}
+    operands: list[Any] = []
+    for array, labels in zip(arrays, equation.operands, strict=True):
+        kept = [i for i, label in enumerate(labels) if array.shape[i] == equation.sizes[label]]
+        operands += [array.reshape([array.shape[i] for i in kept]), [numbers[labels[i]] for i in kept]]
+    shape = [equation.sizes[label] for label in equation.output]
+    return np.einsum(*operands, [numbers[label] for label in equation.output]).reshape(shape)
+
+
+def test_einsum() -> None:
+    assert wrong_answers("einsum", einsum) == []
+
+
+def convolve(inputs: Inputs, attributes: Attributes) -> Any:
+    """A direct convolution that gathers what each position sees."""
+    x, weight, bias = (working(each) for each in (*inputs, None)[:3])
+    rank = weight.ndim - 2
+    walk = walk_of(spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1])), attributes, rank)
+    batched = x if x.ndim == rank + 2 else x[None]
+    seen = batched
+    for axis in range(rank):
+        out, kernel = np.arange(walk.out[axis]), np.arange(walk.kernel[axis])
+        places = np.add.outer(kernel * walk.dilation[axis], out * walk.stride[axis]) - walk.padding[axis][0]
+        size = batched.shape[2 + axis]
+        where = 2 + 2 * axis
+        seen = np.take(seen, np.clip(places, 0, size - 1), axis=where)
+        shape = [1] * seen.ndim
+        shape[where : where + 2] = places.shape
+        seen = np.where(((places >= 0) & (places < size)).reshape(shape), seen, 0)
+    order = [0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2)]
+    channels = batched.shape[1] // walk.groups
+    seen = seen.transpose(order).reshape(batched.shape[0], walk.groups, channels * walk.taps, int(np.prod(walk.out)))
+    rows = weight.reshape(walk.groups, weight.shape[0] // walk.groups, -1)
+    total = (rows @ seen).reshape(batched.shape[0], weight.shape[0], *walk.out)
+    total = total if bias is None else total + bias.reshape(1, -1, *(1,) * rank)
+    return total if x.ndim == rank + 2 else total[0]
+
+
+@pytest.mark.parametrize("operator", ["conv1d", "conv2d"])
+def test_convolutions(operator: str) -> None:
+    assert wrong_answers(operator, convolve) == []

@@ -1,0 +1,73 @@
+"""The samples of operators that index and order let every right answer be where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sample_questions import wrong_answers
+
+from optest.numerics import widen
+from optest.operators import operators
+from optest.registry import load_object
+
+Array = np.ndarray[Any, Any]
+Inputs, Attributes = Sequence[Any], Mapping[str, Any]
+
+
+def reference(operator: str, inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    return tuple(load_object(str(operators.get(operator).reference))(inputs, attributes))
+
+
+def ordered(source: Array, dim: int, *, count: int | None, descending: bool) -> tuple[Array, ...]:
+    """Elements in order; equal ones, and NaN, against the order of their places."""
+    if not np.ndim(source):
+        return source.copy(), np.zeros((), np.int64)
+    rows = np.moveaxis(widen(source), dim, -1)
+    size = rows.shape[-1]
+    chosen = np.zeros(rows.shape, np.int64)
+    for at in np.ndindex(rows.shape[:-1]):
+        ranks = np.unique(rows[at], return_inverse=True)[1].reshape(-1).astype(np.int64)
+        chosen[at] = np.argsort((-ranks if descending else ranks) * (size + 1) - np.arange(size), kind="stable")
+    chosen = np.moveaxis(chosen, -1, dim).take(np.arange(size if count is None else count), dim)
+    return np.take_along_axis(source, chosen, dim), chosen
+
+
+def test_another_choice_among_equals_is_right() -> None:
+    def kernel(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        return ordered(inputs[0], attributes["dim"], count=attributes["k"], descending=attributes["largest"])
+
+    assert wrong_answers("topk", kernel) == []
+
+
+def test_any_order_is_right_where_it_is_free() -> None:
+    def backwards(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        right = reference("topk", inputs, attributes)
+        if attributes["sorted"] or not right[0].ndim:
+            return right
+        return tuple(np.flip(each, attributes["dim"]) for each in right)
+
+    assert wrong_answers("topk", backwards) == []
+
+
+def test_without_stable_equal_elements_come_in_any_order() -> None:
+    def unstable_where_allowed(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        if attributes["stable"]:
+            return reference("sort", inputs, attributes)
+        return ordered(inputs[0], attributes["dim"], count=None, descending=attributes["descending"])
+
+    assert wrong_answers("sort", unstable_where_allowed) == []
+
+
+def test_a_sum_in_another_order_is_right() -> None:
+    def backwards(inputs: Inputs, attributes: Attributes) -> Array | tuple[Array, ...]:
+        array, index, src = (np.asarray(each) for each in inputs)
+        if array.dtype != np.float32 or not index.size or not array.ndim or attributes["dim"] not in (0, -array.ndim):
+            return reference("scatter_add", inputs, attributes)
+        total = array.copy()
+        places = np.indices(index.shape, sparse=True)
+        np.add.at(total, (index[::-1].astype(np.int64), *places[1:]), src[tuple(map(slice, index.shape))][::-1])
+        return total
+
+    assert wrong_answers("scatter_add", backwards) == []

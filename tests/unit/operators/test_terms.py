@@ -1,0 +1,80 @@
+"""Error terms of every operator: shaped like its outputs, finite where these are, and made without a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.api.checking import cases_asked
+from optest.backends.arguments import at_their_places
+from optest.core.inputs import make_inputs
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import Terms, TestCase
+
+SMALL = 4096
+"""Elements of the inputs of a call that is asked: of a case set, the calls differ in form and in values."""
+WITH_TERMS = [each.name for each in operators if each.terms is not None and each.samples is not None]
+
+
+def small_calls(name: str) -> Iterator[TestCase]:
+    for case in cases_asked(name):
+        is_small = sum(argument.spec.elements for argument in case.inputs) <= SMALL
+        if is_small and case.expects_error is None and case.outputs[0].dtype.is_float:
+            yield case
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", WITH_TERMS)
+def test_terms_are_shaped_like_the_output_and_finite_where_it_is(name: str) -> None:
+    descriptor = operators.get(name)
+    reference, terms = (load_object(str(hook)) for hook in (descriptor.reference, descriptor.terms))
+    for case in small_calls(name):
+        inputs = at_their_places(case, make_inputs(case)[0])
+        outputs = reference(inputs, case.attributes)
+        for output, term in zip(outputs, terms(inputs, case.attributes), strict=True):
+            if term is None:
+                continue
+            worst, variance = (term.absolute, term.squared) if isinstance(term, Terms) else (term.worst, term.variance)
+            shapes = {np.shape(each) for each in (worst, variance) if each is not None}
+            assert shapes == {np.shape(output)}, case.name
+            finite = np.isfinite(output)
+            assert np.isfinite(worst[finite]).all(), case.name
+            assert (worst[finite] >= 0).all(), case.name
+            if variance is not None:
+                normal = finite & (worst > 1e-30)
+                assert (variance[normal] <= 4.0 * worst[normal] ** 2 * (1 + 1e-9)).all(), case.name
+
+
+OF_LARGEST: list[tuple[str, dict[str, Any]]] = [
+    ("add", {"alpha": 0.9}),
+    ("sub", {"alpha": -7.0}),
+    ("round", {"decimals": 2}),
+    ("round", {"decimals": -2}),
+    ("leaky_relu", {"negative_slope": -0.3}),
+    ("sigmoid", {}),
+    ("silu", {}),
+    ("softplus", {"beta": 0.3, "threshold": 2.0}),
+    ("softplus", {"beta": 3.0}),
+    ("elu", {"alpha": -1.7}),
+    ("hardswish", {}),
+    ("gelu", {}),
+    ("gelu", {"approximate": "tanh"}),
+    ("swiglu", {}),
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("operator", "attributes"), OF_LARGEST, ids=str)
+def test_terms_of_the_largest_numbers_are_finite_where_the_output_is(operator: str, attributes: dict[str, Any]) -> None:
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    for kind in (np.float32, np.float64):
+        values = np.array([np.nan, np.inf, np.finfo(kind).max, -np.finfo(kind).max, 0.0, -0.0, 1.5, -100.0], kind)
+        inputs = [values, values[::-1]][: len(descriptor.tensors.inputs)]
+        (out,) = load_object(str(descriptor.reference))(inputs, bound)
+        (budget,) = load_object(str(descriptor.terms))(inputs, bound)
+        assert np.isfinite(budget.worst[np.isfinite(out)]).all()
