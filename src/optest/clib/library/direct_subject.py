@@ -47,7 +47,7 @@ class DirectSubject(Subject):
             yield lambda: own(pointers)
 
     @contextmanager
-    def disturbed(self) -> Iterator[None]:
+    def with_other_descriptors(self) -> Iterator[None]:
         """Things of the same kind are alive, made later for tensors of other sizes, or for the same where it takes no
         others."""
         with ExitStack() as alive:

@@ -53,7 +53,7 @@ class Subject:
         yield lambda: self._run(pointers)
 
     @contextmanager
-    def disturbed(self) -> Iterator[None]:
+    def with_other_descriptors(self) -> Iterator[None]:
         """While inside, other descriptors of the operator are alive, which were made after the one that runs."""
         yield
 
@@ -123,7 +123,7 @@ class Described(Subject):
             yield lambda: self._call.function.again(told)
 
     @contextmanager
-    def disturbed(self) -> Iterator[None]:
+    def with_other_descriptors(self) -> Iterator[None]:
         """One has other attributes and tensors of twice the sizes, as far as the library takes them, one the same
         shapes and other attributes, every second tensor in another layout: what is kept for a shape has to be kept
         for its strides too.

@@ -21,7 +21,7 @@ from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
 __all__ = [
-    "Manners",
+    "SideEffects",
     "require_no_leak",
     "require_no_leak_of_refusals",
 ]
@@ -50,7 +50,7 @@ _LEAST_BYTES = 16
 """Less than malloc's smallest piece a library cannot lose."""
 
 
-class Manners:
+class SideEffects:
     """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
 
     def __init__(self, printed: Printed, *, looks_at_process: bool = False) -> None:
