@@ -12,8 +12,8 @@ from optest.clib.ffi.inspection import Inspection, inspect_files
 from optest.clib.ffi.libraries import find_library
 from optest.clib.ffi.protocols import OperatorFunctions, find_operators
 from optest.clib.ffi.signatures import Header
-from optest.clib.library.mapped import Drift, drift_of_mapping, functions_of_operators, functions_of_whole
 from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.mapping_drift import Drift, drift_of_mapping, functions_of_operators, functions_of_whole
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.mapping_lines import named_place
 from optest.clib.library.session import header_of

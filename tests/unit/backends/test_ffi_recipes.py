@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from test_ffi_config import case_of
 
+from optest.clib.library.descriptors import _Creation
 from optest.clib.library.driver import _required
-from optest.clib.library.recipes import _Creation
 from optest.clib.probing.library_probe import LibraryProbe
 from optest.clib.probing.policy import _what_one_call_shows
 from optest.spec import CheckState, Fault, Reason

@@ -11,8 +11,8 @@ from typing import Any
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.bound import BoundCall
 from optest.clib.library.config import FfiConfig, read_ffi_config
+from optest.clib.library.descriptors import BoundCall
 from optest.clib.library.direct_calls import DirectFunction
 from optest.clib.library.direct_cases import (
     as_requested,
@@ -23,7 +23,6 @@ from optest.clib.library.direct_cases import (
     specs_of_case,
 )
 from optest.clib.library.direct_session import DirectSession
-from optest.clib.library.direct_subject import DirectSubject
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import OperatorMapping
 from optest.clib.library.memory import CaseMemory
@@ -42,7 +41,7 @@ from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.samples import with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
 from optest.clib.library.session import Session
-from optest.clib.library.subject import Described, Subject
+from optest.clib.library.subject import Described, DirectSubject, Subject
 from optest.clib.probing.library_probe import LibraryProbe
 from optest.numerics import Array
 from optest.spec import Check, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
