@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.collector import no_collector
-from optest.clib.ffi.held import heap_bytes
+from optest.clib.ffi.held import heap_bytes, no_collector
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 
-from optest.clib.ffi.collector import no_collector
-from optest.clib.ffi.held import heap_bytes
+from optest.clib.ffi.held import heap_bytes, no_collector
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.ffi.thread_counts import ThreadCounts
 from optest.clib.library.memory import CaseMemory

@@ -12,9 +12,8 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.collector import no_collector
 from optest.clib.ffi.float_control import FloatControl
-from optest.clib.ffi.held import blocks_kept, heap_bytes, open_files, running_threads
+from optest.clib.ffi.held import blocks_kept, heap_bytes, no_collector, open_files, running_threads
 from optest.clib.ffi.printed import Printed
 from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
