@@ -53,6 +53,8 @@ class Option:
     required: bool = False
     completes: str = ""
     """``file`` or ``folder``, for what the name does not tell."""
+    hidden: bool = False
+    """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
 
     @property
     def env(self) -> str:

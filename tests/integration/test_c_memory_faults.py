@@ -22,8 +22,8 @@ from library_faults import in_rounds
 
 from optest.api.running import run
 from optest.clib.ffi.held import running_threads
-from optest.clib.library import probes
 from optest.clib.library.driver import FfiBackend
+from optest.clib.probing import case_probe
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.registry import load_object
@@ -590,7 +590,7 @@ def test_on_a_machine_that_has_no_time_a_few_calls_are_repeated_all_the_same(
     objects: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("_REPEATS_S", "_LEAST_REPEATS_S", "_BESIDE_OTHERS_S"):
-        monkeypatch.setattr(probes, limit, 0.0)
+        monkeypatch.setattr(case_probe, limit, 0.0)
     found = execute([asked("relu", (64, 65), objects=objects)], DRIVER).verdicts[0]
     details = {check.name: check.detail for check in found.checks}
     assert (details["races"], details["callers at once"]) == ("3 more calls", "3 calls beside those of another thread")

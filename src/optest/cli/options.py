@@ -96,6 +96,7 @@ def options_of(
 def click_option(option: Option, text: str) -> Callable[[Function], Function]:
     """An option whose value is None or () if it was not given: defaults belong to the settings."""
     keywords: dict[str, Any] = {"help": text, "metavar": option.metavar or None, "required": option.required}
+    keywords["hidden"] = option.hidden
     completer = completer_of(option.completes or option.name)
     if completer is not None:
         keywords["shell_complete"] = completer

@@ -97,11 +97,9 @@ _INSPECT = Command(
     \b
     optest ffi inspect libmine.so --headers include/
     optest ffi inspect ~/.infini --headers ~/.infini/include --mapping infiniop
-    optest ffi inspect libmine.so --headers include/ --write mine.yaml
 
     No code of the library runs, but that of one which only the system's loader finds. Exit status 1 if a function is
-    missing or not what the mapping says; without a mapping, if any declared function is missing or cannot be called,
-    unless a mapping was written.
+    missing or not what the mapping says; without a mapping, if any declared function is missing or cannot be called.
     """,
     arguments=(Argument(name="library", metavar="LIB...", repeat=True),),
     options=(
@@ -130,20 +128,7 @@ _INSPECT = Command(
             default=False,
             help="Print the signature of every function.",
         ),
-        Option(
-            name="write",
-            flags=("--write",),
-            default="",
-            metavar="FILE",
-            help="Write a mapping to start from, with its guesses marked.",
-        ),
-        Option(
-            name="force",
-            flags=("--force",),
-            type="bool",
-            default=False,
-            help="With --write: write over a file that is there.",
-        ),
+        Option(name="write", flags=("--write",), default="", hidden=True),
     ),
 )
 

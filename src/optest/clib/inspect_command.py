@@ -1,25 +1,19 @@
-"""``optest ffi inspect``: the report on a library, and with ``--write`` a mapping to start from."""
+"""``optest ffi inspect``: the report on a library as lines for a reader, or as JSON."""
 
 from __future__ import annotations
 
-import re
-import shlex
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from optest.clib.library.mapping_file import read_mapping
-from optest.clib.library.sketch import Sketch, sketch
-from optest.clib.library_report import LibraryReport, as_text, inspect
+from optest.clib.ffi.signatures import Header
+from optest.clib.library_report import LibraryReport, OperatorEntry, declared_at, inspect
 from optest.clib.library_report import as_json as report_as_json
-from optest.errors import InternalError, UsageError
+from optest.errors import UsageError, nearest
 from optest.guests import CommandContext
-from optest.operators import operators
 
-__all__ = ["WrittenMapping", "inspect_command", "require_writable", "write_mapping"]
+__all__ = ["as_text", "inspect_command"]
 
-_SHOWN = 3
+_SHOWN = 20
 
 
 def inspect_command(
@@ -31,136 +25,168 @@ def inspect_command(
     as_json: bool,
     signatures: bool,
     write: str,
-    force: bool,
 ) -> int:
     """What the command line asks for, as :data:`optest.clib.guest.GUEST` declares it.
 
     Raises:
-        UsageError, Unavailable: as :func:`optest.clib.library_report.inspect` and :func:`write_mapping`.
+        UsageError, Unavailable: as :func:`optest.clib.library_report.inspect`; and UsageError for ``--write``.
     """
-    if force and not write:
-        raise UsageError("--force goes with --write")
     if write:
-        require_writable(write, mapping=mapping, force=force)
+        raise UsageError(
+            "--write is gone, a mapping is written by hand; docs/c-libraries/mapping.md starts from a worked one"
+        )
     report = inspect(library, headers, mapping)
     if as_json:
         context.echo(report_as_json(report))
     else:
         for line in as_text(report, signatures=signatures):
             context.echo(line)
-    if not write:
-        return report.exit_status
-    written = write_mapping(report, write, libraries=library, headers=headers, force=force)
-    for line in written.lines():
-        context.echo(line, err=as_json)
-    return 0
+    return report.exit_status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenMapping:
-    """The file and what is in it; ``command`` are the options that name the library and its headers."""
-
-    path: str
-    sketch: Sketch
-    command: tuple[str, ...]
-
-    def lines(self) -> Iterator[str]:
-        """What was written, and what comes next."""
-        made = self.sketch
-        yield ""
-        guessed = f"{_counted(made.guesses, 'guess', 'es')} in it" if made.guesses else "nothing guessed"
-        yield f"{self.path}: {_counted(len(made.operators), 'operator')}, {guessed}"
-        if made.unplaced:
-            told = _counted(len(made.unplaced), "function")
-            yield f"  {told} with the name of an operator could not be placed; the file says why"
-        first = "look at every line of it that says `guess`, and " if made.guesses else ""
-        yield f"next: {first}state what no header says (`in_place`, `dtypes`, `refuses`); then"
-        library, headers = self.command[: -2 * self._headers], self.command[-2 * self._headers :]
-        words = [shlex.join(part) for part in (library, headers)]
-        yield f"  optest ffi inspect {words[0]} {words[1]} --mapping {shlex.quote(self.path)}"
-
-    @property
-    def _headers(self) -> int:
-        return self.command.count("--headers")
+def as_text(report: LibraryReport, *, signatures: bool = False) -> Iterator[str]:
+    """Lines for a reader: what is wrong first, then operators, then signatures (all of them if asked for)."""
+    yield from _heading(report)
+    yield from _wrong(report)
+    yield from _operators_text(report)
+    if signatures or (report.mapping is None and not report.operators):
+        yield from _section("signatures", [str(each) for each in report.inspection.callable.values()], shown=None)
 
 
-def require_writable(path: str, *, mapping: str, force: bool) -> None:
-    """Refuse what cannot be written before anything is read.
-
-    Raises:
-        UsageError: for a file that is there, a name that no mapping can have, and a mapping that is stated already.
-    """
-    if mapping:
-        raise UsageError("--write makes a mapping, and --mapping states one; name one of them")
-    file = Path(path)
-    if file.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"--write is {path}, but should be a file that ends in .yaml")
-    if not file.parent.is_dir():
-        raise UsageError(f"--write is {path}, but there is no folder {file.parent}")
-    if file.is_dir():
-        raise UsageError(f"--write is {path}, which is a folder")
-    if file.exists() and not force:
-        raise UsageError(f"{path} is there already, and nothing was written; --force writes over it")
+def _heading(report: LibraryReport) -> Iterator[str]:
+    found, header = report.inspection, report.header
+    yield f"library    {report.paths[0]}"
+    yield from (f"           {path}" for path in report.paths[1:])
+    yield f"headers    {_files(header.files)}"
+    declared = len(header.prototypes) + len(header.refused)
+    parts = [f"{declared} declared", f"{len(found.callable)} can be called", f"{len(found.missing)} missing"]
+    if found.refused or found.problems:
+        parts.append(f"{len(found.refused) + len(found.problems)} cannot be read or called")
+    if found.undeclared is not None:
+        parts.append(f"{len(found.undeclared)} exported and declared nowhere")
+    yield f"functions  {', '.join(parts)}"
 
 
-def write_mapping(
-    report: LibraryReport, path: str, *, libraries: Sequence[str], headers: Sequence[str], force: bool = False
-) -> WrittenMapping:
-    """Write what names and types let one guess; what is written can be read as a mapping.
-
-    Raises:
-        UsageError: if no function was recognised, or the file cannot be written.
-    """
-    known = [operators.get(name) for name in operators.names()]
-    made = sketch(_name_of(libraries[0]), [*map(_as_stated, libraries)], report.header, report.inspection, known)
-    if not made.operators:
-        raise UsageError(_nothing_in(made))
-    _write(Path(path), made.text, force=force)
-    command = (*libraries, *(word for each in headers for word in ("--headers", each)))
-    return WrittenMapping(path=path, sketch=made, command=command)
+def _files(files: Sequence[str]) -> str:
+    if len(files) < 4:
+        return ", ".join(files)
+    return f"{len(files)} files in {_common_folder(files)}"
 
 
-_SUFFIX = re.compile(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$")
+def _common_folder(files: Sequence[str]) -> Path:
+    folder = Path(files[0]).parent
+    while not all(Path(each).is_relative_to(folder) for each in files):
+        folder = folder.parent
+    return folder
 
 
-def _name_of(library: str) -> str:
-    return re.sub(r"\W", "_", _SUFFIX.sub("", Path(library).name).removeprefix("lib")) or "mine"
+def _wrong(report: LibraryReport) -> Iterator[str]:
+    found, header = report.inspection, report.header
+    missing = [f"{name}  ({_short(declared_at(header, name), header)})" for name in found.missing]
+    yield from _section("missing: declared, and exported by none of these files", missing)
+    unread = [*found.refused.values(), *found.problems]
+    yield from _section("cannot be read or called", [str(each) for each in unread])
+    undeclared = sorted(found.undeclared or (), key=lambda name: name.startswith("_"))
+    yield from _names("exported and declared nowhere", undeclared, lines=3)
+    yield from _section("drift: the mapping is not what the headers say", list(report.drift), shown=None)
 
 
-def _as_stated(library: str) -> str:
-    """A name that is found in the folder that ``--library`` states; one of the system loader's stays a file's name."""
-    file = Path(library).name
-    stem = file.removeprefix("lib").removesuffix(".so")
-    return stem if "/" in library and file == f"lib{stem}.so" and stem else file
+def _short(place: str, header: Header) -> str:
+    """A place in a header, from the folder that all headers lie in."""
+    folder = _common_folder(header.files)
+    path, _, line = place.rpartition(":")
+    return f"{Path(path).relative_to(folder)}:{line}" if Path(path).is_relative_to(folder) else place
 
 
-def _nothing_in(made: Sketch) -> str:
-    said = "no function has the name and the arguments of an operator of optest; nothing was written"
-    reasons = [f"\n  {function}: {why}" for function, why in list(made.unplaced.items())[:_SHOWN]]
-    return (
-        said
-        + "".join(reasons)
-        + "\n  `optest list operators` has the names; docs/c-libraries/mapping.md says how a mapping is written"
-    )
+def _operators_text(report: LibraryReport) -> Iterator[str]:
+    mapping = report.mapping
+    if mapping is None:
+        in_operators = {function for each in report.operators for function in each.functions}
+        found = _packed(each.in_c for each in report.operators)
+        rest = [each for each in report.inspection.callable if each not in in_operators]
+        titled = f"{len(report.operators)} operators, by the names of their functions"
+        yield from _section(titled, [*found, *_example(report.operators)])
+        if report.operators:
+            yield from _names(f"{len(rest)} other functions", rest)
+        return
+    mapped = [each for each in report.operators if each.operator]
+    here = [each for each in mapped if each.can_be_called]
+    drifted = [each for each in mapped if each.is_here and not each.missing and each.drifted]
+    broken = [f"{each.operator}: without {', '.join(each.missing)}" for each in mapped if each.is_here and each.missing]
+    absent = [each for each in mapped if not each.is_here]
+    others = [each.in_c for each in report.operators if not each.operator]
+    name = f"mapping {mapping.name}"
+    yield from _names(f"{name}: {len(here)} operators can be called", map(_both_names, here))
+    yield from _section(f"{name}: {len(broken)} lack a function", broken)
+    yield from _drifted(name, drifted)
+    yield from _names(f"{name}: {len(absent)} are not in this library", [each.operator for each in absent])
+    yield from _section(f"{name}: perhaps under another name", list(_perhaps(absent, report.unmapped)))
+    yield from _names(f"{len(others)} operators of the library are not in the mapping", others)
+    in_others = {each for entry in report.operators if not entry.operator for each in entry.functions}
+    rest = [each for each in report.unmapped if each not in in_others]
+    yield from _names(f"{len(rest)} other functions can be called, and the mapping has no use for them", rest)
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
-    """What is written is read elsewhere first."""
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / path.name
-        draft.write_text(text, encoding="utf-8")
-        try:
-            read_mapping(draft)
-        except UsageError as error:
-            raise InternalError(f"the mapping that was guessed cannot be read: {error}") from None
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{path} is there already, and nothing was written; --force writes over it") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+def _drifted(name: str, operators: Sequence[OperatorEntry]) -> Iterator[str]:
+    """Those that cannot be called before mapping and headers agree; one line where all drifted for one reason."""
+    shared = {each.drifted for each in operators}
+    if len(operators) > 1 and len(shared) == 1:
+        lines = [", ".join(map(_both_names, operators)), f"for {', '.join(next(iter(shared)))}"]
+    else:
+        lines = [f"{_both_names(each)}: {', '.join(each.drifted)}" for each in operators]
+    yield from _section(f"{name}: {len(operators)} cannot be called, since the headers say otherwise", lines)
 
 
-def _counted(count: int, word: str, ending: str = "s") -> str:
-    return f"{count} {word}{'' if count == 1 else ending}"
+def _perhaps(absent: Sequence[OperatorEntry], unmapped: Sequence[str]) -> Iterator[str]:
+    """Functions of the library that look like those that an operator lacks, and that nothing else needs."""
+    for entry in absent:
+        near = nearest(entry.missing[0], unmapped) if entry.missing else ""
+        if near:
+            yield f"{entry.operator}: {entry.missing[0]} is not there; did you mean {near}?"
+
+
+def _example(operators: Sequence[OperatorEntry]) -> list[str]:
+    """How the functions of the first operator are called, in place of all of them."""
+    return [f"each with functions such as {', '.join(operators[0].functions)}"] if operators else []
+
+
+def _both_names(entry: OperatorEntry) -> str:
+    if not entry.in_c or entry.in_c.lower().replace("_", "") == entry.operator.replace("_", ""):
+        return entry.operator
+    return f"{entry.operator} ({entry.in_c})"
+
+
+def _section(title: str, lines: Sequence[str], *, shown: int | None = _SHOWN) -> Iterator[str]:
+    """Nothing for no lines; the rest of a long list is counted."""
+    if not lines:
+        return
+    yield ""
+    yield title
+    for line in lines[:shown]:
+        first, *rest = line.split("\n")
+        yield f"  {first}"
+        yield from (f"  {each}" for each in rest)
+    if shown is not None and len(lines) > shown:
+        yield f"  and {len(lines) - shown} more: --json has all of them"
+
+
+def _names(title: str, names: Iterable[str], *, lines: int = _SHOWN) -> Iterator[str]:
+    """A section of names side by side; those that do not fit into so many lines are counted."""
+    listed = list(names)
+    packed = _packed(listed)
+    left = len(listed) - sum(line.rstrip(",").count(",") + 1 for line in packed[:lines])
+    more = [f"and {left} more: --json has all of them"] if left else []
+    yield from _section(title, [*packed[:lines], *more], shown=None)
+
+
+def _packed(names: Iterable[str], width: int = 96) -> list[str]:
+    """Names side by side, in lines of a readable width."""
+    lines: list[str] = []
+    for name in names:
+        if lines and len(lines[-1]) + 2 + len(name) <= width:
+            lines[-1] += f", {name}"
+        else:
+            if lines:
+                lines[-1] += ","
+            lines.append(name)
+    return lines

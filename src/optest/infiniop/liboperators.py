@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -17,10 +18,11 @@ from optest.clib.ffi.statuses import StatusCodes
 from optest.errors import Unavailable
 from optest.infiniop.functions import LibraryFunction
 from optest.infiniop.op_register import OpRegister
-from optest.infiniop.status import DEFAULT_CODES, Status
+from optest.infiniop.status import DEFAULT_CODES, Status, check_error
+from optest.infiniop.structs import infiniopHandle_t
 from optest.settings import infini_root
 
-__all__ = ["LIBINFINIOP", "InfiniLib", "MissingSymbol", "open_lib"]
+__all__ = ["LIBINFINIOP", "InfiniLib", "MissingSymbol", "create_handle", "destroy_handle", "open_lib"]
 
 
 class MissingSymbol(Unavailable, AttributeError):
@@ -229,3 +231,25 @@ class _Default:
 
 LIBINFINIOP: Any = _Default()
 """The library; nothing is loaded before something of it is asked for."""
+
+
+def create_handle() -> Any:
+    """An ``infiniopHandle_t`` for the selected device.
+
+    Raises:
+        StatusError: if the library refuses.
+        Unavailable: without a library.
+    """
+    handle = infiniopHandle_t()
+    check_error(LIBINFINIOP.infiniopCreateHandle(ctypes.byref(handle)))
+    return handle
+
+
+def destroy_handle(handle: Any) -> None:
+    """End a handle.
+
+    Raises:
+        HandleError: if it was destroyed already; C was not called.
+        StatusError: if the library refuses.
+    """
+    check_error(LIBINFINIOP.infiniopDestroyHandle(handle))

@@ -19,8 +19,7 @@ from optest.infiniop.arguments import as_a_command, chosen
 from optest.infiniop.comparison import Discrepancy
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, get_sync_func, infini_device
-from optest.infiniop.handles import create_handle, destroy_handle
-from optest.infiniop.liboperators import LIBINFINIOP
+from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
 from optest.infiniop.scope import CaseScope, case_scope
 from optest.infiniop.status import check_error
 from optest.reporting.explain import explain, headline

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from optest.clib.library_report import as_json, as_text, inspect
+from optest.clib.inspect_command import as_text
+from optest.clib.library_report import as_json, inspect
 from optest.errors import UsageError
 
 pytestmark = [

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from test_ffi_config import case_of
 
+from optest.clib.library.descriptors import _Creation
 from optest.clib.library.driver import _required
-from optest.clib.library.examination import Examination
-from optest.clib.library.examined import _what_one_call_shows
-from optest.clib.library.recipes import _Creation
+from optest.clib.probing.library_probe import LibraryProbe
+from optest.clib.probing.policy import _what_one_call_shows
 from optest.spec import CheckState, Fault, Reason
 
 
@@ -58,18 +58,18 @@ def test_a_pointer_of_the_call_before_is_none_of_this_one(before: tuple[int, ...
 
 def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:
     configs = [_required(case_of(probes=probes)) for probes in ("all", "guards")]
-    examination = Examination(configs[0])
+    library_probe = LibraryProbe(configs[0])
     asked = [(key, config, often) for key in ("k1:a1", "k1:a0") for config in configs for often in (False, True)]
     for _ in range(2):
         for key, config, often in asked:
-            policy = examination._policy(key, config, often=often)
+            policy = library_probe._policy(key, config, often=often)
             assert policy.is_brief is (config.probes == "guards")
-            assert policy.looks_closer is key.endswith("0")
+            assert policy.has_extra_probes is key.endswith("0")
             assert policy.counts_leaks is (often or key.endswith("0"))
             assert policy.calls_often is often
-    same = examination._policy("k1:f1", configs[1], often=False)
-    assert examination._policy("k1:b2", configs[1], often=False) is same
-    assert examination._policy("k1:b2", replace(configs[1]), often=False) is not same
+    same = library_probe._policy("k1:f1", configs[1], often=False)
+    assert library_probe._policy("k1:b2", configs[1], often=False) is same
+    assert library_probe._policy("k1:b2", replace(configs[1]), often=False) is not same
 
 
 def test_what_one_call_shows_is_said_by_where_it_looked() -> None:

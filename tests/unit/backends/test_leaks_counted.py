@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.clib.library.manners import require_no_leak_of_refusals
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.policy import Policy
-from optest.clib.library.probes import Probe
 from optest.clib.library.subject import Subject
+from optest.clib.probing.case_probe import CaseProbe
+from optest.clib.probing.policy import Policy
+from optest.clib.probing.side_effects import require_no_leak_of_refusals
 from optest.memory.glibc import has_glibc_malloc
 from optest.spec import Fault, Reason, TensorSpec, dtype
 
@@ -174,7 +174,7 @@ def test_what_the_collector_would_free_hides_no_growth() -> None:
     gc.set_threshold(1_000_000, 1_000, 1_000)
     try:
         with pytest.raises(Fault, match=r"each call loses 1\d{5} bytes of the heap"):
-            Probe(memory, Subject(call), call, Policy(), None).examine()
+            CaseProbe(memory, Subject(call), call, Policy(), None).run()
     finally:
         gc.set_threshold(*thresholds)
         losing.end()

@@ -7,13 +7,13 @@ from math import prod
 import pytest
 
 from optest.api.checking import cases_asked
-from optest.clib.library.calls_asked import AskedCall, calls_from
+from optest.clib.library.sample_calls import SampleCall, calls_from
 from optest.spec import Sample, TestCase, Tier
 
 BLOCKS = (1, 2, 3, 7, 16, 33, 65, 129)
 
 
-def derived_from(case: TestCase) -> AskedCall:
+def derived_from(case: TestCase) -> SampleCall:
     stated = {"shapes": {each.name: list(each.spec.shape) for each in case.inputs}}
     (call,) = calls_from([(Sample(case_set="sizes", case=stated, tier=Tier.PARITY), case)], lambda _: None)
     return call

@@ -13,7 +13,7 @@ import pytest
 from optest.clib.ffi.calls import BadCall, Function, bind
 from optest.clib.ffi.handles import Handle, Ledger
 from optest.clib.ffi.headers import read_headers
-from optest.clib.ffi.inspection import Inspection, inspect_library
+from optest.clib.ffi.inspection import Inspection, inspect_files
 from optest.clib.ffi.libraries import open_library
 from optest.clib.ffi.signatures import Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
@@ -44,7 +44,7 @@ class Example:
 def example(c_library: Path) -> Example:
     header = read_headers([c_library / "include"])
     library = open_library(["infiniop", "infinirt"], root=c_library)
-    inspection = inspect_library(library, header)
+    inspection = inspect_files(library.paths, header)
     codes = StatusCodes.of(header.enum("infiniStatus_t"))
     functions = {
         name: bind(library, prototype, codes=codes, enums=header.enums)

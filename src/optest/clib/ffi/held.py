@@ -6,14 +6,16 @@ The heap is glibc's ``mallinfo2``, which counts what every arena has handed out,
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from optest.memory.glibc import has_glibc_malloc
 from optest.settings import environment
 
-__all__ = ["blocks_kept", "heap_bytes", "open_files", "running_threads"]
+__all__ = ["blocks_kept", "heap_bytes", "no_collector", "open_files", "running_threads"]
 
 _BLOCKS_KEPT = 7
 _TUNABLE = "glibc.malloc.tcache_count"
@@ -53,6 +55,20 @@ def heap_bytes() -> int | None:
     own objects from there, which come and go with every call, or where hundreds of free blocks count as used."""
     count = _counter()
     return None if count is None else count()
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """While inside, Python's collector of cycles frees nothing: a library would be given those blocks first, and what
+    it loses would not show."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @cache

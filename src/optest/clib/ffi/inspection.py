@@ -1,4 +1,4 @@
-"""A library held against its headers: what can be called, what is missing, what nobody declares, what has drifted."""
+"""A library held against its headers: what can be called, what is missing, what nobody declares."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from optest.clib.ffi.elf import exported_functions
-from optest.clib.ffi.libraries import Library, open_library, require_fit
-from optest.clib.ffi.registration import SignatureRegistry
+from optest.clib.ffi.libraries import open_library, require_fit
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.errors import Problem
 
-__all__ = ["Inspection", "inspect_files", "inspect_library"]
+__all__ = ["Inspection", "inspect_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +19,7 @@ class Inspection:
     """``callable`` are declared and exported; ``missing`` are declared and exported by no object of the library.
 
     ``refused`` cannot be called from Python and say why; ``problems`` are declarations without a name that could not
-    be read; ``undeclared`` are exported functions that no header declares, None where the files do not tell;
-    ``drift`` are differences between hand-written signatures and the headers.
+    be read; ``undeclared`` are exported functions that no header declares, None where the files do not tell.
     """
 
     callable: Mapping[str, Prototype] = field(default_factory=dict)
@@ -29,12 +27,6 @@ class Inspection:
     refused: Mapping[str, Problem] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     undeclared: tuple[str, ...] | None = None
-    drift: tuple[str, ...] = ()
-
-
-def inspect_library(library: Library, header: Header, registry: SignatureRegistry | None = None) -> Inspection:
-    """Compare a library that is loaded; nothing is called."""
-    return _inspection(library.missing, _exported(library.paths), header, registry)
 
 
 def inspect_files(paths: Sequence[str], header: Header) -> Inspection:
@@ -47,15 +39,14 @@ def inspect_files(paths: Sequence[str], header: Header) -> Inspection:
         require_fit(path)
     exported = _exported(paths)
     if exported is None:
-        return _inspection(open_library(paths).missing, None, header, None)
-    return _inspection(lambda names: tuple(each for each in names if each not in exported), exported, header, None)
+        return _inspection(open_library(paths).missing, None, header)
+    return _inspection(lambda names: tuple(each for each in names if each not in exported), exported, header)
 
 
 def _inspection(
     missing_of: Callable[[Iterable[str]], tuple[str, ...]],
     exported: frozenset[str] | None,
     header: Header,
-    registry: SignatureRegistry | None,
 ) -> Inspection:
     declared = (*header.prototypes, *header.refused)
     missing = missing_of(declared)
@@ -66,7 +57,6 @@ def _inspection(
         refused=header.refused,
         problems=header.problems,
         undeclared=None if exported is None else tuple(sorted(exported - set(declared))),
-        drift=() if registry is None else registry.drift(header),
     )
 
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import msgspec
 
-from optest.clib.library.direct_arguments import Argument, Known, parsed, wrong_argument, wrong_in_template
-from optest.clib.library.direct_things import (
+from optest.clib.library.c_objects import (
+    NO_OBJECT,
+    Call,
+    CObject,
+    ObjectEntry,
     Step,
-    Thing,
     is_of_a_tensor,
+    object_of,
+    object_of_tensor,
     problems_of_object,
-    thing_of,
-    thing_of_tensor,
 )
-from optest.clib.library.made import NOTHING_MADE, Call, Made
+from optest.clib.library.direct_arguments import Argument, Known, parsed, wrong_argument, wrong_in_template
 from optest.clib.library.roles import Role, StartsAs
 from optest.errors import nearest
 from optest.spec import dtype_names
@@ -63,8 +65,8 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     same_layout: tuple[str, ...] = ()
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
     left_out: Mapping[str, int | float | str | Mapping[str, int | float | str]] = {}
-    objects: Mapping[str, Made] = {}
-    tensor: Made = NOTHING_MADE
+    objects: Mapping[str, ObjectEntry] = {}
+    tensor: ObjectEntry = NO_OBJECT
     workspace: Call | None = None
     dtypes_of: Mapping[str, tuple[str, ...]] = {}
     implied: Mapping[str, Any] = {}
@@ -85,9 +87,9 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The arguments in order, read."""
         return parsed(self.call)
 
-    def things(self) -> tuple[Thing, ...]:
+    def c_objects(self) -> tuple[CObject, ...]:
         """What is made before the call: of tensors, then the operator's objects."""
-        return _read(self).things
+        return _read(self).c_objects
 
     def asked_for_workspace(self) -> Step | None:
         """The call that says how many bytes the workspace has."""
@@ -131,7 +133,7 @@ class _Read:
     """What the texts of an entry say."""
 
     entry: DirectCall
-    things: tuple[Thing, ...]
+    c_objects: tuple[CObject, ...]
     told: tuple[Argument, ...]
     kinds: frozenset[tuple[str, str]]
 
@@ -143,18 +145,18 @@ _entries: dict[int, _Read] = {}
 def _read(entry: DirectCall) -> _Read:
     known = _entries.get(id(entry))
     if known is None:
-        things, sized = _things_of(entry), entry.asked_for_workspace()
+        c_objects, sized = _c_objects_of(entry), entry.asked_for_workspace()
         told = (
             *entry.arguments(),
-            *(each for thing in things for each in thing.arguments()),
+            *(each for c_object in c_objects for each in c_object.arguments()),
             *(() if sized is None else sized.arguments),
         )
         kinds = frozenset((each.kind, each.name) for each in told)
-        known = _entries[id(entry)] = _Read(entry=entry, things=things, told=told, kinds=kinds)
+        known = _entries[id(entry)] = _Read(entry=entry, c_objects=c_objects, told=told, kinds=kinds)
     return known
 
 
-def _things_of(entry: DirectCall) -> tuple[Thing, ...]:
+def _c_objects_of(entry: DirectCall) -> tuple[CObject, ...]:
     calls = (entry.call, *(call.arguments for made in entry.objects.values() for call in _calls_of(made)))
     fields = tuple(text for made in entry.objects.values() for text in made.fields.values())
     asked = entry.workspace.arguments if entry.workspace else ()
@@ -163,11 +165,11 @@ def _things_of(entry: DirectCall) -> tuple[Thing, ...]:
     for each in named:
         if each.as_tensor or (each.kind == "descriptor" and each.name not in tensors):
             tensors[each.name] = each
-    of_tensors = [thing_of_tensor(each, entry.tensor) for each in tensors.values()]
-    return (*of_tensors, *(thing_of(name, made) for name, made in entry.objects.items()))
+    of_tensors = [object_of_tensor(each, entry.tensor) for each in tensors.values()]
+    return (*of_tensors, *(object_of(name, made) for name, made in entry.objects.items()))
 
 
-def _calls_of(made: Made) -> tuple[Call, ...]:
+def _calls_of(made: ObjectEntry) -> tuple[Call, ...]:
     return (made.create, *made.set, *((made.destroy,) if isinstance(made.destroy, Call) else ()))
 
 
@@ -221,14 +223,14 @@ def _wrong_things(where: str, entry: DirectCall, dimensions: set[str]) -> Iterab
         if why:
             yield f"{where}.call[{index}] is {text!r}, {why}"
     for each in parsed(entry.call):
-        if (each.kind == "descriptor" or each.as_tensor) and entry.tensor == NOTHING_MADE:
+        if (each.kind == "descriptor" or each.as_tensor) and entry.tensor == NO_OBJECT:
             yield f"{where}.call has {each.text}, so the file (or the operator) should say how it is made, under tensor"
             break
     yield from _wrong_use_of_tensor(where, entry)
-    for thing in entry.things():
-        why = wrong_in_template(thing.arguments(), entry.dims) if is_of_a_tensor(thing.name) else ""
+    for c_object in entry.c_objects():
+        why = wrong_in_template(c_object.arguments(), entry.dims) if is_of_a_tensor(c_object.name) else ""
         if why:
-            yield f"{where}.call has {thing.name.removeprefix('tensor ')} as tensor, {why}"
+            yield f"{where}.call has {c_object.name.removeprefix('tensor ')} as tensor, {why}"
     for tensor, names in entry.dtypes_of.items():
         if tensor not in entry.dims:
             yield f"{where}.dtypes_of has {tensor!r}, but dims have {', '.join(entry.dims) or 'none'}"
@@ -245,7 +247,7 @@ def _wrong_use_of_tensor(where: str, entry: DirectCall) -> Iterable[str]:
     made = entry.tensor
     texts = [*made.fields.values(), *(text for call in _calls_of(made) for text in call.arguments)]
     has_data = any(each.kind == "data" for each in parsed(tuple(texts)))
-    for each in dict.fromkeys(entry.told()) if made != NOTHING_MADE else ():
+    for each in dict.fromkeys(entry.told()) if made != NO_OBJECT else ():
         if each.as_tensor and not has_data:
             hint = f"write descriptor:{each.name}, {each.key}, or give it data"
             yield f"{where}.call has {each.text!r}, but tensor has no data; {hint}"

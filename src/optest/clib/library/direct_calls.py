@@ -10,10 +10,10 @@ from typing import Any
 
 from optest.clib.ffi.calls import Function
 from optest.clib.ffi.statuses import StatusCodes, StatusError
-from optest.clib.library.direct_things import is_of_a_tensor
+from optest.clib.library.c_objects import is_of_a_tensor
 from optest.spec import DType
 
-__all__ = ["DirectFunction", "PlainCall", "PreparedThing"]
+__all__ = ["DirectFunction", "PlainCall", "PreparedObject"]
 
 Given = Mapping[str, Any]
 """What is known when a call is made: pointers by role, ``object:plan``, ``self``, ``slot``."""
@@ -72,7 +72,7 @@ class PlainCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedThing:
+class PreparedObject:
     """Something that a call needs: made by ``create``, or a struct of which ``fill`` fills in the fields.
 
     ``is_late`` is whether it can only be made when memory is there; ``late_sets`` are calls that can only be made then.
@@ -139,14 +139,14 @@ class DirectFunction:
         self,
         call: PlainCall,
         *,
-        things: Sequence[PreparedThing] = (),
+        c_objects: Sequence[PreparedObject] = (),
         sized: PlainCall | None = None,
         returns: str = "",
         without: frozenset[str] = frozenset(),
     ) -> None:
-        """``sized`` says how large the workspace is; ``without`` are things that C gets NULL in place of."""
+        """``sized`` says how large the workspace is; ``without`` are objects that C gets NULL in place of."""
         self._call = call
-        self._things = things
+        self._c_objects = c_objects
         self._sized = sized
         self._returns = returns
         self._without = dict.fromkeys(without)
@@ -157,7 +157,7 @@ class DirectFunction:
         """The same call, for which nothing is made yet."""
         without = frozenset(self._without)
         return DirectFunction(
-            self._call, things=self._things, sized=self._sized, returns=self._returns, without=without
+            self._call, c_objects=self._c_objects, sized=self._sized, returns=self._returns, without=without
         )
 
     @property
@@ -167,12 +167,12 @@ class DirectFunction:
     @property
     def has_objects(self) -> bool:
         """Whether anything has to be made before a call."""
-        return bool(self._things)
+        return bool(self._c_objects)
 
     @property
     def lasting(self) -> bool:
         """Whether some of it lasts for many calls."""
-        return any(not each.is_late and not is_of_a_tensor(each.name) for each in self._things)
+        return any(not each.is_late and not is_of_a_tensor(each.name) for each in self._c_objects)
 
     @contextmanager
     def alive(self, *, forgets: bool = False) -> Iterator[None]:
@@ -202,7 +202,7 @@ class DirectFunction:
 
     def _made(self, alive: ExitStack, copies: list[Any] | None = None) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        for each in self._things:
+        for each in self._c_objects:
             if not each.is_late:
                 given[f"object:{each.name}"] = each.made(given, alive, copies)
         return given
@@ -231,7 +231,7 @@ class DirectFunction:
             StatusError: for any other status.
             BadCall: for a value that does not fit the prototype; C was not called.
         """
-        if not self._things:
+        if not self._c_objects:
             result = self._call(pointers)
         else:
             with ExitStack() as alive:
@@ -247,7 +247,7 @@ class DirectFunction:
     def _with_late(self, pointers: Given, alive: ExitStack) -> dict[str, Any]:
         """What is there, with what can only be made or told now."""
         given = {**self._given, **pointers}
-        for each in self._things:
+        for each in self._c_objects:
             if each.is_late:
                 given[f"object:{each.name}"] = each.made(given, alive)
             for late in each.late_sets:

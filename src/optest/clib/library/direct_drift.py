@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from optest.clib.ffi.matching import ctype_matches, element_matches
 from optest.clib.ffi.signatures import CKind, CType, Field, Header, Parameter, Prototype
 from optest.clib.ffi.structs import field_of, structure_of
+from optest.clib.library.c_objects import CObject, Step
 from optest.clib.library.direct import DirectCall
 from optest.clib.library.direct_arguments import Argument
-from optest.clib.library.direct_things import Step, Thing
 from optest.clib.library.limits import SAME
 from optest.clib.library.roles import ELEMENTS
 from optest.errors import UsageError, nearest
@@ -52,11 +52,11 @@ def drift_of_operator(
     """Yield every difference for one dtype: of what is made before the call, and of the call itself."""
     elements = Elements(of_call=element, of_others=entry.dtypes_of)
     sized = entry.asked_for_workspace()
-    for thing in entry.things():
-        for step in thing.steps():
+    for c_object in entry.c_objects():
+        for step in c_object.steps():
             yield from _drift_of_step(where, step, elements, header)
-        for field, why in drift_of_fields(thing, elements, header):
-            keys = ("objects", thing.name, "fields", field) if field else ("objects", thing.name)
+        for field, why in drift_of_fields(c_object, elements, header):
+            keys = ("objects", c_object.name, "fields", field) if field else ("objects", c_object.name)
             yield Difference(keys=keys, why=f"{where}, {why}")
     if sized is not None:
         yield from _drift_of_step(where, sized, elements, header)
@@ -124,18 +124,18 @@ def drift_of_arguments(
     return ""
 
 
-def drift_of_fields(thing: Thing, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
+def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
     """Yield the fields of a struct that are not what the headers say, and why."""
-    if not thing.struct:
+    if not c_object.struct:
         return
     try:
-        structure_of(header, thing.struct)
+        structure_of(header, c_object.struct)
     except UsageError as error:
         yield "", str(error)
         return
-    for path, argument in thing.fields:
+    for path, argument in c_object.fields:
         try:
-            field = field_of(header, thing.struct, path)
+            field = field_of(header, c_object.struct, path)
         except UsageError as error:
             yield path, str(error)
             continue
@@ -145,7 +145,7 @@ def drift_of_fields(thing: Thing, elements: Elements, header: Header) -> Iterato
             why = _misfit_of_length(argument, field)
         if why:
             length = "" if field.length is None else f"[{field.length}]"
-            yield path, f"struct {thing.struct}: field {path} is {field.type}{length}, but {argument.text!r} {why}"
+            yield path, f"struct {c_object.struct}: field {path} is {field.type}{length}, but {argument.text!r} {why}"
 
 
 def _array_of(field: Field) -> CType:

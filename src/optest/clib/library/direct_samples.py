@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from optest.clib.library.calls_asked import inferred
 from optest.clib.library.direct import DirectCall
 from optest.clib.library.direct_cases import bound_case, specs_of_case
 from optest.clib.library.layouts import Gap
 from optest.clib.library.limits import SAME
 from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.sample_calls import inferred
 from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, dtype
 
 __all__ = ["can_take", "in_its_dtypes", "own_by_function"]

@@ -12,21 +12,19 @@ from optest.clib.ffi.preprocessor import find_header
 from optest.clib.ffi.signatures import CKind, CType, Header, Prototype
 from optest.clib.ffi.statuses import StatusCodes
 from optest.clib.ffi.structs import field_of, structure_of
+from optest.clib.library.c_objects import Call, CObject, Step, is_of_a_tensor, key_of_tensor, object_key
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.direct import DirectCall
 from optest.clib.library.direct_arguments import Argument
 from optest.clib.library.direct_binding import BoundCase
-from optest.clib.library.direct_calls import DirectFunction, PlainCall, PreparedThing
+from optest.clib.library.direct_calls import DirectFunction, PlainCall, PreparedObject
 from optest.clib.library.direct_drift import drift_of_operator
-from optest.clib.library.direct_things import Step, Thing, is_of_a_tensor, key_of_tensor, object_key
 from optest.clib.library.direct_values import Late, Values, put
-from optest.clib.library.made import Call
 from optest.clib.library.mapping import PLAIN_STATUSES
 from optest.clib.library.mapping_lines import drifted
-from optest.clib.library.opaque import take_handle
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.roles import Role, drift, literal
-from optest.clib.library.session import header_of, opened
+from optest.clib.library.session import header_of, opened, take_handle
 from optest.errors import Unavailable, UsageError, nearest
 from optest.spec import DType, dtype
 
@@ -93,21 +91,21 @@ class DirectSession:
             handle=lambda: None if "handle" in request.null else self._taken_handle(),
         )
         late: set[str] = set()
-        things = []
-        for thing in entry.things():
-            if values.is_left_out(thing):
+        c_objects = []
+        for c_object in entry.c_objects():
+            if values.is_left_out(c_object):
                 continue
-            prepared = self._prepared(thing, values, late)
+            prepared = self._prepared(c_object, values, late)
             if prepared.is_late:
-                late.add(f"object:{thing.name}")
-            things.append(prepared)
+                late.add(f"object:{c_object.name}")
+            c_objects.append(prepared)
         sized = entry.asked_for_workspace()
         return DirectFunction(
             self._plain(bound.function, entry.arguments(), values, has_status=not entry.returns),
-            things=things,
+            c_objects=c_objects,
             sized=None if sized is None else self._sized(sized, values),
             returns=f"output:{entry.returns}" if entry.returns else "",
-            without=_without(things, request),
+            without=_without(c_objects, request),
         )
 
     def synchronize(self) -> None:
@@ -126,8 +124,8 @@ class DirectSession:
             codes=codes,
         )
 
-    def _prepared(self, thing: Thing, values: Values, late: Collection[str]) -> PreparedThing:
-        """``late`` are the keys of things that can only be made when memory is there."""
+    def _prepared(self, c_object: CObject, values: Values, late: Collection[str]) -> PreparedObject:
+        """``late`` are the keys of objects that can only be made when memory is there."""
 
         def needs_memory(arguments: Iterable[Argument]) -> bool:
             return any(each.is_late or object_key(each) in late for each in arguments)
@@ -136,23 +134,23 @@ class DirectSession:
             name = step.call.named(values.element.name)
             return self._plain(name, step.arguments, values, has_status=has_status)
 
-        fields = [each for _, each in thing.fields]
-        is_late = needs_memory([*(thing.create.arguments if thing.create else ()), *fields])
-        sets = [(called(step), not is_late and needs_memory(step.arguments)) for step in thing.set]
-        return PreparedThing(
-            name=thing.name,
-            create=called(thing.create) if thing.create else None,
+        fields = [each for _, each in c_object.fields]
+        is_late = needs_memory([*(c_object.create.arguments if c_object.create else ()), *fields])
+        sets = [(called(step), not is_late and needs_memory(step.arguments)) for step in c_object.set]
+        return PreparedObject(
+            name=c_object.name,
+            create=called(c_object.create) if c_object.create else None,
             sets=[each for each, waits in sets if not waits],
             late_sets=[each for each, waits in sets if waits],
-            destroy=called(thing.destroy) if thing.destroy else None,
-            struct=structure_of(self._header, thing.struct) if thing.struct else None,
-            fill=self._filler(thing, values) if thing.struct else None,
+            destroy=called(c_object.destroy) if c_object.destroy else None,
+            struct=structure_of(self._header, c_object.struct) if c_object.struct else None,
+            fill=self._filler(c_object, values) if c_object.struct else None,
             is_late=is_late,
             said=self._codes.said if self._codes else None,
         )
 
-    def _filler(self, thing: Thing, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
-        fields = [(path, field_of(self._header, thing.struct, path), each) for path, each in thing.fields]
+    def _filler(self, c_object: CObject, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
+        fields = [(path, field_of(self._header, c_object.struct, path), each) for path, each in c_object.fields]
         told = [(path, field, values.of(each, field.type)) for path, field, each in fields]
 
         def fill(struct: Any, given: Mapping[str, Any]) -> list[Any]:
@@ -258,7 +256,7 @@ class DirectSession:
 
     def _needed(self, entry: DirectCall, element: DType) -> list[str]:
         sized = entry.asked_for_workspace()
-        steps = [step for thing in entry.things() for step in thing.steps()]
+        steps = [step for c_object in entry.c_objects() for step in c_object.steps()]
         own = entry.functions.get(element.name) or next(iter(entry.functions.values()))
         return [own, *(each.call.named(element.name) for each in (*steps, *((sized,) if sized else ())))]
 
@@ -277,10 +275,10 @@ def _is_a_status(result: CType) -> bool:
     return result.is_integer or result.kind is CKind.BOOL
 
 
-def _without(things: Sequence[PreparedThing], request: CallRequest) -> frozenset[str]:
-    """The things that a call that has to be refused gets NULL in place of."""
+def _without(c_objects: Sequence[PreparedObject], request: CallRequest) -> frozenset[str]:
+    """The objects that a call that has to be refused gets NULL in place of."""
     hidden = [
-        f"object:{each.name}" for each in things if "descriptor" in request.null and not is_of_a_tensor(each.name)
+        f"object:{each.name}" for each in c_objects if "descriptor" in request.null and not is_of_a_tensor(each.name)
     ]
     tensors = [key_of_tensor(each.partition(":")[2]) for each in request.null_descriptor]
     return frozenset([*hidden, *tensors])

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.signatures import CType, Field
+from optest.clib.library.c_objects import CObject, is_of_a_tensor, object_key
 from optest.clib.library.direct_arguments import Argument, ArrayForm
 from optest.clib.library.direct_binding import COMPUTED, BoundCase
-from optest.clib.library.direct_things import Thing, is_of_a_tensor, object_key
 from optest.clib.library.roles import ELEMENTS
 from optest.numerics import numpy_dtype
 from optest.spec import DType
@@ -23,7 +23,7 @@ __all__ = ["Late", "Values", "put"]
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """What is known when a call is made: a pointer by role, a thing, ``self``, ``slot``."""
+    """What is known when a call is made: a pointer by role, an object, ``self``, ``slot``."""
 
     key: str
 
@@ -43,11 +43,11 @@ class Values:
         """How many bytes behind element [0, 0, …] a pointer points, by role."""
         return {key: count for key, count in self.bound.behind.items() if count}
 
-    def is_left_out(self, thing: Thing) -> bool:
+    def is_left_out(self, c_object: CObject) -> bool:
         """Whether it would be made of a tensor that the case leaves out."""
         known = self.bound.values
-        needed = [each for each in thing.arguments() if each.kind in COMPUTED]
-        return is_of_a_tensor(thing.name) and any(each not in known for each in needed)
+        needed = [each for each in c_object.arguments() if each.kind in COMPUTED]
+        return is_of_a_tensor(c_object.name) and any(each not in known for each in needed)
 
     def of(self, argument: Argument, type_: CType) -> Any:
         """What an argument of this type gets; a :class:`Late` for what is not known yet."""

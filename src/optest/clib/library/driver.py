@@ -11,8 +11,8 @@ from typing import Any
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.bound import BoundCall
 from optest.clib.library.config import FfiConfig, read_ffi_config
+from optest.clib.library.descriptors import BoundCall
 from optest.clib.library.direct_calls import DirectFunction
 from optest.clib.library.direct_cases import (
     as_requested,
@@ -23,8 +23,6 @@ from optest.clib.library.direct_cases import (
     specs_of_case,
 )
 from optest.clib.library.direct_session import DirectSession
-from optest.clib.library.direct_subject import DirectSubject
-from optest.clib.library.examination import Examination
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import OperatorMapping
 from optest.clib.library.memory import CaseMemory
@@ -43,7 +41,8 @@ from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.samples import with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
 from optest.clib.library.session import Session
-from optest.clib.library.subject import Described, Subject
+from optest.clib.library.subject import Described, DirectSubject, Subject
+from optest.clib.probing.library_probe import LibraryProbe
 from optest.numerics import Array
 from optest.spec import Check, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
 
@@ -62,8 +61,8 @@ class FfiBackend(BackendDriver):
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[Any, ...], Session | DirectSession] = {}
-        self._asked: dict[tuple[Any, int], tuple[FfiConfig, Session | DirectSession, Examination]] = {}
-        self._examinations: dict[tuple[Any, ...], Examination] = {}
+        self._asked: dict[tuple[Any, int], tuple[FfiConfig, Session | DirectSession, LibraryProbe]] = {}
+        self._probes: dict[tuple[Any, ...], LibraryProbe] = {}
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
         self._further: dict[str, Sequence[FurtherAnswer]] = {}
@@ -141,9 +140,9 @@ class FfiBackend(BackendDriver):
             return self._answer(case, config, self._session(case, config), inputs)
         except StatusError as error:
             if case.expects_error is not None:
-                examination = self._examination(case, config)
+                probe = self._library_probe(case, config)
                 session = self._session(case, config)
-                examination.after_refusal(case.key, error, lambda: self._answer(case, config, session, inputs))
+                probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, session, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
@@ -161,7 +160,7 @@ class FfiBackend(BackendDriver):
             suppress(StatusError),  # it accepted the call that is judged
             self._described(case, config, self._session(case, config), inputs) as (memory, _, _, subject),
         ):
-            self._examination(case, config).blame(case.key, memory, subject, config)
+            self._library_probe(case, config).blame(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
@@ -256,10 +255,10 @@ class FfiBackend(BackendDriver):
     def _session(self, case: TestCase, config: FfiConfig) -> Session | DirectSession:
         return self._known(case, config)[1]
 
-    def _examination(self, case: TestCase, config: FfiConfig) -> Examination:
+    def _library_probe(self, case: TestCase, config: FfiConfig) -> LibraryProbe:
         return self._known(case, config)[2]
 
-    def _known(self, case: TestCase, config: FfiConfig) -> tuple[FfiConfig, Session | DirectSession, Examination]:
+    def _known(self, case: TestCase, config: FfiConfig) -> tuple[FfiConfig, Session | DirectSession, LibraryProbe]:
         """The same for the same configuration, which is kept alive; it counts by identity."""
         kind = DirectSession if case.descriptor.name in config.mapping.direct else Session
         known = self._asked.get((kind, id(config)))
@@ -269,7 +268,7 @@ class FfiBackend(BackendDriver):
             known = self._asked[kind, id(config)] = (
                 config,
                 self._session_of(kind, config),
-                self._examination_of(config),
+                self._probe_of(config),
             )
         return known
 
@@ -285,11 +284,11 @@ class FfiBackend(BackendDriver):
         self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
     ) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
-        examination = self._examination(case, config)
+        probe = self._library_probe(case, config)
         with self._described(case, config, session, inputs) as (memory, _, _, subject):
             if case.expects_error is not None:
                 try:
-                    accepted = examination.of_refusal(memory, subject)
+                    accepted = probe.probe_refusal(memory, subject)
                 finally:
                     memory.release()
                 shared = [name for name in names if name not in accepted]
@@ -297,16 +296,16 @@ class FfiBackend(BackendDriver):
                     said = f"the library returned success, though output {shared[0]} lies in the memory of an input"
                     raise Fault(Reason.NOT_REFUSED, said)
                 return {name: accepted[name] for name in names or accepted}
-            examined = examination.of(case.key, memory, subject, config)
-        self._checks = {case.key: (*examined.checks, *_notes_of_attributes(case, config))}
-        self._further = {case.key: [_of_the_operator(each, names) for each in examined.further]}
-        return {name: examined.outputs[name] for name in names}
+            result = probe.probe_case(case.key, memory, subject, config)
+        self._checks = {case.key: (*result.checks, *_notes_of_attributes(case, config))}
+        self._further = {case.key: [_of_the_operator(each, names) for each in result.further]}
+        return {name: result.outputs[name] for name in names}
 
-    def _examination_of(self, config: FfiConfig) -> Examination:
+    def _probe_of(self, config: FfiConfig) -> LibraryProbe:
         """One for each library, since it holds an open file."""
-        if config.identity not in self._examinations:
-            self._examinations[config.identity] = Examination(config)
-        return self._examinations[config.identity]
+        if config.identity not in self._probes:
+            self._probes[config.identity] = LibraryProbe(config)
+        return self._probes[config.identity]
 
 
 def _required(case: TestCase) -> FfiConfig:

@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from optest.clib.library.c_objects import NO_CALL, NO_OBJECT, Call, ObjectEntry
 from optest.clib.library.direct import DirectCall
-from optest.clib.library.made import NO_CALL, NOTHING_MADE, Call, Made
 from optest.clib.library.roles import Role, StartsAs
 from optest.errors import nearest
 from optest.spec import OperatorDescriptor, UnfitArguments
 
 __all__ = [
-    "NOTHING_MADE",
     "NO_CALL",
+    "NO_OBJECT",
     "NO_PROTOCOL",
     "PLAIN_STATUSES",
     "RANK",
@@ -25,7 +25,7 @@ __all__ = [
     "SIZE",
     "Call",
     "LibraryMapping",
-    "Made",
+    "ObjectEntry",
     "OperatorMapping",
     "Protocol",
     "StatusWords",
@@ -173,8 +173,8 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     devices: Mapping[str, int] = msgspec.field(default_factory=lambda: {"cpu": 0})
     set_device: Call = NO_CALL
     setup: tuple[Call, ...] = ()
-    handle: Made = NOTHING_MADE
-    tensor: Made = NOTHING_MADE
+    handle: ObjectEntry = NO_OBJECT
+    tensor: ObjectEntry = NO_OBJECT
     protocol: Protocol = NO_PROTOCOL
     operators: Mapping[str, OperatorMapping] = {}
     direct: Mapping[str, tuple[DirectCall, ...]] = {}

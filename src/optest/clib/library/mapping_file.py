@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from optest.clib.library.c_objects import NO_OBJECT, ObjectEntry
 from optest.clib.library.direct import DirectCall
-from optest.clib.library.made import NOTHING_MADE, Made
 from optest.clib.library.mapping import LibraryMapping, OperatorMapping, StatusWords
 from optest.clib.library.mapping_lines import named_place
 from optest.clib.library.mapping_problems import problems_of_mapping
@@ -80,11 +80,11 @@ def _with_status(data: Any) -> Any:
 
 def _with_tensors(mapping: LibraryMapping) -> LibraryMapping:
     """Operators that are one function know what the file makes of tensors."""
-    if mapping.tensor == NOTHING_MADE:
+    if mapping.tensor == NO_OBJECT:
         return mapping
     direct = {
         name: tuple(
-            msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NOTHING_MADE else each
+            msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NO_OBJECT else each
             for each in alternatives
         )
         for name, alternatives in mapping.direct.items()
@@ -129,7 +129,7 @@ def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
     if not isinstance(read, dict):
         return
     yield "status", read.get("statuses", {}), StatusWords
-    yield from ((key, read[key], Made) for key in ("tensor", "handle") if key in read)
+    yield from ((key, read[key], ObjectEntry) for key in ("tensor", "handle") if key in read)
     if isinstance(read.get("operators"), dict):
         yield from ((f"operators.{name}", each, OperatorMapping) for name, each in read["operators"].items())
     for name, alternatives in read.get("direct", {}).items():

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from optest.backends import wrong_numerics
+from optest.clib.library.c_objects import NO_CALL, NO_OBJECT, Call, problems_of_tensor
 from optest.clib.library.direct import DirectCall, problems_of
-from optest.clib.library.direct_things import problems_of_tensor
-from optest.clib.library.made import NO_CALL, NOTHING_MADE, Call
 from optest.clib.library.mapping import (
     NO_PROTOCOL,
     REFUSALS,
@@ -45,7 +44,7 @@ def problems_of_mapping(mapping: LibraryMapping) -> Iterable[str]:
     yield from _problems_of_handle(mapping)
     yield from _problems_of_setup(mapping)
     yield from _wrong_words("refuses", mapping.refuses)
-    if mapping.tensor != NOTHING_MADE and not mapping.operators:
+    if mapping.tensor != NO_OBJECT and not mapping.operators:
         yield from problems_of_tensor("tensor", mapping.tensor)
     for name, alternatives in mapping.direct.items():
         for index, direct in enumerate(alternatives):
@@ -59,11 +58,11 @@ def problems_of_mapping(mapping: LibraryMapping) -> Iterable[str]:
 def _problems_of_handle(mapping: LibraryMapping) -> Iterable[str]:
     handle = mapping.handle
     yield from _wrong_roles("handle.create.arguments", handle.create.arguments, _PLAIN["handle"], named=("constant",))
-    if handle != NOTHING_MADE and not handle.create.function:
+    if handle != NO_OBJECT and not handle.create.function:
         yield "handle.create.function is missing; it should be the function that makes the handle"
     if handle.set or handle.struct or handle.fields or handle.create.functions or isinstance(handle.destroy, Call):
         yield "handle should have create, with a function and arguments, and destroy, the name of a function"
-    if mapping.handle == NOTHING_MADE:
+    if mapping.handle == NO_OBJECT:
         for name, alternatives in mapping.direct.items():
             if any(each.kind == "handle" for entry in alternatives for each in entry.told()):
                 yield f"operators.{name}.call has handle, so the file should say how it is made, under handle"
@@ -81,7 +80,7 @@ def _problems_of_setup(mapping: LibraryMapping) -> Iterable[str]:
 
 def _problems_beside(where: str, entry: DirectCall, mapping: LibraryMapping) -> Iterable[str]:
     """What an operator that is one function needs of the rest of the file."""
-    if entry.tensor not in (NOTHING_MADE, mapping.tensor):
+    if entry.tensor not in (NO_OBJECT, mapping.tensor):
         yield from problems_of_tensor(f"{where}.tensor", entry.tensor)
     if any(each.kind == "dtype" for each in entry.told()):
         missing = [each for each in entry.functions if each not in mapping.dtypes]
@@ -122,7 +121,7 @@ def _problems_of_numerics(mapping: LibraryMapping) -> Iterable[str]:
 
 
 def _problems_of_descriptors(mapping: LibraryMapping) -> Iterable[str]:
-    missing = [name for name in _OF_DESCRIPTORS if getattr(mapping, name) in ("", NO_CALL, NOTHING_MADE, NO_PROTOCOL)]
+    missing = [name for name in _OF_DESCRIPTORS if getattr(mapping, name) in ("", NO_CALL, NO_OBJECT, NO_PROTOCOL)]
     if missing:
         yield f"{', '.join(missing)} missing; operators that descriptors are made for need them"
         return

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.clib.library.calls_asked import AskedCall, Shape, inferred
 from optest.clib.library.direct import DirectCall
 from optest.clib.library.limits import lack_of_dtypes
 from optest.clib.library.mapping import OperatorMapping
+from optest.clib.library.sample_calls import SampleCall, Shape, inferred
 from optest.clib.library.stride_patterns import Pattern, patterns
 from optest.spec import Sample, TensorSpec, TestCase, contiguous_strides, dtype
 
@@ -30,7 +30,7 @@ _CUT_OFF_BITS = (8, 16, 32)
 """An index that is read in so few bits is another one."""
 
 
-def refusals(call: AskedCall, entry: Refusing, kinds: Sequence[str]) -> Iterator[Sample]:
+def refusals(call: SampleCall, entry: Refusing, kinds: Sequence[str]) -> Iterator[Sample]:
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
     roles = _tensors_passed(entry, call)
     made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
@@ -50,7 +50,7 @@ def refusals(call: AskedCall, entry: Refusing, kinds: Sequence[str]) -> Iterator
             yield Sample(case_set="refused", case={**case, "expects_error": dict(_REFUSED)})
 
 
-def _tensors_passed(entry: Refusing, call: AskedCall) -> list[str]:
+def _tensors_passed(entry: Refusing, call: SampleCall) -> list[str]:
     """The tensors of a call as roles (``input:a``), each once."""
     passed = {role.key for role in entry.roles() if role.kind in ("input", "output")}
     present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
@@ -67,13 +67,13 @@ def _workspace(entry: Refusing) -> tuple[str, ...]:
     return ("workspace",) if entry.workspace and any(role.kind == "workspace" for role in entry.roles()) else ()
 
 
-def _asking(call: AskedCall, *asked: Any) -> Iterator[Mapping[str, Any]]:
+def _asking(call: SampleCall, *asked: Any) -> Iterator[Mapping[str, Any]]:
     for each in asked:
         for request in each:
             yield call.configured({"call": request}).case()
 
 
-def _dtypes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _dtypes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """All tensors of a dtype that the operator does not have; one tensor of another dtype than the others."""
     shared = next(iter(call.dtypes_of_inputs.values()))
     for name in _OTHER_DTYPES:
@@ -92,7 +92,7 @@ def _dtypes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
                 yield call.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
 
 
-def _narrow_outputs(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _narrow_outputs(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """An output of a dtype that does not hold every result: of one more than its integers count."""
     for attribute, rule in entry.implied.items():
         tensor, _, what = str(rule).partition(".")
@@ -105,7 +105,7 @@ def _narrow_outputs(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, A
                     yield larger.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
 
 
-def _with_dtypes(call: AskedCall, dtypes: Mapping[str, str]) -> AskedCall:
+def _with_dtypes(call: SampleCall, dtypes: Mapping[str, str]) -> SampleCall:
     return dataclasses.replace(call, dtypes_of_inputs=dtypes)
 
 
@@ -118,14 +118,14 @@ def _is_passed(tensor: str, entry: Refusing) -> bool:
     return any(role.key == f"input:{tensor}" for role in entry.roles())
 
 
-def _plain(call: AskedCall) -> dict[str, Any]:
+def _plain(call: SampleCall) -> dict[str, Any]:
     """Without a fill that another dtype might not take."""
     case = call.case()
     case.pop("generator", None)
     return case
 
 
-def _shapes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _shapes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
     made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
     for tensor in () if made else call.inputs:
@@ -167,7 +167,7 @@ def _others(shape: Shape) -> Iterator[Shape]:
         yield (*shape[:-2], shape[-1], shape[-2])
 
 
-def _misfits(call: AskedCall, tensor: str, shape: Shape) -> bool:
+def _misfits(call: SampleCall, tensor: str, shape: Shape) -> bool:
     specs = {
         name: TensorSpec(dtype=dtype(own), shape=shape if name == tensor else call.shapes[name])
         for name, own in call.dtypes_of_inputs.items()
@@ -175,13 +175,13 @@ def _misfits(call: AskedCall, tensor: str, shape: Shape) -> bool:
     return inferred(call.base, specs) is None
 
 
-def _reshaped(call: AskedCall, tensor: str, shape: Shape) -> dict[str, Any]:
+def _reshaped(call: SampleCall, tensor: str, shape: Shape) -> dict[str, Any]:
     case = _plain(call)
     case["shapes"] = {**case["shapes"], tensor: list(shape)}
     return case
 
 
-def _attributes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _attributes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """Numbers that the operator does not take for its attributes."""
     specs = call.input_specs()
     passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
@@ -205,7 +205,7 @@ def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
             yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _ODD_PLACES)
 
 
-def _indices(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _indices(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
     everywhere, as the last of many, and as the first."""
     for tensor, place in entry.indexes.items():
@@ -242,7 +242,7 @@ def _first(shape: Shape, value: int) -> Any:
     return [_first(shape[1:], value), *rest]
 
 
-def _outputs_on_themselves(call: AskedCall) -> Iterator[Mapping[str, Any]]:
+def _outputs_on_themselves(call: SampleCall) -> Iterator[Mapping[str, Any]]:
     """Two elements of an output at one place: by a stride of 0, and by one that is too small."""
     for tensor in call.outputs:
         shape = call.shapes[tensor]
@@ -256,7 +256,7 @@ def _outputs_on_themselves(call: AskedCall) -> Iterator[Mapping[str, Any]]:
             yield call.laid({tensor: Pattern("rows one apart", (*dense[:-2], 1, 1))}).case()
 
 
-def _overlaps(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def _overlaps(call: SampleCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     """An output that begins within an input, or within another output; an input that begins within an output."""
     for output in call.outputs:
         for role in roles:
@@ -266,7 +266,7 @@ def _overlaps(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, An
                 yield call.configured({"call": {"alias": alias, "behind": -1}}).case()
 
 
-def _begins_alike(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def _begins_alike(call: SampleCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     """An output where another tensor begins: of another shape, or in another layout."""
     for output in call.outputs:
         shape = call.shapes[output]

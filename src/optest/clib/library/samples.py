@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from optest.clib.library.calls_asked import AskedCall, calls_from
 from optest.clib.library.direct_samples import can_take, in_its_dtypes, own_by_function
 from optest.clib.library.mapping import LibraryMapping, OperatorMapping
 from optest.clib.library.operands import as_c_takes_them
 from optest.clib.library.refusals import refusals
 from optest.clib.library.roles import Entry
-from optest.clib.library.sizes_asked import in_blocks, large, whole
+from optest.clib.library.sample_calls import SampleCall, calls_from
+from optest.clib.library.sample_sizes import in_blocks, large, whole
 from optest.clib.library.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
 
@@ -90,7 +90,7 @@ def _of_functions(
     return asked
 
 
-def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sample]:
+def _fills(call: SampleCall, entry: Entry, *, is_special: bool) -> Iterator[Sample]:
     """Numbers of both signs, none above 0, tiny and huge ones; special ones where one of the operator's functions is
     asked for them at all, since another may answer those samples, or all of them may meet a NaN."""
     for name in call.dtypes(entry):
@@ -107,7 +107,7 @@ def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sampl
                 yield _with_fill("special", typed, {first: values})
 
 
-def _of_magnitude(call: AskedCall, dtype_name: str, value: float) -> Any:
+def _of_magnitude(call: SampleCall, dtype_name: str, value: float) -> Any:
     """One value everywhere; beside a huge one a usual one, or all results of a product would be infinite."""
     if value < 1:
         return {"fill": "full", "value": value}
@@ -126,7 +126,7 @@ def _with_last(shape: Sequence[int], usual: Any, last: Any) -> Any:
     return [*rest, _with_last(shape[1:], usual, last)]
 
 
-def _with_fill(name: str, call: AskedCall, generator: Any) -> Sample:
+def _with_fill(name: str, call: SampleCall, generator: Any) -> Sample:
     """A fill for all inputs is one for those of the first one's dtype: others count places or say what is meant."""
     dtypes = call.dtypes_of_inputs
     if "fill" in generator and len(set(dtypes.values())) > 1:
@@ -135,7 +135,7 @@ def _with_fill(name: str, call: AskedCall, generator: Any) -> Sample:
     return Sample(case_set=name, case=call.case(generator=generator), tier=Tier.PARITY)
 
 
-def _derived(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+def _derived(call: SampleCall, entry: Entry) -> Iterator[Sample]:
     yield from _attribute_values(call, entry, _VALUES)
     for flat in call.flattened():
         yield _sample("ranks", flat)
@@ -154,7 +154,7 @@ def _as_c_gets_it(sample: Sample, entry: OperatorMapping, descriptor: OperatorDe
     return Sample(case_set=sample.case_set, case={**sample.case, "attributes": attributes}, tier=sample.tier)
 
 
-def _attribute_values(call: AskedCall, entry: Entry, values: Mapping[str, Sequence[Any]]) -> Iterator[Sample]:
+def _attribute_values(call: SampleCall, entry: Entry, values: Mapping[str, Sequence[Any]]) -> Iterator[Sample]:
     """Every attribute in turn with other values that the operator takes; dtypes take turns."""
     if "nan" in repr(call.stated.get("generator")):
         return  # it shows what an attribute's own value keeps from the result
@@ -169,7 +169,7 @@ def _attribute_values(call: AskedCall, entry: Entry, values: Mapping[str, Sequen
                 yield _sample("attribute-values", changed.of_dtype(dtypes[count % len(dtypes)]))
 
 
-def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+def _layouts(call: SampleCall, entry: Entry) -> Iterator[Sample]:
     """Each tensor in turn in every layout, then all of them at once; dtypes take turns."""
     dtypes = call.dtypes(entry)
     count = 0
@@ -209,7 +209,7 @@ def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
             yield _sample("squares", square.laid(dict(_turned(square.shapes, turn, 0))))
 
 
-def _places(call: AskedCall, entry: Entry, is_wanted: Callable[[Pattern], bool]) -> Iterator[tuple[str, Pattern]]:
+def _places(call: SampleCall, entry: Entry, is_wanted: Callable[[Pattern], bool]) -> Iterator[tuple[str, Pattern]]:
     for tensor, shape in call.shapes.items():
         if not _is_started(tensor, entry):
             yield from ((tensor, place) for place in patterns(shape) if is_wanted(place))
@@ -228,7 +228,7 @@ def _turned(shapes: Mapping[str, Sequence[int]], turn: int, step: int) -> Iterat
             yield name, places[(turn + step * index) % len(places)]
 
 
-def _in_place(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+def _in_place(call: SampleCall, entry: Entry) -> Iterator[Sample]:
     """An output is an input: dense, and in layouts that both have."""
     dtypes = call.dtypes(entry)
     for index, (output, given) in enumerate((out, name) for out in call.outputs for name in entry.in_place):
@@ -244,7 +244,7 @@ def _in_place(call: AskedCall, entry: Entry) -> Iterator[Sample]:
             yield _sample("in-place", grown.configured(config))
 
 
-def _sizes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+def _sizes(call: SampleCall, entry: Entry) -> Iterator[Sample]:
     """Every size of the call around the widths of blocks, against pages that nobody may touch, and with threads."""
     dtypes = call.dtypes(entry)
     pages = {"guard": "pages"}
@@ -270,7 +270,7 @@ def _sizes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
         yield _sample("threads", grown.of_dtype(dtypes[-1]).laid(dict(_turned(grown.shapes, 3, 0))))
 
 
-def _far_indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Sample]:
+def _far_indices(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
     """The last row that an index of each dtype reaches, as far as tables are small."""
     for tensor, place in entry.indexes.items():
         table, axis = place.rstrip("]").split("[")
@@ -287,7 +287,7 @@ def _far_indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Sample]:
                 yield Sample(case_set="indices", case=typed.case(generator=last), tier=Tier.PARITY)
 
 
-def _extremes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+def _extremes(call: SampleCall, entry: Entry) -> Iterator[Sample]:
     """Integers that another integer type or a float does not hold: each input in turn, then all of them."""
     for name in call.dtypes(entry):
         kind = dtype(name)
@@ -303,10 +303,10 @@ def _extremes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
                 yield _filled(typed, inputs, value)
 
 
-def _filled(call: AskedCall, names: Sequence[str], value: int) -> Sample:
+def _filled(call: SampleCall, names: Sequence[str], value: int) -> Sample:
     generator = {name: {"fill": "full", "value": value} for name in names}
     return Sample(case_set="extremes", case=call.case(generator=generator), tier=Tier.PARITY)
 
 
-def _sample(name: str, call: AskedCall) -> Sample:
+def _sample(name: str, call: SampleCall) -> Sample:
     return Sample(case_set=name, case=call.case(), tier=Tier.PARITY)

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from optest.clib.ffi.calls import Function, bind
-from optest.clib.ffi.handles import Handle, Ledger
+from optest.clib.ffi.handles import Handle, HandleError, Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.signatures import Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
-from optest.clib.library.bound import BoundCall, BoundOperator
+from optest.clib.library.c_objects import ObjectEntry
 from optest.clib.library.config import FfiConfig
+from optest.clib.library.descriptors import BoundCall, BoundOperator, Descriptor, Recipe, TensorFunctions
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_lines import drifted
-from optest.clib.library.opaque import take_handle
-from optest.clib.library.recipes import Made, Recipe, TensorFunctions
-from optest.clib.library.roles import Role, drift
+from optest.clib.library.roles import Role, drift, literal
 from optest.errors import Unavailable, UsageError, nearest
 from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
 
@@ -74,7 +73,7 @@ class Session:
         )
         return Recipe(f"{operator.name} descriptor", operator.create, operator.destroy, tensors, specs, values)
 
-    def workspace_of(self, operator: BoundOperator) -> Callable[[Made], int]:
+    def workspace_of(self, operator: BoundOperator) -> Callable[[Descriptor], int]:
         """What asks a descriptor of the operator for its workspace, in bytes; the first call is checked."""
         function = operator.workspace
         if function is None:
@@ -83,7 +82,7 @@ class Session:
         slot = ctypes.byref(size)
         is_checked = False
 
-        def ask(descriptor: Made) -> int:
+        def ask(descriptor: Descriptor) -> int:
             nonlocal is_checked
             size.value = 0
             if is_checked:
@@ -229,3 +228,53 @@ def header_of(headers: Sequence[str]) -> Header:
         return read_headers([Path(each) for each in headers])
     except UsageError as error:
         raise Unavailable("what the library declares", str(error)) from None
+
+
+def take_handle(
+    ledger: Ledger,
+    made: ObjectEntry,
+    where: str,
+    function: Callable[[str], Function],
+    constant: Callable[[str], int],
+    *,
+    file: Path,
+) -> Handle:
+    """A handle that lives in ``ledger``. ``function`` binds by name, ``constant`` gives the value of a header's name;
+    ``file`` is the mapping's.
+
+    Raises:
+        StatusError: if the library refuses.
+        Fault: BAD_CASE where the mapping is not what the headers say; RAISED for success without a handle.
+    """
+    create, destroy = function(made.create.function), function(made.ended_by)
+    roles = tuple(map(Role.parse, made.create.arguments))
+    why = drift(where, roles, create.prototype)
+    if why is not None:
+        raise drifted(why, file, "handle", "create", "arguments")
+    values = {role.key: _value(role, constant) for role in roles if role.kind != "slot"}
+    try:
+        if any(role.kind == "slot" for role in roles):
+            return ledger.make("handle", lambda slot: _called(create, roles, {**values, "slot": slot}), destroy)
+        return _returned(ledger, _called(create, roles, values), destroy)
+    except HandleError as error:
+        raise Fault(Reason.RAISED, f"{create.name}: {error}") from None
+
+
+def _value(role: Role, constant: Callable[[str], int]) -> Any:
+    if role.kind == "null":
+        return None
+    number = literal(role.name, role.type)
+    return constant(role.name) if number is None else number
+
+
+def _called(create: Function, roles: Sequence[Role], values: dict[str, Any]) -> Any:
+    result = create(*[values[role.key] for role in roles])
+    if create.codes is not None:
+        create.codes.require(create.name, result)
+    return result
+
+
+def _returned(ledger: Ledger, pointer: int | None, destroy: Function) -> Handle:
+    if not pointer:
+        raise HandleError("the handle that it returned is NULL")
+    return ledger.adopt("handle", pointer, destroy)

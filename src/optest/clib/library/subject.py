@@ -8,18 +8,18 @@ from typing import Any
 
 from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.bound import BoundCall
-from optest.clib.library.recipes import Made, Recipe
+from optest.clib.library.descriptors import BoundCall, Descriptor, Recipe
+from optest.clib.library.direct_calls import DirectFunction
 from optest.spec import Fault, TensorSpec, contiguous_strides
 
-__all__ = ["Described", "Subject"]
+__all__ = ["Described", "DirectSubject", "Subject"]
 
 Pointers = Mapping[str, Any]
 Specs = Mapping[str, TensorSpec | None]
 RecipeOf = Callable[[Specs, Pointers], Recipe]
 """Of operator descriptors for tensors by role and the values of further roles."""
 
-Size = Callable[[Made], int]
+Size = Callable[[Descriptor], int]
 
 
 class Subject:
@@ -53,7 +53,7 @@ class Subject:
         yield lambda: self._run(pointers)
 
     @contextmanager
-    def disturbed(self) -> Iterator[None]:
+    def with_other_descriptors(self) -> Iterator[None]:
         """While inside, other descriptors of the operator are alive, which were made after the one that runs."""
         yield
 
@@ -75,12 +75,12 @@ class Described(Subject):
         self._size = size
         self._recipe = recipe_of(specs, values)
         self._others: list[Recipe] = []
-        self._descriptor: Made | None = None
+        self._descriptor: Descriptor | None = None
         self._told: tuple[Pointers, list[Any]] = ({}, [])
         self._places = [index for index, key in enumerate(call.keys) if key == "descriptor"]
 
     @contextmanager
-    def alive(self, *, forgets: bool = False) -> Iterator[Made]:
+    def alive(self, *, forgets: bool = False) -> Iterator[Descriptor]:
         """While inside, :meth:`run` uses a descriptor that was made just now."""
         before = self._descriptor
         with self._recipe.made(forgets=forgets) as made:
@@ -123,7 +123,7 @@ class Described(Subject):
             yield lambda: self._call.function.again(told)
 
     @contextmanager
-    def disturbed(self) -> Iterator[None]:
+    def with_other_descriptors(self) -> Iterator[None]:
         """One has other attributes and tensors of twice the sizes, as far as the library takes them, one the same
         shapes and other attributes, every second tensor in another layout: what is kept for a shape has to be kept
         for its strides too.
@@ -150,6 +150,48 @@ class Described(Subject):
         pairs = ((twice, other), (twice, self._values), (self._specs, other), (relaid, other))
         self._others = [self._recipe_of(specs, values) for specs, values in pairs]
         return self._others
+
+
+class DirectSubject(Subject):
+    """What lasts for many calls (a plan, a context) is made once and made anew when it is asked for; it runs while its
+    function is alive."""
+
+    def __init__(self, function: DirectFunction, other: Callable[[], DirectFunction | None]) -> None:
+        """``other`` is the same operator for tensors of other sizes, None where it takes none."""
+        super().__init__(function)
+        self.name = function.function.name
+        self._function = function
+        self._other = other
+
+    @property
+    def has_descriptors(self) -> bool:  # type: ignore[override]
+        return self._function.has_objects
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self._function.workspace_bytes
+
+    @contextmanager
+    def renewed(self, *, forgets: bool = False) -> Iterator[None]:
+        with self._function.alive(forgets=forgets):
+            yield
+
+    @contextmanager
+    def apart(self, pointers: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+        """A call with these pointers and objects of its own, for another thread."""
+        own = self._function.copied()
+        with own.alive():
+            yield lambda: own(pointers)
+
+    @contextmanager
+    def with_other_descriptors(self) -> Iterator[None]:
+        """Things of the same kind are alive, made later for tensors of other sizes, or for the same where it takes no
+        others."""
+        with ExitStack() as alive:
+            if self._function.lasting:
+                with suppress(StatusError, BadCall, Fault):
+                    alive.enter_context((self._other() or self._function).alive_beside())
+            yield
 
 
 def _twice(spec: TensorSpec) -> TensorSpec:

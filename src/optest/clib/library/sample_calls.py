@@ -13,7 +13,7 @@ from optest.clib.library.stride_patterns import Pattern
 from optest.registry import load_object
 from optest.spec import Sample, TensorSpec, TestCase, UnfitArguments, dtype
 
-__all__ = ["AskedCall", "Shape", "calls_from", "inferred"]
+__all__ = ["SampleCall", "Shape", "calls_from", "inferred"]
 
 Shape = tuple[int, ...]
 Lack = Callable[[TestCase], str | None]
@@ -29,7 +29,7 @@ _FIRST_DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedCall:
+class SampleCall:
     """A legal call: ``stated`` is the sample that it came from, ``base`` the case that the sample made.
 
     ``shapes`` are those of inputs and outputs by name, in their order, ``dtypes_of_inputs`` and ``places`` what they
@@ -73,13 +73,13 @@ class AskedCall:
         shape = list(self.shapes[name])
         return shape if place is None else {"shape": shape, "strides": list(place.strides), "offset": place.offset}
 
-    def laid(self, places: Mapping[str, Pattern]) -> AskedCall:
+    def laid(self, places: Mapping[str, Pattern]) -> SampleCall:
         return dataclasses.replace(self, places={**self.places, **places})
 
-    def configured(self, config: Mapping[str, Any]) -> AskedCall:
+    def configured(self, config: Mapping[str, Any]) -> SampleCall:
         return dataclasses.replace(self, config={**self.config, **config})
 
-    def of_dtype(self, name: str) -> AskedCall:
+    def of_dtype(self, name: str) -> SampleCall:
         """With another dtype for all tensors that share the first one's."""
         shared = next(iter(self.dtypes_of_inputs.values()), name)
         changed = {each: name if own == shared else own for each, own in self.dtypes_of_inputs.items()}
@@ -114,7 +114,7 @@ class AskedCall:
         dtypes = self.dtypes_of_inputs.items()
         return {name: TensorSpec(dtype=dtype(own), shape=self.shapes[name]) for name, own in dtypes}
 
-    def with_shapes(self, shapes: Mapping[str, Shape]) -> AskedCall | None:
+    def with_shapes(self, shapes: Mapping[str, Shape]) -> SampleCall | None:
         """The call with other shapes of its inputs, dense, None where they do not fit one another."""
         if _holds_data(self.stated.get("generator")):
             return None  # values that are written down have the shape that they have
@@ -123,7 +123,7 @@ class AskedCall:
         case = call.test_case()
         return None if case is None else dataclasses.replace(call, shapes={**given, **_output_shapes(case)})
 
-    def with_attribute(self, name: str, value: Any) -> AskedCall | None:
+    def with_attribute(self, name: str, value: Any) -> SampleCall | None:
         """The call with another value of an attribute, dense, None where operator or mapping does not take it."""
         attribute = next(each for each in self.base.descriptor.attributes if each.name == name)
         try:
@@ -143,27 +143,27 @@ class AskedCall:
         given = {each: self.shapes[each] for each in self.inputs}
         return dataclasses.replace(call, shapes={**given, **_output_shapes(case)})
 
-    def resized(self, size: int) -> list[AskedCall]:
+    def resized(self, size: int) -> list[SampleCall]:
         """The call with each of its sizes in turn replaced, wherever it stands; none where that is too large."""
         found = [self._replaced({old: size}) for old in self._sizes() if old != size]
         return [each for each in found if each is not None and max(map(prod, each.shapes.values())) <= _MOST_OF_RESIZED]
 
-    def with_size(self, old: int, size: int) -> list[AskedCall]:
+    def with_size(self, old: int, size: int) -> list[SampleCall]:
         """The call with one of its sizes replaced; none where that does not fit."""
         call = self._replaced({old: size})
         return [] if call is None else [call]
 
-    def with_sizes(self, sizes: Mapping[int, int]) -> list[AskedCall]:
+    def with_sizes(self, sizes: Mapping[int, int]) -> list[SampleCall]:
         """The call with several of its sizes replaced at once; none where that does not fit."""
         call = self._replaced(sizes)
         return [] if call is None else [call]
 
-    def squared(self, size: int) -> list[AskedCall]:
+    def squared(self, size: int) -> list[SampleCall]:
         """The call with one size for everything; none where that does not fit."""
         call = self._replaced(dict.fromkeys(self._sizes(), size))
         return [] if call is None else [call]
 
-    def deepened(self, rank: int) -> list[AskedCall]:
+    def deepened(self, rank: int) -> list[SampleCall]:
         """The call with so many dimensions, the further ones in front; none where that does not fit."""
         most = max((len(self.shapes[name]) for name in self.inputs), default=0)
         front = _FRONT[: max(0, rank - most)]
@@ -171,7 +171,7 @@ class AskedCall:
         call = self.with_shapes(shapes) if front else None
         return [] if call is None else [call]
 
-    def flattened(self) -> list[AskedCall]:
+    def flattened(self) -> list[SampleCall]:
         """The call with fewer dimensions, those in front left out; none where that does not fit."""
         most = max((len(self.shapes[name]) for name in self.inputs), default=0)
         found = []
@@ -180,7 +180,7 @@ class AskedCall:
             found.append(self.with_shapes({name: shape for name, shape in shapes.items() if name in self.inputs}))
         return [call for call in found if call is not None]
 
-    def grown(self, elements: int) -> list[AskedCall]:
+    def grown(self, elements: int) -> list[SampleCall]:
         """The call with each of its sizes in turn so large that a tensor has at least so many elements."""
         found = []
         for old in self._sizes():
@@ -195,12 +195,12 @@ class AskedCall:
         """The sizes above 1, each once."""
         return list(dict.fromkeys(size for name in self.inputs for size in self.shapes[name] if size > 1))
 
-    def _replaced(self, sizes: Mapping[int, int]) -> AskedCall | None:
+    def _replaced(self, sizes: Mapping[int, int]) -> SampleCall | None:
         """The sizes replaced in all shapes and, where that alone does not fit, in attributes that list sizes."""
         shapes = {name: tuple(sizes.get(size, size) for size in self.shapes[name]) for name in self.inputs}
         return self.with_shapes(shapes) or self._with_sizes_in_attributes(sizes).with_shapes(shapes)
 
-    def _with_sizes_in_attributes(self, sizes: Mapping[int, int]) -> AskedCall:
+    def _with_sizes_in_attributes(self, sizes: Mapping[int, int]) -> SampleCall:
         changed = {
             name: [sizes.get(each, each) for each in value]
             for name, value in self.base.attributes.items()
@@ -216,13 +216,13 @@ class AskedCall:
         )
 
 
-def calls_from(own: Iterable[tuple[Sample, TestCase]], lack: Lack) -> list[AskedCall]:
+def calls_from(own: Iterable[tuple[Sample, TestCase]], lack: Lack) -> list[SampleCall]:
     """A few legal calls that differ in what they pass: ranks, optional inputs and outputs; the simplest first."""
-    found: dict[Any, AskedCall] = {}
+    found: dict[Any, SampleCall] = {}
     for sample, case in own:
         if not _is_plain(case) or lack(case) is not None:
             continue
-        call = AskedCall(
+        call = SampleCall(
             stated=sample.case,
             base=case,
             lack=lack,

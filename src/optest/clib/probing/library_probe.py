@@ -1,4 +1,4 @@
-"""One case examined: called under all circumstances, with the library's manners watched from beginning to end."""
+"""Cases of one library, each probed under all conditions and with its side effects watched from beginning to end."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from optest.clib.ffi.printed import Printed
 from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.thread_counts import ThreadCounts
 from optest.clib.library.config import FfiConfig
-from optest.clib.library.examined import Examined
-from optest.clib.library.manners import Manners, require_no_leak_of_refusals
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.policy import Policy
-from optest.clib.library.probes import Probe
 from optest.clib.library.session import opened
 from optest.clib.library.subject import Subject
-from optest.clib.library.threads import ThreadCounts
+from optest.clib.probing.case_probe import CaseProbe
+from optest.clib.probing.policy import Policy
+from optest.clib.probing.results import ProbeResult
+from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_refusals
 from optest.numerics import Array
 
-__all__ = ["Examination"]
+__all__ = ["LibraryProbe"]
 
 _COUNTS_LEAKS = "0"
 """The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
@@ -29,7 +29,7 @@ _MOST_POLICIES = 256
 _OFTEN_BYTES = 1 << 14
 
 
-class Examination:
+class LibraryProbe:
     """Examines cases of one library, one after the other."""
 
     def __init__(self, config: FfiConfig) -> None:
@@ -41,8 +41,8 @@ class Examination:
         self._threads: ThreadCounts | None = None
         self._policies: dict[tuple[int, bool, bool], tuple[FfiConfig, Policy]] = {}
 
-    def of(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> Examined:
-        """Call as often as it takes; of all case keys one in sixteen has its leaks counted and is looked at closer.
+    def probe_case(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> ProbeResult:
+        """Call as often as it takes; of all case keys one in sixteen has its leaks counted and gets the extra probes.
 
         The same ones, and the first case, are asked what they left behind in the process; the first small case of each
         function is called hundreds of times, and has its leaks counted.
@@ -52,24 +52,24 @@ class Examination:
             StatusError: if the library refuses.
         """
         policy = self._policy(key, config, often=self._calls_often(memory, subject))
-        manners = Manners(self._printed, looks_at_process=policy.looks_closer or self._is_first)
+        side_effects = SideEffects(self._printed, looks_at_process=policy.has_extra_probes or self._is_first)
         self._is_first = False
 
         def call(pointers: Mapping[str, Any]) -> None:
-            manners.call(subject.run, pointers)
+            side_effects.call(subject.run, pointers)
 
         counts = self._counts() if config.threads else None
         try:
-            with manners.watched():
-                examined = Probe(memory, subject, call, policy, counts).examine()
-                if policy.is_brief and manners.has_printed:  # whether every call prints
-                    examined = Probe(memory, subject, call, replace(policy, is_brief=False), counts).examine()
-            examined.checks += manners.checks()
+            with side_effects.watched():
+                result = CaseProbe(memory, subject, call, policy, counts).run()
+                if policy.is_brief and side_effects.has_printed:  # whether every call prints
+                    result = CaseProbe(memory, subject, call, replace(policy, is_brief=False), counts).run()
+            result.checks += side_effects.checks()
         except BaseException:
             memory.leave()
             raise
         memory.release()
-        return examined
+        return result
 
     def blame(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
         """Look closer at a case whose answer was wrong: call it under all circumstances, if it was called once.
@@ -78,38 +78,38 @@ class Examination:
             Fault: for what the wrong answer is due to.
             StatusError: if the library refuses.
         """
-        manners = Manners(self._printed)
+        side_effects = SideEffects(self._printed)
         policy = _policy(key, config)
 
         def call(pointers: Mapping[str, Any]) -> None:
-            manners.call(subject.run, pointers)
+            side_effects.call(subject.run, pointers)
 
-        probe = Probe(
+        probe = CaseProbe(
             memory, subject, call, replace(policy, is_brief=False), self._counts() if config.threads else None
         )
         try:
-            with manners.watched():
+            with side_effects.watched():
                 if policy.is_brief:
-                    probe.examine()
+                    probe.run()
                 probe.blame()
-            manners.checks()
+            side_effects.checks()
         finally:
             memory.leave()
 
-    def of_refusal(self, memory: CaseMemory, subject: Subject) -> dict[str, Array]:
+    def probe_refusal(self, memory: CaseMemory, subject: Subject) -> dict[str, Array]:
         """Call once what should be refused; the outputs if it was not.
 
         Raises:
             StatusError: if it was refused.
             Fault: if it was refused and left something behind.
         """
-        manners = Manners(self._printed)
-        with manners.watched():
-            outputs = memory.outputs_if_accepted(lambda pointers: manners.call(subject.run, pointers))
-        manners.checks()
+        side_effects = SideEffects(self._printed)
+        with side_effects.watched():
+            outputs = memory.outputs_if_accepted(lambda pointers: side_effects.call(subject.run, pointers))
+        side_effects.checks()
         return outputs
 
-    def after_refusal(self, key: str, refusal: StatusError, again: Callable[[], object]) -> None:
+    def count_leaks_of_refusals(self, key: str, refusal: StatusError, again: Callable[[], object]) -> None:
         """Count what refused calls leave, for one case key in sixteen and where a function refuses with that status for
         the first time; ``again`` asks once more.
 
@@ -163,7 +163,7 @@ def _policy(key: str, config: FfiConfig) -> Policy:
         invariant=config.invariant,
         threads=config.threads,
         counts_leaks=key.endswith(_COUNTS_LEAKS),
-        looks_closer=key.endswith(_COUNTS_LEAKS),
+        has_extra_probes=key.endswith(_COUNTS_LEAKS),
         has_other_callers=config.device == "cpu" and config.mapping.threads.callers == "any",
         alignment=config.mapping.alignment,
     )

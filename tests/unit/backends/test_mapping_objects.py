@@ -101,7 +101,7 @@ def test_an_operator_takes_over_the_keys_of_another(tmp_path: Path) -> None:
 def test_things_are_made_of_tensors_first_then_in_their_order(tmp_path: Path) -> None:
     call = "object:plan, descriptor:out, output:out, descriptor:input, input:input"
     (entry,) = read_mapping(mapping(tmp_path, file=TENSOR, entry=PLAN, call=call)).direct["softmax"]
-    assert [each.name for each in entry.things()] == ["tensor out", "tensor input", "plan"]
+    assert [each.name for each in entry.c_objects()] == ["tensor out", "tensor input", "plan"]
 
 
 def test_a_tensor_as_a_struct_is_memory_of_the_case(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_mappings_of_the_examples_are_right(name: str) -> None:
 def test_the_mappings_of_the_documentation_are_right(tmp_path: Path) -> None:
     page = (ROOT / "docs/c-libraries/mapping.md").read_text()
     blocks = re.findall(r"```yaml\n(version: 1\nname: .*?)```", page, re.S)
-    assert len(blocks) >= 4
+    assert len(blocks) == 2
     for index, block in enumerate(blocks):
         path = tmp_path / f"{index}.yaml"
         path.write_text(block)

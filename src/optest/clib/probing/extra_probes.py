@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.answers import Answer, where_different
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Place
-from optest.clib.library.situations import FIRST
 from optest.clib.library.subject import Subject
-from optest.clib.library.turns import comes_again
+from optest.clib.probing.call_conditions import FIRST
+from optest.clib.probing.results import Answer, is_reproducible, where_different
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import DType, Fault, Kind, Reason, TensorSpec
 
-__all__ = ["CloserLook", "has_nan", "other_caller"]
+__all__ = ["ExtraProbes", "has_nan", "other_caller"]
 
 Pointers = Mapping[str, Any]
 Call = Callable[[Pointers], None]
@@ -47,7 +46,7 @@ class _Address:
     element: DType
 
 
-class CloserLook:
+class ExtraProbes:
     """Asks one small case, whose ``first`` answer at its place ``home`` is known."""
 
     def __init__(self, memory: CaseMemory, subject: Subject, call: Call, home: Place, first: Answer) -> None:
@@ -136,7 +135,7 @@ class CloserLook:
     def _where_it_matters(self, values: Mapping[str, Array], apart: Pointers, together: Pointers) -> str:
         """Where the answer is always another one with the second pointers; empty if it is not."""
         one, other = self._asked(values, apart), self._asked(values, together)
-        matters = not one.is_same(other) and comes_again(
+        matters = not one.is_same(other) and is_reproducible(
             lambda: one.is_same(self._asked(values, apart)), lambda: other.is_same(self._asked(values, together))
         )
         return where_different(one, other) if matters else ""
@@ -149,7 +148,7 @@ class CloserLook:
         """Whether what is changed makes a difference each time, and what is not makes none."""
         if self._gives_first(changed) or not self._gives_first(unchanged):
             return False
-        return comes_again(lambda: not self._gives_first(changed), lambda: self._gives_first(unchanged))
+        return is_reproducible(lambda: not self._gives_first(changed), lambda: self._gives_first(unchanged))
 
     def _gives_first(self, ask: Callable[[], Answer]) -> bool:
         try:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from optest.clib.library.turns import comes_again
+from optest.clib.probing.results import is_reproducible
 
 
 def is_blamed(wrong: Callable[[int], bool]) -> bool:
     """A library whose n-th call is wrong or not, whatever the circumstance."""
     calls = iter(range(1000))
     without, with_it = wrong(next(calls)), wrong(next(calls))
-    return without != with_it and comes_again(
+    return without != with_it and is_reproducible(
         lambda: wrong(next(calls)) == without, lambda: wrong(next(calls)) == with_it
     )
 
@@ -34,6 +34,6 @@ def test_chance_is_hardly_ever_blamed(share: float) -> None:
 
 
 def test_a_circumstance_is_blamed() -> None:
-    assert comes_again(lambda: True, lambda: True)
-    assert not comes_again(lambda: True, lambda: False)
-    assert not comes_again(lambda: False, lambda: True)
+    assert is_reproducible(lambda: True, lambda: True)
+    assert not is_reproducible(lambda: True, lambda: False)
+    assert not is_reproducible(lambda: False, lambda: True)

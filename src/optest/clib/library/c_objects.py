@@ -1,28 +1,70 @@
-"""What a plain function needs beside its arguments, as a mapping writes it: things that are made before a call."""
+"""Objects that C wants a pointer to and that are made before a call, by functions of the library or as a struct: as a
+mapping states them, and as an operator needs them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from optest.clib.library.direct_arguments import Argument, Known, parsed, wrong_argument, wrong_template
-from optest.clib.library.made import NO_CALL, Call, Made
 
 __all__ = [
+    "NO_CALL",
+    "NO_OBJECT",
+    "CObject",
+    "Call",
+    "ObjectEntry",
     "Step",
-    "Thing",
     "is_of_a_tensor",
     "key_of_tensor",
     "object_key",
+    "object_of",
+    "object_of_tensor",
     "problems_of_object",
     "problems_of_tensor",
-    "thing_of",
-    "thing_of_tensor",
 ]
 
 _NAMELESS = ("self", "slot", "handle", "null")
 _OF_TENSOR = "tensor "
 """The names of what is made of a tensor begin so, which no name in a mapping does."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A function and the roles of its arguments; ``functions`` instead of ``function`` where it is another one for
+    each dtype."""
+
+    function: str = ""
+    arguments: tuple[str, ...] = ()
+    functions: Mapping[str, str] = {}
+
+    def named(self, dtype: str) -> str:
+        """The function for a dtype."""
+        return self.functions.get(dtype, self.function)
+
+
+NO_CALL = Call()
+
+
+class ObjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something opaque: how it is made, what is told it then (``set``), and the function that ends it, to which it is
+    passed alone unless that is a call with arguments of its own. Or a ``struct`` of the headers, whose ``fields`` are
+    filled in; those that are not named are 0, or what ``set`` made of them."""
+
+    create: Call = NO_CALL
+    set: tuple[Call, ...] = ()
+    destroy: str | Call = ""
+    struct: str = ""
+    fields: Mapping[str, str] = {}
+
+    @property
+    def ended_by(self) -> str:
+        """The name of the function that ends it."""
+        return self.destroy if isinstance(self.destroy, str) else self.destroy.function
+
+
+NO_OBJECT = ObjectEntry()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +77,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thing:
+class CObject:
     """Something that is made before a call and ended after it; a struct has ``fields``, everything else ``create``."""
 
     name: str
@@ -55,7 +97,7 @@ class Thing:
 
 
 def is_of_a_tensor(name: str) -> bool:
-    """Whether a thing is what is made of a tensor, and no object of the operator."""
+    """Whether an object is what is made of a tensor, not one of the operator."""
     return name.startswith(_OF_TENSOR)
 
 
@@ -71,18 +113,18 @@ def object_key(argument: Argument) -> str:
     return argument.key if argument.kind == "object" else ""
 
 
-def thing_of(name: str, made: Made) -> Thing:
+def object_of(name: str, made: ObjectEntry) -> CObject:
     """An object of an operator."""
-    return _thing(name, f"objects.{name}", made, parsed)
+    return _c_object(name, f"objects.{name}", made, parsed)
 
 
-def thing_of_tensor(argument: Argument, template: Made) -> Thing:
+def object_of_tensor(argument: Argument, template: ObjectEntry) -> CObject:
     """What the template makes of the tensor that an argument names, of its data too if the argument says so."""
 
     def told(texts: tuple[str, ...]) -> tuple[Argument, ...]:
         return tuple(_of_tensor(each, argument) for each in parsed(texts))
 
-    return _thing(_OF_TENSOR + argument.name, "tensor", template, told)
+    return _c_object(_OF_TENSOR + argument.name, "tensor", template, told)
 
 
 def _of_tensor(one: Argument, of: Argument) -> Argument:
@@ -91,10 +133,10 @@ def _of_tensor(one: Argument, of: Argument) -> Argument:
     return replace(one, name=of.name) if one.kind not in _NAMELESS and not one.name else one
 
 
-def _thing(name: str, key: str, made: Made, told: object) -> Thing:
+def _c_object(name: str, key: str, made: ObjectEntry, told: object) -> CObject:
     assert callable(told)
     ended = made.destroy if isinstance(made.destroy, Call) else Call(function=made.destroy, arguments=("self",))
-    return Thing(
+    return CObject(
         name=name,
         create=None
         if made.create == NO_CALL
@@ -111,7 +153,7 @@ def _thing(name: str, key: str, made: Made, told: object) -> Thing:
     )
 
 
-def problems_of_object(where: str, made: Made, known: Known, dtypes: Sequence[str]) -> Iterable[str]:
+def problems_of_object(where: str, made: ObjectEntry, known: Known, dtypes: Sequence[str]) -> Iterable[str]:
     """What is wrong with how an object of an operator is made."""
     yield from _wrong_shape(where, made, dtypes)
     inside = replace(known, making=True)
@@ -126,7 +168,7 @@ def problems_of_object(where: str, made: Made, known: Known, dtypes: Sequence[st
             yield f"{where}.fields.{field} is {text!r}, {why}"
 
 
-def problems_of_tensor(where: str, made: Made) -> Iterable[str]:
+def problems_of_tensor(where: str, made: ObjectEntry) -> Iterable[str]:
     """What is wrong with the template by which something is made of every tensor."""
     yield from _wrong_shape(where, made, ())
     for key, texts in _texts(made).items():
@@ -140,7 +182,7 @@ def problems_of_tensor(where: str, made: Made) -> Iterable[str]:
             yield f"{where}.fields.{field} is {text!r}, {why}"
 
 
-def _wrong_shape(where: str, made: Made, dtypes: Sequence[str]) -> Iterable[str]:
+def _wrong_shape(where: str, made: ObjectEntry, dtypes: Sequence[str]) -> Iterable[str]:
     is_made, is_struct = made.create != NO_CALL, bool(made.struct)
     if is_made == is_struct:
         yield f"{where} should say how it is made: either `create`, a function, or `struct`, a type of the headers"
@@ -154,7 +196,7 @@ def _wrong_shape(where: str, made: Made, dtypes: Sequence[str]) -> Iterable[str]
             yield f"{where}.{key}.functions has none for {missing[0]}, which the operator has"
 
 
-def _calls(made: Made) -> Mapping[str, Call]:
+def _calls(made: ObjectEntry) -> Mapping[str, Call]:
     ended = {"destroy": made.destroy} if isinstance(made.destroy, Call) else {}
     return {
         **({"create": made.create} if made.create != NO_CALL else {}),
@@ -163,5 +205,5 @@ def _calls(made: Made) -> Mapping[str, Call]:
     }
 
 
-def _texts(made: Made) -> Mapping[str, Sequence[str]]:
+def _texts(made: ObjectEntry) -> Mapping[str, Sequence[str]]:
     return {f"{key}.arguments": call.arguments for key, call in _calls(made).items()}

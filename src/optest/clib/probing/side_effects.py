@@ -12,16 +12,15 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.collector import no_collector
 from optest.clib.ffi.float_control import FloatControl
-from optest.clib.ffi.held import blocks_kept, heap_bytes, open_files, running_threads
+from optest.clib.ffi.held import blocks_kept, heap_bytes, no_collector, open_files, running_threads
 from optest.clib.ffi.printed import Printed
 from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
 __all__ = [
-    "Manners",
+    "SideEffects",
     "require_no_leak",
     "require_no_leak_of_refusals",
 ]
@@ -50,7 +49,7 @@ _LEAST_BYTES = 16
 """Less than malloc's smallest piece a library cannot lose."""
 
 
-class Manners:
+class SideEffects:
     """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
 
     def __init__(self, printed: Printed, *, looks_at_process: bool = False) -> None:

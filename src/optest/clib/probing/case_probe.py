@@ -7,25 +7,22 @@ from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 
-from optest.clib.ffi.collector import no_collector
-from optest.clib.ffi.held import heap_bytes
+from optest.clib.ffi.held import heap_bytes, no_collector
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.answers import Answer
-from optest.clib.library.blame import Blame, OtherAnswer
-from optest.clib.library.closer import CloserLook, has_nan, other_caller
-from optest.clib.library.examined import ONE_CALL_ASKED, Examined, checks_of_one_call, say_what_was_done
-from optest.clib.library.manners import require_no_leak
+from optest.clib.ffi.thread_counts import ThreadCounts
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
-from optest.clib.library.policy import ALIGNED, ELSEWHERE, Policy
-from optest.clib.library.situated import Call, SituatedCalls
-from optest.clib.library.situations import FIRST, OF_HEAP, SECOND, THIRD, Before, garbage
 from optest.clib.library.subject import Subject
-from optest.clib.library.threads import ThreadCounts
+from optest.clib.probing.blame import Blame, OtherAnswer
+from optest.clib.probing.call_conditions import FIRST, OF_HEAP, SECOND, THIRD, Before, Call, ConditionedCalls, garbage
+from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
+from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, Policy, checks_of_one_call, say_what_was_done
+from optest.clib.probing.results import Answer, ProbeResult
+from optest.clib.probing.side_effects import require_no_leak
 from optest.memory.heap_garbage import HeapGarbage
 from optest.spec import Fault, Reason
 
-__all__ = ["Probe"]
+__all__ = ["CaseProbe"]
 
 _SMALL_BYTES = 1 << 20
 """Up to here a case is called under every circumstance."""
@@ -52,7 +49,7 @@ _ALONE = replace(FIRST, before=Before.THE_SAME)
 """Without other calls before."""
 
 
-class Probe:
+class CaseProbe:
     """Calls one case again and again and finds out on what its answer depends."""
 
     def __init__(
@@ -64,10 +61,10 @@ class Probe:
         self._call = call
         self._policy = policy
         self._threads = threads
-        self._calls = SituatedCalls(memory, subject, call, policy)
+        self._calls = ConditionedCalls(memory, subject, call, policy)
         self._blame = Blame(memory, subject, call, self._calls, policy)
 
-    def examine(self) -> Examined:
+    def run(self) -> ProbeResult:
         """Call as often as the size of the case allows.
 
         Raises:
@@ -76,15 +73,15 @@ class Probe:
         """
         nbytes = self._memory.nbytes
         if self._policy.is_brief:
-            return self._examine_once(ONE_CALL_ASKED)
+            return self._call_once(ONE_CALL_ASKED)
         if nbytes > _MIDDLE_BYTES:
-            return self._examine_once(f"one call above {_MIDDLE_BYTES >> 20} MiB")
+            return self._call_once(f"one call above {_MIDDLE_BYTES >> 20} MiB")
         places = [self._memory.place(where) for where in self._policy.places]
         with self._memory.watched(*places):
-            return self._examine_small(places) if nbytes <= _SMALL_BYTES else self._examine_middle(places[:2])
+            return self._call_small(places) if nbytes <= _SMALL_BYTES else self._call_middle(places[:2])
 
     def blame(self) -> None:
-        """Look closer at a small case whose answer was wrong.
+        """Ask a small case again whose answer was wrong.
 
         Raises:
             Fault: for heap memory that the answer depends on, which may have held the same in every call.
@@ -94,67 +91,67 @@ class Probe:
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
                 self._blame.require_no_difference(OF_HEAP, home)
 
-    def _examine_small(self, places: Sequence[Place]) -> Examined:
+    def _call_small(self, places: Sequence[Place]) -> ProbeResult:
         home = places[0]
         # What a library keeps by address is not to know the right values of the place where other ones come first.
         very_first = self._calls.answer(_ALONE, places[-1]) if self._policy.calls_often else None
         first = self._calls.answer(FIRST, home)
-        examined = Examined(outputs=first.outputs)
-        others, grew = self._answers_beside_others(first, places[1:])
+        result = ProbeResult(outputs=first.outputs)
+        others, grew = self._answers_that_differ(first, places[1:])
         if very_first is not None and not first.is_same(very_first):
             there = [other.answer for other in others if other.place is places[-1]]
             if not any(very_first.is_same(answer) for answer in there):  # else it is the place, and no first call
-                examined.add(very_first, "in the first call of all", Reason.STATE)
+                result.add(very_first, "in the first call of all", Reason.STATE)
         late = home.written_since()
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
-        say_what_was_done(examined, self._memory, self._policy, calls=3)
-        self._blame.compare(first, others, examined, home)
-        self._repeat(first, examined, home)
-        self._beside_other_callers(first, examined, home)
-        self._look_closer(first, examined, home)
-        self._with_other_values(first, examined, home)
-        self._with_threads(first, examined, home)
-        self._look_for_leaks(examined, home, grew)
-        return examined
+        say_what_was_done(result, self._memory, self._policy, calls=3)
+        self._blame.compare(first, others, result, home)
+        self._repeat(first, result, home)
+        self._beside_other_callers(first, result, home)
+        self._extra_probes(first, result, home)
+        self._with_other_values(first, result, home)
+        self._with_threads(first, result, home)
+        self._look_for_leaks(result, home, grew)
+        return result
 
-    def _answers_beside_others(self, first: Answer, places: Sequence[Place]) -> tuple[list[OtherAnswer], bool]:
-        """Answers other than the first in the situations that follow, and whether the heap grew meanwhile.
+    def _answers_that_differ(self, first: Answer, places: Sequence[Place]) -> tuple[list[OtherAnswer], bool]:
+        """Answers other than the first in the conditions that follow, and whether the heap grew meanwhile.
 
         Whatever Python keeps is made before, and answers that are the same are dropped at once, so that a heap that
         grew is the library's.
         """
-        situated = list(zip((SECOND, THIRD), places, strict=False))
-        for situation, place in situated:
-            place.fill(situation.filling, self._memory.values)
+        with_places = list(zip((SECOND, THIRD), places, strict=False))
+        for conditions, place in with_places:
+            place.fill(conditions.filling, self._memory.values)
         others = []
         with no_collector():
             before = heap_bytes()
-            with self._subject.disturbed():
-                for situation, place in situated:
-                    with garbage(situation) as taken:
+            with self._subject.with_other_descriptors():
+                for conditions, place in with_places:
+                    with garbage(conditions) as taken:
                         answer = self._calls.called(place)
                     before = None if before is None else before + taken()
                     if not first.is_same(answer):
-                        others.append(OtherAnswer(answer, situation, place))
+                        others.append(OtherAnswer(answer, conditions, place))
                     del answer  # else the last one is what the heap grew by
             after = heap_bytes()
         return others, before is not None and after is not None and after > before
 
-    def _examine_middle(self, places: Sequence[Place]) -> Examined:
+    def _call_middle(self, places: Sequence[Place]) -> ProbeResult:
         home = places[0]
         first = self._calls.answer(_ALONE, home)
-        examined = Examined(outputs=first.outputs)
-        others, _ = self._answers_beside_others(first, places[1:])
-        say_what_was_done(examined, self._memory, self._policy, calls=2)
-        self._blame.compare(first, others, examined, home)
-        self._repeat(first, examined, home)
-        self._beside_other_callers(first, examined, home)
-        self._with_threads(first, examined, home)
-        examined.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
-        return examined
+        result = ProbeResult(outputs=first.outputs)
+        others, _ = self._answers_that_differ(first, places[1:])
+        say_what_was_done(result, self._memory, self._policy, calls=2)
+        self._blame.compare(first, others, result, home)
+        self._repeat(first, result, home)
+        self._beside_other_callers(first, result, home)
+        self._with_threads(first, result, home)
+        result.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
+        return result
 
-    def _examine_once(self, why: str) -> Examined:
+    def _call_once(self, why: str) -> ProbeResult:
         """One call, ``why`` no more; others only where an element holds what it held before, and for threads."""
         where = self._policy.place_of_one_call
         place = self._memory.place_of_its_own(where) if self._policy.may_lend else self._memory.place(where)
@@ -165,12 +162,12 @@ class Probe:
             outputs = place.collect(copied=not is_written or bool(self._policy.threads))
             if not is_written:
                 self._blame.require_written(place)
-            examined = Examined(outputs=outputs)
-            examined.checks += checks_of_one_call(self._policy, why)
-            self._with_threads(Answer(outputs), examined, place)
-        return examined
+            result = ProbeResult(outputs=outputs)
+            result.checks += checks_of_one_call(self._policy, why)
+            self._with_threads(Answer(outputs), result, place)
+        return result
 
-    def _repeat(self, first: Answer, examined: Examined, home: Place, how: str = "in a repeated call") -> None:
+    def _repeat(self, first: Answer, result: ProbeResult, home: Place, how: str = "in a repeated call") -> None:
         """Call tensors that are worth several threads again: a race shows itself now and then."""
         if self._memory.most_elements < _PARALLEL_ELEMENTS:
             return
@@ -187,16 +184,16 @@ class Probe:
             count += 1
             answer = self._calls.called(home)
             if not first.is_same(answer):
-                examined.add(answer, how, Reason.NONDETERMINISTIC)
-        examined.done("races", f"{count} more calls {how.removeprefix('in a repeated call')}".strip())
+                result.add(answer, how, Reason.NONDETERMINISTIC)
+        result.done("races", f"{count} more calls {how.removeprefix('in a repeated call')}".strip())
 
-    def _beside_other_callers(self, first: Answer, examined: Examined, home: Place) -> None:
+    def _beside_other_callers(self, first: Answer, result: ProbeResult, home: Place) -> None:
         """Call large tensors while another thread calls with a descriptor, tensors and values of its own."""
         if (
             self._memory.most_elements < _PARALLEL_ELEMENTS
             or not self._policy.has_other_callers
             or not self._subject.has_descriptors
-            or examined.further
+            or result.further
         ):
             return
         place = self._memory.place(self._policy.at(ELSEWHERE))
@@ -214,16 +211,16 @@ class Probe:
                     home.fill(FIRST.filling, self._memory.values)
                     answer = self._called_beside(home)
                     if not first.is_same(answer):
-                        examined.add(answer, how, Reason.STATE)
-            examined.done("callers at once", f"{count} calls beside those of another thread")
+                        result.add(answer, how, Reason.STATE)
+            result.done("callers at once", f"{count} calls beside those of another thread")
             if not theirs.is_same(Answer(place.collect())):
                 detail = "the other of two threads that called at the same time got other bits than alone"
-                examined.note("same bits for two callers", detail)
+                result.note("same bits for two callers", detail)
 
-    def _with_other_values(self, first: Answer, examined: Examined, home: Place) -> None:
+    def _with_other_values(self, first: Answer, result: ProbeResult, home: Place) -> None:
         """Change one input after the other where the first call of all had the values of the case: what a library keeps
         of that is right in every call of these values, and wrong in others. Whoever judges says what came of it."""
-        if not self._policy.calls_often or examined.further:
+        if not self._policy.calls_often or result.further:
             return
         for key, name in self._memory.inputs_as_given().items():
             other = self._calls.other_values[key]
@@ -233,9 +230,9 @@ class Probe:
             try:
                 answer = self._calls.called(home)
             except StatusError as error:
-                examined.impossible("other values", f"input {name}: the library refuses others: {error}")
+                result.impossible("other values", f"input {name}: the library refuses others: {error}")
             else:
-                examined.add_of_other_values(answer, name, other, first)
+                result.add_of_other_values(answer, name, other, first)
 
     def _called_beside(self, home: Place) -> Answer:
         """Raises:
@@ -247,37 +244,37 @@ class Probe:
             said = f"the library refused a call that it takes alone, while another thread called it too: {error}"
             raise Fault(Reason.STATE, said) from None
 
-    def _look_closer(self, first: Answer, examined: Examined, home: Place) -> None:
-        """What is asked of cases with NaN, of those without elements, and of a few."""
-        look = CloserLook(self._memory, self._subject, self._call, home, first)
+    def _extra_probes(self, first: Answer, result: ProbeResult, home: Place) -> None:
+        """Of cases with NaN, of those without elements, and of a few."""
+        extra = ExtraProbes(self._memory, self._subject, self._call, home, first)
         if has_nan(first):
-            answer = look.with_other_nans()
+            answer = extra.with_other_nans()
             if answer is not None:
-                examined.add(answer, "with NaNs of the other sign", None)
-            examined.done("NaNs of both signs")
+                result.add(answer, "with NaNs of the other sign", None)
+            result.done("NaNs of both signs")
         if not all(array.size for array in (*self._memory.values.values(), *first.outputs.values())):
-            refused = look.note_of_null()
+            refused = extra.note_of_null()
             if refused:
-                examined.note("NULL for tensors without elements", refused)
+                result.note("NULL for tensors without elements", refused)
             else:
-                examined.done("NULL for tensors without elements")
-        if not examined.further:
-            pairs = look.require_same_when_shared(but_alike=not self._policy.looks_closer)
+                result.done("NULL for tensors without elements")
+        if not result.further:
+            pairs = extra.require_same_when_shared(but_alike=not self._policy.has_extra_probes)
             if pairs:
-                examined.done("inputs in one memory", f"{pairs} pair{'' if pairs == 1 else 's'}")
-        if self._policy.looks_closer and not examined.further:
-            look.require_layouts_copied()
-        if self._policy.calls_often and not examined.further:
-            look.require_same_after_many()
-            examined.done("many calls")
+                result.done("inputs in one memory", f"{pairs} pair{'' if pairs == 1 else 's'}")
+        if self._policy.has_extra_probes and not result.further:
+            extra.require_layouts_copied()
+        if self._policy.calls_often and not result.further:
+            extra.require_same_after_many()
+            result.done("many calls")
 
-    def _with_threads(self, first: Answer, examined: Examined, home: Place) -> None:
+    def _with_threads(self, first: Answer, result: ProbeResult, home: Place) -> None:
         """The same with every number of threads that was asked for."""
         threads = self._threads
         if threads is None:
             return
         if not threads.is_possible:
-            examined.impossible("threads", threads.why_not)
+            result.impossible("threads", threads.why_not)
             return
         for count in self._policy.threads:
             with threads.set(count), self._subject.renewed():
@@ -287,25 +284,25 @@ class Probe:
                     answer = self._calls.answer(_ALONE, place)
                     how = f"with {count} thread{'' if count == 1 else 's'}"
                     if not first.is_same(answer):
-                        self._differs_by_threads(answer, examined, how)
+                        self._differs_by_threads(answer, result, how)
                     if count in self._policy.threads[:_REPEATED_COUNTS]:
-                        self._repeat(answer, examined, place, how)
-        examined.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.means}")
+                        self._repeat(answer, result, place, how)
+        result.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.means}")
 
-    def _differs_by_threads(self, answer: Answer, examined: Examined, how: str) -> None:
+    def _differs_by_threads(self, answer: Answer, result: ProbeResult, how: str) -> None:
         if self._policy.invariant:
             raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives other bits {how}")
-        examined.note("same bits with every number of threads", f"other bits {how}; all answers were compared")
-        examined.add(answer, how, None)
+        result.note("same bits with every number of threads", f"other bits {how}; all answers were compared")
+        result.add(answer, how, None)
 
-    def _look_for_leaks(self, examined: Examined, home: Place, grew: bool) -> None:
+    def _look_for_leaks(self, result: ProbeResult, home: Place, grew: bool) -> None:
         if heap_bytes() is None:
             why = "the heap is not glibc's, Python's own objects are in it, or it keeps hundreds of free blocks"
-            examined.impossible("leaks", why)
+            result.impossible("leaks", why)
             return
         if grew or self._policy.counts_leaks:
             home.fill(FIRST.filling, self._memory.values)
             pointers = self._memory.pointers(home)
             require_no_leak(self._subject, lambda: self._call(pointers))
         how = "calls were counted" if grew or self._policy.counts_leaks else "the heap did not grow in two calls"
-        examined.done("leaks", how)
+        result.done("leaks", how)

@@ -1,4 +1,5 @@
-"""How an operator descriptor is made for tensors of the same kinds again and again, of what was converted once."""
+"""C functions bound to the roles of their arguments, and operator descriptors that are made with them again and again
+for tensors of the same kinds, of what was converted once."""
 
 from __future__ import annotations
 
@@ -9,17 +10,62 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.clib.ffi.calls import Function
-from optest.clib.library.bound import BoundCall
+from optest.clib.library.roles import Role
 from optest.spec import Fault, Reason, TensorSpec
 
-__all__ = ["Made", "Recipe", "TensorFunctions"]
+__all__ = ["BoundCall", "BoundOperator", "Descriptor", "Recipe", "TensorFunctions"]
 
 Values = Mapping[str, Any]
 Destroy = Callable[[int], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundCall:
+    """A C function and the roles of its arguments, checked against its prototype; ``keys`` are those of the roles."""
+
+    function: Function
+    roles: tuple[Role, ...]
+    keys: tuple[str, ...]
+
+    def __call__(self, values: Values) -> None:
+        """Call with the values of the roles and require success.
+
+        Raises:
+            StatusError: for any other status.
+            BadCall: for a value that does not fit the prototype; C was not called.
+        """
+        self.function.succeed(*[values[key] for key in self.keys])
+
+    def again(self, values: Values) -> None:
+        """Call once more, with values of the kinds that were checked before; only addresses may be others.
+
+        Raises:
+            StatusError: for any status but success.
+        """
+        self.function.again(self.told(values))
+
+    def told(self, values: Values) -> list[Any]:
+        """The arguments as ctypes takes them, unchecked: addresses in place of what has one."""
+        return [getattr(value, "address", value) for value in [values[key] for key in self.keys]]
+
+    def ready(self, values: Values) -> Callable[[], Any]:
+        """The call with these values, checked once, for timings; it returns C's status."""
+        return self.function.ready(*[values[key] for key in self.keys])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundOperator:
+    """The functions of one operator; ``workspace`` is None where it has none."""
+
+    name: str
+    create: BoundCall
+    run: BoundCall
+    destroy: Function
+    workspace: Function | None
+
+
 @dataclass(frozen=True, slots=True)
-class Made:
+class Descriptor:
     """A descriptor while it is alive: what calls take for a pointer."""
 
     address: int
@@ -58,7 +104,7 @@ class Recipe:
         self._values = {**values, "null": None}
 
     @contextmanager
-    def made(self, *, keeps_tensors: bool = False, forgets: bool = False) -> Iterator[Made]:
+    def made(self, *, keeps_tensors: bool = False, forgets: bool = False) -> Iterator[Descriptor]:
         """A descriptor while inside. Those of the tensors are gone when the caller gets it, unless he ``keeps`` them,
         for a descriptor that shall be in the way of another. With ``forgets`` the arrays of sizes and strides hold
         something else as soon as the tensors have their descriptors.
@@ -73,7 +119,7 @@ class Recipe:
             try:
                 if not keeps_tensors:
                     self._end(alive)
-                yield Made(descriptor)
+                yield Descriptor(descriptor)
             finally:
                 self._destroy(descriptor)
         finally:

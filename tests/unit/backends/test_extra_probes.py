@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.answers import Answer
-from optest.clib.library.closer import CloserLook, has_nan
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Place, Where
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.library.situations import FIRST
 from optest.clib.library.subject import Subject
+from optest.clib.probing.call_conditions import FIRST
+from optest.clib.probing.extra_probes import ExtraProbes, has_nan
+from optest.clib.probing.results import Answer
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
 
@@ -40,12 +40,12 @@ def at(address: int, strides: tuple[int, ...], shape: tuple[int, ...] = SHAPE) -
     return np.lib.stride_tricks.as_strided(held, shape, strides)
 
 
-def asked(one: Array, other: Array, run: Sum, request: CallRequest = NO_REQUEST) -> CloserLook:
+def asked(one: Array, other: Array, run: Sum, request: CallRequest = NO_REQUEST) -> ExtraProbes:
     memory = memory_of(one, other, request)
     home: Place = memory.place(Where())
     home.fill(FIRST.filling, memory.values)
     run(memory.pointers(home))
-    return CloserLook(memory, Subject(run), run, home, Answer(home.collect()))
+    return ExtraProbes(memory, Subject(run), run, home, Answer(home.collect()))
 
 
 def added(one: Array, other: Array) -> Sum:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from optest.clib.library.calls_asked import AskedCall
+from optest.clib.library.sample_calls import SampleCall
 from optest.clib.library.stride_patterns import Pattern, patterns
 
 __all__ = ["in_blocks", "large", "whole"]
@@ -21,7 +21,7 @@ _MILLIONS = (1 << 21) + 1
 """Elements: more than 16 bits, or one launch, count, and as float32 more than a stack holds."""
 
 
-def whole(call: AskedCall) -> Iterator[AskedCall]:
+def whole(call: SampleCall) -> Iterator[SampleCall]:
     """Tensors of one dimension whose size is a power of two."""
     for flat in (call, *call.flattened()):
         if max(len(shape) for shape in flat.shapes.values()) == 1:
@@ -30,7 +30,7 @@ def whole(call: AskedCall) -> Iterator[AskedCall]:
             return
 
 
-def in_blocks(call: AskedCall) -> Iterator[AskedCall]:
+def in_blocks(call: SampleCall) -> Iterator[SampleCall]:
     """Matrices of several blocks and a remainder, transposed and permuted, each tensor in turn and all of them."""
     for one in (call, *call.flattened()):
         shape = max(one.shapes.values(), key=len)
@@ -50,7 +50,7 @@ def _transposed(shape: tuple[int, ...]) -> Pattern | None:
     return next((each for each in patterns(shape) if each.name == "transposed"), None)
 
 
-def large(call: AskedCall) -> Iterator[AskedCall]:
+def large(call: SampleCall) -> Iterator[SampleCall]:
     """Millions of elements, where every output element costs about the same: all tensors have one shape."""
     if len(set(call.shapes.values())) == 1:
         yield from call.grown(_MILLIONS)[:1]

@@ -56,7 +56,7 @@ def functions_of_operators(mapping: LibraryMapping) -> dict[str, tuple[str, ...]
 def _functions_of(entry: DirectCall) -> Iterator[str]:
     """Those of an operator that is one function, and those that make what it needs."""
     sized = entry.asked_for_workspace()
-    steps = [step for thing in entry.things() for step in thing.steps()]
+    steps = [step for c_object in entry.c_objects() for step in c_object.steps()]
     for element, function in entry.functions.items():
         yield from (step.call.named(element) for step in steps)
         if sized is not None:

@@ -1,0 +1,1 @@
+"""How often and under which conditions one case is called in C, and what these calls show."""

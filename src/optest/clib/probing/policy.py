@@ -1,0 +1,114 @@
+"""How closely the calls of a case are watched, where its tensors lie meanwhile, and what is said of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from optest.clib.library.memory import CaseMemory
+from optest.clib.library.places import Where
+from optest.clib.probing.results import ProbeResult
+from optest.memory.heap_garbage import HeapGarbage
+from optest.memory.regions import Placement
+from optest.spec import Check
+
+__all__ = [
+    "ALIGNED",
+    "ANYWHERE",
+    "ELSEWHERE",
+    "ONE_CALL_ASKED",
+    "SAME_BITS",
+    "Policy",
+    "checks_of_one_call",
+    "say_what_was_done",
+]
+
+ANYWHERE = "same bits wherever the tensors lie"
+ONE_CALL_ASKED = "not asked: probes: guards"
+SAME_BITS = "same bits in a second call"
+
+ALIGNED, ELSEWHERE = Where(), Where(shift=2)
+_SHIFTED = Where(shift=1)
+_AT_END, _AT_START = Where(placement=Placement.PAGES_END), Where(placement=Placement.PAGES_START)
+
+_PLACES = {
+    None: (_SHIFTED, _AT_END, _AT_START),
+    "heap": (_SHIFTED, ALIGNED, ELSEWHERE),
+    "pages": (_AT_END, _AT_START, _AT_END),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """``is_brief`` asks for one call while nothing is wrong. ``guard`` is heap or pages, None for both in turns;
+    ``invariant`` promises equal bits at every address and with every number of ``threads``; ``counts_leaks`` looks for
+    leaks too where the heap does not seem to grow, since malloc gives small pieces out of a store that counts as used.
+    ``has_extra_probes`` and ``calls_often`` are for few cases only; ``has_other_callers`` says
+    that several threads may call the library at once.
+    """
+
+    is_brief: bool = False
+    guard: str | None = None
+    invariant: bool = False
+    threads: tuple[int, ...] = ()
+    counts_leaks: bool = False
+    has_extra_probes: bool = False
+    calls_often: bool = False
+    has_other_callers: bool = False
+    alignment: int = 1
+
+    def at(self, where: Where) -> Where:
+        """There, as far as the pointers that the library needs allow it."""
+        return where if self.alignment == 1 else replace(where, alignment=self.alignment)
+
+    @property
+    def places(self) -> tuple[Where, Where, Where]:
+        """Where the three calls of a small case find their tensors: one by alignment, one off it."""
+        one, two, three = _PLACES[self.guard]
+        return self.at(one), self.at(two), self.at(three)
+
+    @property
+    def may_lend(self) -> bool:
+        """Whether large inputs may lie where they are: not where forbidden pages are asked for."""
+        return self.guard is None and self.alignment == 1
+
+    @property
+    def place_of_one_call(self) -> Where:
+        return self.at(_SHIFTED if self.guard == "heap" else _AT_END)
+
+
+def _say_alignment(result: ProbeResult, policy: Policy) -> None:
+    if policy.alignment > 1:
+        detail = f"tensors begin at multiples of {policy.alignment} bytes alone, as the mapping says"
+        result.impossible("other alignments", detail)
+
+
+def say_what_was_done(result: ProbeResult, memory: CaseMemory, policy: Policy, *, calls: int) -> None:
+    where = {"heap": "256 bytes on each side", "pages": "forbidden pages"}.get(
+        policy.guard or "", "256 bytes on each side, then forbidden pages"
+    )
+    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
+    result.done("outputs written", "two poisons")
+    _say_alignment(result, policy)
+    result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
+    result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
+    result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
+    if calls > 2 and HeapGarbage.is_possible():
+        result.done("heap memory as it was found", "two contents")
+
+
+def checks_of_one_call(policy: Policy, why: str) -> tuple[Check, ...]:
+    """What is said of a case that was called once, ``why`` no more."""
+    return _what_one_call_shows(policy.guard, policy.alignment, why)
+
+
+@lru_cache(maxsize=64)
+def _what_one_call_shows(guard: str | None, alignment: int, why: str) -> tuple[Check, ...]:
+    result, policy = ProbeResult(outputs={}), Policy(guard=guard, alignment=alignment)
+    where = "256 bytes on each side" if policy.guard == "heap" else "forbidden pages"
+    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
+    result.done("outputs written", "two poisons")
+    _say_alignment(result, policy)
+    for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
+        result.impossible(name, why)
+    return tuple(result.checks)

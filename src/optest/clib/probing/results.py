@@ -1,0 +1,107 @@
+"""What calls of a case gave: answers, compared by their bits, and what a probe found and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from optest.backends import FurtherAnswer
+from optest.numerics import Array
+from optest.spec import Check, CheckState, Reason
+
+__all__ = ["Answer", "ProbeResult", "first_index", "is_reproducible", "where_different"]
+
+_MOST_FURTHER = 8
+
+_TURNS = 6
+"""A library that is wrong in every other call at random agrees with a circumstance so often in one of 4^6 cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outputs of one call, by name."""
+
+    outputs: dict[str, Array]
+
+    def is_same(self, other: Answer) -> bool:
+        return all(array.tobytes() == other.outputs[name].tobytes() for name, array in self.outputs.items())
+
+
+def first_index(where: Array) -> list[int]:
+    """Of the first True."""
+    return [int(axis[0]) for axis in np.nonzero(np.atleast_1d(where))][: where.ndim]
+
+
+def where_different(first: Answer, other: Answer) -> str:
+    """The first element with other bits, in words."""
+    for name, array in first.outputs.items():
+        if array.tobytes() == other.outputs[name].tobytes():
+            continue
+        index = first_index(_differ(array, other.outputs[name]).reshape(array.shape))
+        return f"element {index} of output {name}"
+    return "an output"
+
+
+def elements_kept(first: Answer, other: Answer) -> int:
+    """How many elements have the same bits in both."""
+    return sum(int((~_differ(array, other.outputs[name])).sum()) for name, array in first.outputs.items())
+
+
+def _differ(one: Array, other: Array) -> Array:
+    """Which elements have other bits, in one dimension."""
+    size = one.dtype.itemsize
+    first, second = (np.frombuffer(each.tobytes(), np.uint8).reshape(-1, size) for each in (one, other))
+    different: Array = (first != second).any(axis=1)
+    return different
+
+
+def is_reproducible(without: Callable[[], bool], with_it: Callable[[], bool]) -> bool:
+    """Whether both calls, which were asked in this order before, give what they gave each time that they are asked.
+
+    The order is that of Thue and Morse, so that no library that is wrong in every second or third call keeps pace.
+    """
+    for turn in range(1, _TURNS + 1):
+        first, second = (with_it, without) if turn.bit_count() % 2 else (without, with_it)
+        if not (first() and second()):
+            return False
+    return True
+
+
+@dataclass(slots=True, kw_only=True)
+class ProbeResult:
+    """The first answer, those with other bits, and what was looked at."""
+
+    outputs: dict[str, Array]
+    further: list[FurtherAnswer] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def add(self, answer: Answer, how: str, reason: Reason | None) -> None:
+        if len(self.further) < _MOST_FURTHER:
+            self.further.append(FurtherAnswer(outputs=answer.outputs, how=how, reason=reason))
+
+    def add_of_other_values(self, answer: Answer, name: str, values: Array, first: Answer) -> None:
+        """An answer to other values of the input ``name``: STATE if all of it is wrong and has the first one's bits."""
+        kept, of_all = elements_kept(first, answer), sum(array.size for array in answer.outputs.values())
+        how = f"with other values of input {name}" + f" ({kept} of {of_all} elements as in the first call)" * bool(kept)
+        reason = Reason.STATE if kept == of_all else None
+        self.further.append(
+            FurtherAnswer(outputs=answer.outputs, how=how, reason=reason, inputs={name: np.array(values)})
+        )
+
+    def note(self, name: str, detail: str) -> None:
+        self.checks.append(_check(name, CheckState.NOTE, detail))
+
+    def done(self, name: str, detail: str = "") -> None:
+        self.checks.append(_check(name, CheckState.DONE, detail))
+
+    def impossible(self, name: str, detail: str) -> None:
+        self.checks.append(_check(name, CheckState.NOT_POSSIBLE, detail))
+
+
+@lru_cache(maxsize=512)
+def _check(name: str, state: CheckState, detail: str) -> Check:
+    """The same for every case of which the same is said."""
+    return Check(name=name, state=state, detail=detail)
