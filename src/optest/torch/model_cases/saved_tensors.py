@@ -1,16 +1,19 @@
 """What a .pt file holds, told from its header: no torch, and no pickle is run.
 
 ``torch.save`` writes a zip archive whose ``data.pkl`` describes the tensors and whose other members are their bytes.
-The few operations that describe a tensor are followed here; whatever asks for more is refused by its name.
+Names in it stand for themselves here; whatever calls another than the few that describe a tensor is refused.
 """
 
 from __future__ import annotations
 
-import pickletools
+import io
+import pickle
+import struct
 import zipfile
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from optest.plan.values import Misfit
 
@@ -25,8 +28,7 @@ _STORAGES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SavedTensor:
+class SavedTensor(NamedTuple):
     """A tensor in a file: dtype by name, shape, strides in elements."""
 
     dtype: str
@@ -51,10 +53,11 @@ def saved_tensor(path: Path, name: str, key: str | None = None) -> SavedTensor:
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise Misfit(f"{name} is no archive that torch.save makes: {error}", hint=_HINT) from None
     try:
-        found = _described(described)
+        found = _Description(io.BytesIO(described)).load()
     except _NotATensor as error:
         raise Misfit(f"{name} holds more than tensors: {error}", hint=_HINT) from None
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError):
+    except (pickle.UnpicklingError, EOFError, struct.error, ValueError, LookupError, TypeError, AttributeError,
+            OverflowError, MemoryError, RecursionError):  # fmt: skip
         raise Misfit(f"{name} is damaged: its description ends or breaks off", hint=_HINT) from None
     return _chosen(found, name, key)
 
@@ -86,97 +89,65 @@ class _NotATensor(Exception):
     pass
 
 
-@dataclass(frozen=True, slots=True)
 class _Named:
-    """Something of a module, by its name alone."""
+    """Something of a module, by its name alone: nobody can call it, nor make one of it."""
 
-    name: str
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.__new__ = self  # type: ignore[assignment, method-assign] # pickles of newer protocols ask a class for it
+
+    def __call__(self, *_: object) -> Any:
+        raise _NotATensor(f"it calls {self.name}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Storage:
+class _Storage(NamedTuple):
     dtype: str | None
 
 
-_MARK = object()
+class _Description(pickle._Unpickler):
+    """Reads the pickle that describes tensors, without making anything that it names.
+
+    In Python: where a damaged pickle numbers its memo by billions, that of C allocates as much.
+    """
+
+    stack: list[Any]
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        return _KNOWN.get(full) or _Named(full)
+
+    def persistent_load(self, identity: Any) -> _Storage:
+        kind = identity[1].name.rpartition(".")[2]
+        if kind != "UntypedStorage" and kind not in _STORAGES:
+            raise _NotATensor(f"a storage of the type {identity[1].name}")
+        return _Storage(_STORAGES.get(kind))
+
+    def _without_state(self) -> None:
+        """Attributes are set of nothing; torch notes some of a dictionary of tensors."""
+        self.stack.pop()
+        if not isinstance(self.stack[-1], OrderedDict):
+            raise _NotATensor("it states attributes of what is no dictionary")
+
+    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _without_state}
 
 
-def _described(raw: bytes) -> Any:
-    """Follow the pickle that describes tensors, without making anything that it names."""
-    stack: list[Any] = []
-    memo: dict[Any, Any] = {}
-    for opcode, argument, _position in pickletools.genops(raw):
-        match opcode.name:
-            case "PROTO" | "FRAME":
-                pass
-            case "STOP":
-                return stack.pop()
-            case "GLOBAL":
-                stack.append(_Named(str(argument).replace(" ", ".")))
-            case "BINPUT" | "LONG_BINPUT":
-                memo[argument] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
-            case "MARK":
-                stack.append(_MARK)
-            case "TUPLE":
-                stack.append(tuple(_since_mark(stack)))
-            case "EMPTY_TUPLE":
-                stack.append(())
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                count = int(opcode.name[-1])
-                several = [stack.pop() for _ in range(count)]
-                stack.append(tuple(several[::-1]))
-            case "EMPTY_DICT":
-                stack.append({})
-            case "SETITEM":
-                value, key = stack.pop(), stack.pop()
-                stack[-1][key] = value
-            case "SETITEMS":
-                several = _since_mark(stack)
-                stack[-1].update(zip(several[::2], several[1::2], strict=True))
-            case "NEWTRUE" | "NEWFALSE":
-                stack.append(opcode.name == "NEWTRUE")
-            case "NONE":
-                stack.append(None)
-            case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINUNICODE" | "SHORT_BINUNICODE":
-                stack.append(argument)
-            case "BINPERSID":
-                stack.append(_storage(stack.pop()))
-            case "BUILD" if isinstance(stack[-2], dict):
-                stack.pop()  # what torch notes of a dictionary of tensors
-            case "REDUCE":
-                arguments, function = stack.pop(), stack.pop()
-                stack.append(_made(function, arguments))
-            case other:
-                raise _NotATensor(f"its description uses {other}")
-    raise ValueError("it does not end")
+def _rebuilt(storage: _Storage, _: Any, shape: Any, strides: Any, *more: Any) -> SavedTensor:
+    """What torch makes a tensor by; newer ones state a dtype beside an untyped storage."""
+    dtype = storage.dtype or more[2].name.removeprefix("torch.")
+    if not all(type(each) is int and each >= 0 for each in (*shape, *strides)) or len(shape) != len(strides):
+        raise ValueError("sizes are no integers of 0 or more")
+    return SavedTensor(dtype, tuple(shape), tuple(strides))
 
 
-def _since_mark(stack: list[Any]) -> list[Any]:
-    several = []
-    while (each := stack.pop()) is not _MARK:
-        several.append(each)
-    return several[::-1]
+def _parameter(tensor: Any, *_: Any) -> SavedTensor:
+    if not isinstance(tensor, SavedTensor):
+        raise _NotATensor("it calls torch._utils._rebuild_parameter")
+    return tensor
 
 
-def _storage(identity: Any) -> _Storage:
-    kind = identity[1].name.rpartition(".")[2]
-    if kind != "UntypedStorage" and kind not in _STORAGES:
-        raise _NotATensor(f"a storage of the type {identity[1].name}")
-    return _Storage(_STORAGES.get(kind))
-
-
-def _made(function: Any, arguments: Any) -> Any:
-    name = function.name
-    if name == "collections.OrderedDict" and not arguments:
-        return {}
-    if name == "torch._utils._rebuild_parameter" and isinstance(arguments[0], SavedTensor):
-        return arguments[0]
-    if name in ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"):
-        storage, _, shape, strides = arguments[:4]
-        dtype = storage.dtype or arguments[6].name.removeprefix("torch.")
-        if not all(type(each) is int and each >= 0 for each in (*shape, *strides)) or len(shape) != len(strides):
-            raise ValueError("sizes are no integers of 0 or more")
-        return SavedTensor(dtype, tuple(shape), tuple(strides))
-    raise _NotATensor(f"it calls {name}")
+_KNOWN: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": OrderedDict,
+    "torch._utils._rebuild_tensor_v2": _rebuilt,
+    "torch._utils._rebuild_tensor_v3": _rebuilt,
+    "torch._utils._rebuild_parameter": _parameter,
+}
