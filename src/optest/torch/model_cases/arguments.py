@@ -29,12 +29,7 @@ def value_of(value: Any) -> Any:
         return [value_of(each) for each in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, dict):
-        hint = (
-            "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
-        )
-        raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
-    hint = "keyword arguments stand in kwmap, other Python values in py"
+    hint = "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
     raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
 
 

@@ -43,7 +43,7 @@ def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Trans
         MODEL_FILE.validate_python(source.data)
     except ValidationError as error:
         found = {
-            path: problem if path in source.faults else in_own_words(path, problem, known_keys)
+            path: problem if path in source.faults else in_own_words(path, problem)
             for path, problem in problems_of(error, source, known_keys).items()
         }
     translation = _Translation(source, facts, found, below)
