@@ -98,22 +98,22 @@ class ErrorEntry(TypedDict, total=False):
 class SkipEntry(TypedDict, total=False):
     """What pytest's own mark may state of itself."""
 
-    reason: _Word
+    reason: Annotated[_Word, Field(description="Why it is left out, or not met.")]
 
 
 @with_config(_STRICT)
 class XfailEntry(SkipEntry, total=False):
     """What pytest's own mark may state of itself."""
 
-    strict: bool
+    strict: Annotated[bool, Field(description="Fail a case that passes.")]
 
 
 @with_config(ConfigDict(**_STRICT, json_schema_extra={"minProperties": 1}))
 class MarkEntry(TypedDict, total=False):
     """A mark with its options: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
 
-    skip: _Word | SkipEntry
-    xfail: _Word | XfailEntry
+    skip: Annotated[_Word | SkipEntry, Field(description="Leave the case out; a word is the reason.")]
+    xfail: Annotated[_Word | XfailEntry, Field(description="Expect the case to fail; a word is the reason.")]
 
 
 _MARK_OPTIONS = {"skip": list(SkipEntry.__annotations__), "xfail": list(XfailEntry.__annotations__)}
@@ -201,7 +201,7 @@ class ConditionEntry(TypedDict, total=False):
     """A comparison, and why the case is left out where it holds."""
 
     expr: Required[Annotated[_Word, Field(description="Comparisons of cfg, env, dtype_str and device.")]]
-    reason: str
+    reason: Annotated[str, Field(description="Why the case is left out.")]
 
 
 _Mark = _Word | MarkEntry
