@@ -8,7 +8,7 @@ a call does, so small ones are written out and of the others their bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,17 +95,21 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(each)
 
 
-def tensor_entries(entry: Any) -> Iterator[dict[str, Any]]:
-    """The mappings within an entry that describe a tensor, in the order of the call."""
-    if isinstance(entry, dict):
-        if "shape" in entry:
-            yield entry
-        else:
-            for value in entry.values():
-                yield from tensor_entries(value)
-    elif isinstance(entry, (list, tuple)):
-        for value in entry:
-            yield from tensor_entries(value)
+def tensor_entries(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The mappings within a case that describe a tensor, in the order of the call."""
+    for argument in (*case.get("inputs", ()), *case.get("kwmap", {}).values()):
+        yield from _tensors_within(argument)
+
+
+def _tensors_within(argument: Any) -> Iterator[dict[str, Any]]:
+    match argument:
+        case {"tensor": tensor}:
+            yield tensor
+        case {"tensor_list": tensors}:
+            yield from tensors
+        case {"tuple": parts} | {"list": parts}:
+            for each in parts:
+                yield from _tensors_within(each)
 
 
 class _Writer:
