@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.plan.values import Misfit, shown
 from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
-from optest.torch.model_cases.tensors import dtype_of
+from optest.torch.model_cases.tensors import at_path, dtype_of
 
 __all__ = ["keywords", "literal", "value_of"]
 
@@ -78,7 +78,7 @@ def literal(text: str) -> Any:
     try:
         return _without_tensors(parse_value(text), text)
     except NotLiteral as error:
-        raise Misfit(f"py is no literal: {error}", hint="py: (Ellipsis, None, slice(None, 2))") from None
+        raise Misfit(f"py is no literal: {error}") from None
 
 
 def _without_tensors(value: Any, text: str) -> Any:
@@ -105,8 +105,6 @@ def keywords(
             if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
                 hint = "kwmap: {dim: -1, keepdim: true}"
                 raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
-            try:
+            with at_path(*path):
                 found[name] = _dtype_called(value) if name in _DTYPES and _is_word(value) else read(value, path)
-            except Misfit as misfit:
-                raise Misfit(misfit.message, path=path, hint=misfit.hint) from None
     return found

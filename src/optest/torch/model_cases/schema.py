@@ -177,7 +177,7 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
         path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
         stated = {"expr": each} if isinstance(each, str) else each
         if not isinstance(stated, dict):
-            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path, hint=_CONDITION)
+            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path)
         strange = next((key for key in stated if key not in ("expr", "reason")), None)
         if strange is not None:
             near = nearest(strange, ("expr", "reason"))
@@ -186,9 +186,9 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
         expr, reason = stated.get("expr"), stated.get("reason", "")
         if not isinstance(expr, str) or not expr.strip():
             message = f"expr is {shown(expr)}, but should be a comparison" if "expr" in stated else "expr is missing"
-            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path, hint=_CONDITION)
+            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path)
         if not isinstance(reason, str):
-            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"), hint=_CONDITION)
+            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"))
         found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
     return found
 

@@ -48,7 +48,7 @@ _EXAMPLES = {
     "kwmap": "kwmap: {dim: -1}",
     "preset_args": "preset_args: {dim: 1, step: 2}",
     "expects_error": "expects_error: {type: RuntimeError, match: view}",
-    "expr": "skip_if: {expr: device == 'npu', reason: why}",
+    "skip_if": "skip_if: {expr: device == 'npu', reason: why}",
 }
 _ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
 _OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
