@@ -14,7 +14,7 @@ from capture_kit import entries_of, entry_of, recorded  # noqa: E402
 from optest.plan import parse_plan  # noqa: E402
 from optest.spec.calls import TorchName, parse_call  # noqa: E402
 from optest.torch.capture.naming import NamedCall  # noqa: E402
-from optest.torch.capture.values import described  # noqa: E402
+from optest.torch.capture.values import described, tensor_entries  # noqa: E402
 from optest.torch.model_cases.writing import text_of_model_file  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -179,6 +179,12 @@ def test_what_has_no_elements_is_left_out() -> None:
     assert recorder.cases() == []
     ((_, reason),) = recorder.left_out
     assert "return no elements" in reason
+
+
+def test_a_keyword_called_shape_is_no_tensor() -> None:
+    entry = entry_of(lambda: torch.reshape(EDGES, shape=(3, 1)))
+    assert entry["kwmap"] == {"shape": {"py": "(3, 1)"}}
+    assert [tensor["shape"] for tensor in tensor_entries(entry)] == [[3]]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(bool, "torch.bool"), (int, "torch.int64"), (float, "torch.float64")])

@@ -12,7 +12,7 @@ import torch
 from optest.errors import Unavailable, UsageError, nearest
 from optest.registry import load_object
 
-__all__ = ["inputs_of", "opened"]
+__all__ = ["opened"]
 
 _REMEDY = "pip install optest[models]; or capture a script of your own: optest capture model.py:forward"
 
@@ -38,7 +38,7 @@ def opened(name: str, config: Mapping[str, Any]) -> Callable[[], object]:
             raise UsageError(f"{configuration.__name__} has no {key}" + (f"; did you mean {near}?" if near else ""))
     stated = configuration(**config)  # not set one by one: some follow from others, as the width of a head does
     model = kind(stated).eval()
-    given = inputs_of(model, stated, name)
+    given = _inputs_of(model, stated, name)
 
     def forward() -> object:
         with torch.no_grad():
@@ -65,7 +65,7 @@ _IMAGE = 64
 """Pixels of a side, where a model takes images of any size."""
 
 
-def inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
+def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
     """The tensors that the model's forward needs, by name.
 
     Raises:
@@ -80,7 +80,7 @@ def inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
         needed.append("decoder_input_ids")
     given = {}
     for each in needed:
-        made = _MAKERS.get(each, _unknown)(config)
+        made = _MAKERS.get(each, lambda _: None)(config)
         if made is None:
             raise UsageError(
                 f"{name} takes {each}, which hf: cannot make up\n"
@@ -88,10 +88,6 @@ def inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
             )
         given[each] = made
     return given
-
-
-def _unknown(_: Any) -> None:
-    return None
 
 
 def _tokens(config: Any) -> torch.Tensor | None:

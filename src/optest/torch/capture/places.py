@@ -8,24 +8,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 import torch
 
 from optest.torch.capture.statements import code_at
 
-__all__ = [
-    "TORCH_AND_OURS",
-    "Place",
-    "is_between_model_and_torch",
-    "is_of_initialisation",
-    "nearest_of_model",
-    "place_of_call",
-    "shown_path",
-    "warnings_at_the_model",
-]
+__all__ = ["TORCH_AND_OURS", "is_of_initialisation", "place_of_call", "shown_path", "warnings_at_the_model"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HANDS_ON = os.path.join(_TORCH, "overrides.py")
@@ -37,38 +27,14 @@ _INITIALISATION = tuple(os.path.join(_TORCH, *parts) for parts in (("nn", "init.
 _BUILDING = ("__init__", "reset_parameters", "_reset_parameters", "_apply", "load_state_dict")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line of a model: its file as it should be shown, the function and the text of the statement."""
-
-    file: str
-    line: int
-    function: str
-    code: str
-
-    def __str__(self) -> str:
-        where = f"{self.file}:{self.line} in {self.function}"
-        return f"{where}, code: {self.code}" if self.code else where
-
-
-def place_of_call(frame: FrameType | None = None) -> Place | None:
-    """The line of the model that made the call which is being seen; None if there is no such frame."""
-    found = nearest_of_model(frame or sys._getframe(1))
+def place_of_call() -> str:
+    """The line of the model that made the call which is being seen: its file, its function, the statement's text."""
+    found = next(_of_model(sys._getframe(1)), None)
     if found is None:
-        return None
+        return "no line of the model"
     code, line = found.f_code, found.f_lineno
     text = code_at(linecache.getlines(code.co_filename, found.f_globals), line)
-    return Place(shown_path(code.co_filename), line, code.co_name, text)
-
-
-def nearest_of_model(frame: FrameType | None) -> FrameType | None:
-    """The nearest frame of the model's own code, from ``frame`` outwards."""
-    return next(_of_model(frame), None)
-
-
-def is_between_model_and_torch(file: str) -> bool:
-    """Whether code of this file hands calls of a model that is watched on to torch."""
-    return file.startswith(_OWN) or file == _HANDS_ON
+    return f"{shown_path(code.co_filename)}:{line} in {code.co_name}" + (f", code: {text}" if text else "")
 
 
 def is_of_initialisation() -> bool:
@@ -85,6 +51,7 @@ def is_of_initialisation() -> bool:
 
 
 def _of_model(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the model's own code, from ``frame`` outwards."""
     return (each for each in _frames(frame) if not each.f_code.co_filename.startswith((*TORCH_AND_OURS, "<frozen ")))
 
 
@@ -94,9 +61,9 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def shown_path(file: str, search: Any = None) -> str:
+def shown_path(file: str) -> str:
     """``file`` from the folder that it was imported from, so that a captured file names no machine's folders."""
-    folders = [os.path.abspath(each or os.curdir) for each in (sys.path if search is None else search)]
+    folders = [os.path.abspath(each or os.curdir) for each in sys.path]
     path = os.path.abspath(file)
     inside = [each for each in folders if path.startswith(each.rstrip(os.sep) + os.sep)]
     return os.path.relpath(path, max(inside, key=len)).replace(os.sep, "/") if inside else os.path.basename(path)
@@ -118,7 +85,8 @@ def warnings_at_the_model() -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        frame = _caller_of_warnings() if is_between_model_and_torch(filename) else None
+        is_between_model_and_torch = filename.startswith(_OWN) or filename == _HANDS_ON
+        frame = _caller_of_warnings() if is_between_model_and_torch else None
         if frame is not None:
             filename, lineno, line = frame.f_code.co_filename, frame.f_lineno, None
         shown(message, category, filename, lineno, file, line)
@@ -135,4 +103,4 @@ def _caller_of_warnings() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
         frame = frame.f_back
-    return nearest_of_model(frame)
+    return next(_of_model(frame), None)

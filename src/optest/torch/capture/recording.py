@@ -9,15 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from optest.spec.call_names import canonical
-from optest.torch.capture.naming import NoCase
-from optest.torch.capture.places import Place
 from optest.torch.capture.values import Described
 
-__all__ = ["Asked", "CapturedCase", "NotAsked", "Recorder"]
-
-
-class NotAsked(NoCase):
-    """A case that was not asked for."""
+__all__ = ["Asked", "CapturedCase", "Recorder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +22,18 @@ class Asked:
     min_bytes: int = 0
     max_bytes: int | None = None
 
-    def require(self, made: Described) -> None:
-        """Raise NotAsked for a call that is not wanted."""
+    def why_not(self, made: Described) -> str:
+        """Why a call is not wanted, "" if it is."""
         spelled = canonical(made.op)
         names = (made.op, spelled.word, spelled.operator)
         if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in names):
-            raise NotAsked("have another name than --ops asks for")
+            return "have another name than --ops asks for"
         size = sum(each.numel() * each.element_size() for each in made.tensors)
         if size < self.min_bytes:
-            raise NotAsked(f"take fewer than {self.min_bytes:,} bytes of tensors (--min-bytes)")
+            return f"take fewer than {self.min_bytes:,} bytes of tensors (--min-bytes)"
         if self.max_bytes is not None and size > self.max_bytes:
-            raise NotAsked(f"take more than {self.max_bytes:,} bytes of tensors (--max-bytes)")
+            return f"take more than {self.max_bytes:,} bytes of tensors (--max-bytes)"
+        return ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,23 +41,19 @@ class CapturedCase:
     """A call as the keys of a case, where it was first made, and how often."""
 
     entry: dict[str, Any]
-    places: dict[Place, int]
+    places: dict[str, None]
     notes: list[str]
-    calls: int = 0
+    calls: int
 
     def written(self, name: str) -> dict[str, Any]:
         """The entry of ``cases``."""
-        return {"name": name, **self.entry, "description": self._description()}
-
-    def _description(self) -> str:
-        place, *others = [str(each) for each in self.places] or ["no line of the model"]
-        text = place
+        place, *others = self.places
         if others:
-            text += f" (and {len(others)} other line{'s' * (len(others) > 1)})"
-        parts = [text, *self.notes]
+            place += f" (and {len(others)} other line{'s' * (len(others) > 1)})"
+        parts = [place, *self.notes]
         if self.calls > 1:
             parts.append(f"{self.calls} calls")
-        return "; ".join(parts)
+        return {"name": name, **self.entry, "description": "; ".join(parts)}
 
 
 @dataclass(slots=True)
@@ -82,12 +73,10 @@ class Recorder:
 
     _found: dict[str, CapturedCase] = field(default_factory=dict)
 
-    def take(self, made: Described, place: Place | None, notes: Mapping[str, None] | None = None) -> None:
+    def take(self, made: Described, place: str, *notes: str) -> None:
         """Note a call that is a case."""
-        try:
-            self.asked.require(made)
-        except NotAsked as reason:
-            self.not_asked[str(reason)] += 1
+        if why_not := self.asked.why_not(made):
+            self.not_asked[why_not] += 1
             return
         self.calls += 1
         self.devices |= {each.device.type for each in made.tensors}
@@ -96,12 +85,13 @@ class Recorder:
             entry["inputs"] = made.inputs
         if made.kwmap:
             entry["kwmap"] = made.kwmap
-        known = self._found.setdefault(
-            repr(entry), CapturedCase(entry=entry, places={}, notes=[*made.notes, *(notes or ())])
-        )
-        known.calls += 1
-        if place is not None:
-            known.places[place] = known.places.get(place, 0) + 1
+        self._add(CapturedCase(entry=entry, places={place: None}, notes=[*made.notes, *notes], calls=1))
+
+    def _add(self, found: CapturedCase) -> None:
+        known = self._found.setdefault(repr(found.entry), found)
+        if known is not found:
+            known.calls += found.calls
+            known.places |= found.places
 
     def leave_out(self, function: str, reason: str) -> None:
         self.left_out[function, reason] += 1
@@ -112,10 +102,7 @@ class Recorder:
         for found in before.values():
             found.entry, notes = shrink(found.entry)
             found.notes += notes
-            known = self._found.setdefault(repr(found.entry), found)
-            if known is not found:
-                known.calls += found.calls
-                known.places |= {place: count for place, count in found.places.items() if place not in known.places}
+            self._add(found)
 
     def cases(self) -> list[dict[str, Any]]:
         """Entries of ``cases`` in the order in which the model first made the calls."""

@@ -62,8 +62,10 @@ def captured(
     if recorder.devices <= {"cpu", "meta"}:
         cases = [_on_device_under_test(each) for each in cases]
     dtype = _usual_dtype(cases)
+    for tensor in (each for case in cases for each in tensor_entries(case) if each["dtype"] == dtype):
+        del tensor["dtype"]  # the file states it for all
     return Capture(
-        cases=[_without_dtype(each, dtype) for each in cases],
+        cases=cases,
         dtype=dtype,
         stem=stem,
         calls=recorder.calls,
@@ -116,16 +118,3 @@ def _on_device_under_test(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _HOSTS = ({"value": "cpu"}, {"value": "meta"})
-
-
-def _without_dtype(entry: Any, dtype: str) -> Any:
-    """The entry without the dtype that the file states for all."""
-    if isinstance(entry, dict):
-        return {
-            key: _without_dtype(value, dtype)
-            for key, value in entry.items()
-            if not (key == "dtype" and value == dtype and "shape" in entry)
-        }
-    if isinstance(entry, list):
-        return [_without_dtype(each, dtype) for each in entry]
-    return entry

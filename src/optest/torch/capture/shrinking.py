@@ -8,12 +8,14 @@ written; sizes that the call yields have to follow, too, where that is possible.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from optest.spec import TensorSpec, contiguous_strides, dtype
@@ -82,8 +84,8 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
     for division in _divisions(largest, limit, together):
         for with_numbers in (True, False):
             changed = _changed(entry, division, with_numbers)
-            after = None if changed is None else _yields(changed)
-            if changed is None or after is None or _has_lost_elements(before, after):
+            after = _yields(changed)
+            if after is None or _has_lost_elements(before, after):
                 continue
             is_wanted = after == [tuple(map(division, shape)) for shape in before]
             if (is_wanted or lenient is None) and _is_refused(changed):
@@ -136,7 +138,7 @@ def _bases(size: int, by: int) -> Iterator[int]:
 
 def _stated(entry: Entry) -> Iterator[int]:
     """The numbers that the call takes, those that may be sizes."""
-    for value in _call(entry, []).values():
+    for value in _call(entry).values():
         if type(value) is int and abs(value) >= _SMALLEST:
             yield abs(value)
 
@@ -149,11 +151,11 @@ def _sizes(entry: Entry) -> set[int]:
 
 def _yields(entry: Entry) -> Shapes | None:
     """The shapes that the call yields, told without values; None if it cannot be made or told."""
-    tensors: list[dict[str, Any]] = []
     try:
-        text = call_text(_call(entry, tensors))
+        text = call_text(_call(entry))
         made = [
-            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device=_META) for each in tensors
+            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device=_META)
+            for each in tensor_entries(entry)
         ]
         with torch.no_grad():
             leaves = torch_call(text).on(made, _META)()
@@ -171,9 +173,9 @@ def _is_refused(entry: Entry) -> bool:
 
     What the CPU has not got, and what is large, is not known to be refused.
     """
-    tensors: list[dict[str, Any]] = []
+    tensors = list(tensor_entries(entry))
     try:
-        text = call_text(_call(entry, tensors))
+        text = call_text(_call(entry))
         spans = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])).elements for each in tensors]
         if sum(spans) > _MOST_MADE:
             return False
@@ -203,25 +205,26 @@ def _filled(tensor: Mapping[str, Any]) -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=kind).fill_(given.get("low", 0) if isinstance(given, dict) else 0)
 
 
-def _call(entry: Entry, tensors: list[dict[str, Any]]) -> Call:
-    args = tuple([_argument(each, tensors) for each in entry.get("inputs", ())])
+def _call(entry: Entry) -> Call:
+    """The call; its tensors have the numbers that :func:`tensor_entries` gives them."""
+    numbers = itertools.count()
+    args = tuple([_argument(each, numbers) for each in entry.get("inputs", ())])
     kwargs = {
-        name: _argument(value, tensors) if isinstance(value, dict) else value_of(value)
+        name: _argument(value, numbers) if isinstance(value, dict) else value_of(value)
         for name, value in entry.get("kwmap", {}).items()
     }
     return Call(entry["op"], args, kwargs)
 
 
-def _argument(entry: Mapping[str, Any], tensors: list[dict[str, Any]]) -> Any:
+def _argument(entry: Mapping[str, Any], numbers: Iterator[int]) -> Any:
     ((kind, value),) = entry.items()
     match kind:
         case "tensor":
-            tensors.append(value)
-            return TensorRef(len(tensors) - 1)
+            return TensorRef(next(numbers))
         case "tensor_list":
-            return [_argument({"tensor": each}, tensors) for each in value]
+            return [TensorRef(next(numbers)) for _ in value]
         case "tuple" | "list":
-            parts = [_argument(each, tensors) for each in value]
+            parts = [_argument(each, numbers) for each in value]
             return tuple(parts) if kind == "tuple" else parts
         case "py":
             return literal(value)
@@ -236,12 +239,11 @@ def _dtype(tensor: Mapping[str, Any]) -> torch.dtype:
     return TORCH_DTYPES[tensor["dtype"]]
 
 
-def _changed(entry: Entry, division: _Division, with_numbers: bool) -> dict[str, Any] | None:
-    """The entry with its sizes, and the numbers that it takes, divided; None if its values would no longer fit."""
+def _changed(entry: Entry, division: _Division, with_numbers: bool) -> dict[str, Any]:
+    """The entry with its sizes, and the numbers that it takes, divided."""
     changed = copy.deepcopy(dict(entry))
     for tensor in tensor_entries(changed):
-        if not _resize(tensor, division):
-            return None
+        _resize(tensor, division)
     if with_numbers:
         changed["inputs"] = [_renumbered(each, division) for each in changed.get("inputs", ())]
         changed["kwmap"] = {
@@ -253,11 +255,11 @@ def _changed(entry: Entry, division: _Division, with_numbers: bool) -> dict[str,
     return changed
 
 
-def _resize(tensor: dict[str, Any], division: _Division) -> bool:
+def _resize(tensor: dict[str, Any], division: _Division) -> None:
     shape, strides, offset = tensor["shape"], _strides(tensor), tensor.get("storage_offset", 0)
     sizes = [division(size) for size in shape]
     if sizes == shape:
-        return True
+        return
     steps = _restrided(shape, strides, sizes, division)
     tensor["shape"] = sizes
     tensor.pop("stride", None)
@@ -266,8 +268,7 @@ def _resize(tensor: dict[str, Any], division: _Division) -> bool:
     if offset:
         tensor["storage_offset"] = _offset(offset, shape, strides, sizes, steps, division)
     if tensor.get("init") == "data":
-        return _without_data(tensor)
-    return True
+        _forget_values(tensor)
 
 
 def _restrided(shape: list[int], strides: list[int], sizes: list[int], division: _Division) -> list[int]:
@@ -298,25 +299,14 @@ def _offset(
     return found + offset
 
 
-def _without_data(tensor: dict[str, Any]) -> bool:
-    """Values that were written out, drawn from their range instead; False where each of them was needed."""
-    values = list(_numbers(tensor.pop("init_args")))
+def _forget_values(tensor: dict[str, Any]) -> None:
+    """Values that were written out are drawn from their range instead."""
+    values = np.array(tensor.pop("init_args"))
     del tensor["init"]
-    if tensor["dtype"] == "bool":
-        return True
-    if not all(isinstance(each, int) for each in values):
+    if values.dtype.kind not in "iu":
         tensor["init"] = "randn"
-        return True
-    tensor["init"], tensor["init_args"] = "randint", {"low": min(values), "high": max(values) + 1}
-    return True
-
-
-def _numbers(values: Any) -> Iterator[Any]:
-    if isinstance(values, list):
-        for each in values:
-            yield from _numbers(each)
-    else:
-        yield values
+    elif tensor["dtype"] != "bool":
+        tensor["init"], tensor["init_args"] = "randint", {"low": int(values.min()), "high": int(values.max()) + 1}
 
 
 def _renumbered(entry: dict[str, Any], division: _Division) -> dict[str, Any]:
@@ -342,9 +332,9 @@ def _divided(value: Any, division: _Division) -> Any:
 
 def _keep_positions_within(entry: Entry) -> None:
     """Positions in a dimension that became smaller are taken modulo its size."""
-    tensors: list[dict[str, Any]] = []
+    tensors = list(tensor_entries(entry))
     try:
-        text = call_text(_call(entry, tensors))
+        text = call_text(_call(entry))
     except REFUSALS:
         return
     specs = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])) for each in tensors]
@@ -361,6 +351,5 @@ def _keep_positions_within(entry: Entry) -> None:
 
 
 def _wrapped(values: Any, size: int) -> Any:
-    if isinstance(values, list):
-        return [_wrapped(each, size) for each in values]
-    return values % size if values >= size or values < -size else values
+    found = np.array(values)
+    return np.where((found >= size) | (found < -size), found % size, found).tolist()

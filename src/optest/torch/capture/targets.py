@@ -9,9 +9,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from optest import registry
 from optest.errors import OptestError, UsageError, nearest
@@ -21,11 +20,9 @@ from optest.torch.capture.places import TORCH_AND_OURS, shown_path
 __all__ = ["Target", "model_code", "opened"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     """Something to run; ``stem`` is a name for its model."""
 
-    what: str
     stem: str
     run: Callable[[], object]
 
@@ -47,7 +44,7 @@ def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
         name = what.removeprefix("hf:")
         with model_code(what):
             run = opened_model(name, config)
-        yield Target(what=what, stem=name, run=run)
+        yield Target(stem=name, run=run)
         return
     if config:
         raise UsageError(f"--config goes with hf:CLASS, but {what} builds its model itself")
@@ -55,18 +52,18 @@ def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
     if file is None:
         with model_code(what):
             found = load_object(what)
-        yield Target(what=what, stem=what.rpartition(":")[0].rpartition(".")[2], run=_without_arguments(found, what))
+        yield Target(stem=what.rpartition(":")[0].rpartition(".")[2], run=_without_arguments(found, what))
         return
     path = _existing(file, what)
     sys.path.insert(0, str(path.parent.resolve()))
     arguments, sys.argv = sys.argv, [file]  # as of `python model.py`, and not those of optest
     try:
         if function is None:
-            yield Target(what=what, stem=path.stem, run=lambda: run_file(path))
+            yield Target(stem=path.stem, run=lambda: run_file(path))
             return
         with model_code(what):
             module = load_file(path)
-        yield Target(what=what, stem=path.stem, run=_without_arguments(_attribute(module, function, file), what))
+        yield Target(stem=path.stem, run=_without_arguments(_attribute(module, function, file), what))
     finally:
         sys.argv = arguments
         sys.path.remove(str(path.parent.resolve()))

@@ -8,7 +8,7 @@ a call does, so small ones are written out and of the others their bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +22,9 @@ from optest.torch.capture.written_values import shortest, value_text, words_of_m
 from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
 
-__all__ = ["MOST_LITERAL", "Described", "described", "tensor_entries", "tensors_of"]
+__all__ = ["Described", "described", "tensor_entries", "tensors_of"]
 
-MOST_LITERAL = 64
+_MOST_LITERAL = 64
 """So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
 
 _MOST_DECIDING = 4096
@@ -52,25 +52,13 @@ def described(call: NamedCall) -> Described:
     Raises:
         NoCase: if an argument is more than tensors and literals.
     """
-    facts = facts_of(call.name)
-    if facts.is_given_strides:
-        _require_own_elements(*call.args, **call.kwargs)
     made = Described(call.name, [], {}, [])
-    writer = _Writer(
-        made,
-        subscripts=facts.positions == "subscript",
-        is_structured=facts.takes_structured_matrix,
-        orders=facts.takes_counts or takes_ordered_integers(call.name),
-    )
-    for index, value in enumerate(call.args):
-        writer.mask_must_fit = index > 0 and facts.mask_must_fit
-        writer.hides = facts.attention_mask is not None and index == facts.attention_mask.position
-        writer.is_ascending = facts.ascending is not None and index == facts.ascending.position
-        made.inputs.append(writer.entry(value))
+    writer = _Writer(made)
+    if facts_of(call.name).is_given_strides:
+        _require_own_elements(*call.args, **call.kwargs)
+    made.inputs += [writer.entry(value, place) for place, value in enumerate(call.args)]
     for name, value in call.kwargs.items():
-        writer.hides = facts.attention_mask is not None and name == facts.attention_mask.name
-        writer.is_ascending = facts.ascending is not None and name == facts.ascending.name
-        entry = writer.entry(value)
+        entry = writer.entry(value, name)
         made.kwmap[name] = entry.get("value", entry)
     if len({id(each) for each in made.tensors}) < len(made.tensors):
         made.notes.append("the same tensor several times")
@@ -107,43 +95,44 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(each)
 
 
-def tensor_entries(entry: Any) -> Iterator[dict[str, Any]]:
-    """The mappings within an entry that describe a tensor, in the order of the call."""
-    if isinstance(entry, dict):
-        if "shape" in entry:
-            yield entry
-        else:
-            for value in entry.values():
-                yield from tensor_entries(value)
-    elif isinstance(entry, (list, tuple)):
-        for value in entry:
-            yield from tensor_entries(value)
+def tensor_entries(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The mappings within a case that describe a tensor, in the order of the call."""
+    for argument in (*case.get("inputs", ()), *case.get("kwmap", {}).values()):
+        yield from _tensors_within(argument)
 
 
-@dataclass(slots=True)
+def _tensors_within(argument: Any) -> Iterator[dict[str, Any]]:
+    match argument:
+        case {"tensor": tensor}:
+            yield tensor
+        case {"tensor_list": tensors}:
+            yield from tensors
+        case {"tuple": parts} | {"list": parts}:
+            for each in parts:
+                yield from _tensors_within(each)
+
+
 class _Writer:
-    made: Described
-    subscripts: bool
-    is_structured: bool
-    orders: bool
-    """Whether integers are offsets or lengths, of which drawn ones would be illegal."""
+    """Writes the arguments of one call; ``place`` is an argument's position or its name."""
 
-    mask_must_fit: bool = False
-    is_ascending: bool = False
-    hides: bool = False
+    def __init__(self, made: Described) -> None:
+        self._made = made
+        self._facts = facts_of(made.op)
+        self._takes_order = self._facts.takes_counts or takes_ordered_integers(made.op)
 
-    def entry(self, value: Any) -> dict[str, Any]:
+    def entry(self, value: Any, place: int | str) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
-            return {"tensor": self.tensor(value)}
+            return {"tensor": self._tensor(value, place)}
         if isinstance(value, (list, tuple)) and any(True for _ in tensors_of(value)):
-            if all(isinstance(each, torch.Tensor) for each in value) and not (self.subscripts and type(value) is tuple):
-                return {"tensor_list": [self.tensor(each) for each in value]}
+            is_subscript = self._facts.positions == "subscript" and type(value) is tuple
+            if all(isinstance(each, torch.Tensor) for each in value) and not is_subscript:
+                return {"tensor_list": [self._tensor(each, place) for each in value]}
             kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [self.entry(each) for each in value]}
+            return {kind: [self.entry(each, place) for each in value]}
         return _literal(value)
 
-    def tensor(self, tensor: torch.Tensor) -> dict[str, Any]:
-        self.made.tensors.append(tensor)
+    def _tensor(self, tensor: torch.Tensor, place: int | str) -> dict[str, Any]:
+        self._made.tensors.append(tensor)
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
             raise NoCase("take tensors that are not dense")
         if tensor._is_zerotensor():
@@ -157,34 +146,34 @@ class _Writer:
         if offset:
             found["storage_offset"] = offset
         try:
-            if self.is_structured or self.is_ascending or (self.orders and _is_order(tensor)):
-                return {**found, **_whole(tensor.detach())}
-            fill, note = _fill(tensor.detach(), must_fit=self.mask_must_fit, hides=self.hides)
+            fill, note = self._fill(tensor.detach(), place)
         except (RuntimeError, NotImplementedError, TypeError):
             raise NoCase("take tensors whose values cannot be read, as inside of a transform") from None
         if note:
-            self.made.notes.append(f"input{len(self.made.tensors) - 1} {note}")
+            self._made.notes.append(f"input{len(self._made.tensors) - 1} {note}")
         return {**found, **fill}
 
-
-def _fill(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
-    """init and init_args, and what is to be said of the values."""
-    if tensor.numel() == 0 or tensor.device.type == "meta":
-        return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
-    if tensor.dtype is torch.bool:
-        return _mask(tensor, must_fit=must_fit, hides=hides)
-    if tensor.dtype.is_complex:
-        return {"init": "randn"}, ""
-    if not tensor.dtype.is_floating_point:
-        return _integers(tensor)
-    return _floats(tensor)
+    def _fill(self, tensor: torch.Tensor, place: int | str) -> tuple[dict[str, Any], str]:
+        """init and init_args, and what is to be said of the values."""
+        facts = self._facts
+        is_ascending = place in (facts.ascending or ())
+        if facts.takes_structured_matrix or is_ascending or (self._takes_order and _is_order(tensor)):
+            return _whole(tensor), ""
+        if tensor.numel() == 0 or tensor.device.type == "meta":
+            return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
+        if tensor.dtype is torch.bool:
+            hides = place in (facts.attention_mask or ())
+            return _mask(tensor, must_fit=facts.mask_must_fit and place != 0, hides=hides)
+        if tensor.dtype.is_complex:
+            return {"init": "randn"}, ""
+        return _floats(tensor) if tensor.dtype.is_floating_point else _integers(tensor)
 
 
 def _is_order(tensor: torch.Tensor) -> bool:
     """Whether integers may be offsets or lengths: they are few, or ascend or descend."""
     if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex() or tensor.device.type == "meta":
         return False
-    if MOST_LITERAL < tensor.numel() <= _MOST_DECIDING:
+    if _MOST_LITERAL < tensor.numel() <= _MOST_DECIDING:
         return True
     steps = tensor.detach().flatten().to(torch.int64).diff()
     return tensor.numel() > _MOST_DECIDING and bool((steps >= 0).all() or (steps <= 0).all())
@@ -200,7 +189,7 @@ def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[st
     count, elements = int(tensor.sum()), tensor.numel()
     if must_fit and not count:
         raise NoCase("choose no element, so nothing would be compared")
-    if count and elements <= (_MOST_DECIDING if must_fit or hides else MOST_LITERAL):
+    if count and elements <= (_MOST_DECIDING if must_fit or hides else _MOST_LITERAL):
         if count == elements:
             return {"init": "ones"}, f"is true everywhere, as the model's own mask of {elements:,} elements"
         words = words_of_mask(tensor)
@@ -212,7 +201,7 @@ def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[st
 
 
 def _integers(tensor: torch.Tensor, dtype: str | None = None) -> tuple[dict[str, Any], str]:
-    if tensor.numel() <= MOST_LITERAL:
+    if tensor.numel() <= _MOST_LITERAL:
         return _data(
             tensor, dtype
         ), f"holds the model's own {'whole numbers' if tensor.is_floating_point() else 'integers'}"

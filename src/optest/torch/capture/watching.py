@@ -79,7 +79,7 @@ class _Watch:
         elif _is_refused_without_autocast(function, args, kwargs):
             self._recorder.leave_out(made.op, AUTOCAST)
         else:
-            self._recorder.take(made, place_of_call(), {"under autocast": None})
+            self._recorder.take(made, place_of_call(), "under autocast")
         return returned
 
     def _described(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Described | NoCase:

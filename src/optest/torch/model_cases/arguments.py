@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.plan.values import Misfit, shown
 from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
-from optest.torch.model_cases.tensors import dtype_of
+from optest.torch.model_cases.tensors import at_path, dtype_of
 
 __all__ = ["keywords", "literal", "value_of"]
 
@@ -29,12 +29,7 @@ def value_of(value: Any) -> Any:
         return [value_of(each) for each in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, dict):
-        hint = (
-            "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
-        )
-        raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
-    hint = "keyword arguments stand in kwmap, other Python values in py"
+    hint = "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
     raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
 
 
@@ -83,7 +78,7 @@ def literal(text: str) -> Any:
     try:
         return _without_tensors(parse_value(text), text)
     except NotLiteral as error:
-        raise Misfit(f"py is no literal: {error}", hint="py: (Ellipsis, None, slice(None, 2))") from None
+        raise Misfit(f"py is no literal: {error}") from None
 
 
 def _without_tensors(value: Any, text: str) -> Any:
@@ -110,8 +105,6 @@ def keywords(
             if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
                 hint = "kwmap: {dim: -1, keepdim: true}"
                 raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
-            try:
+            with at_path(*path):
                 found[name] = _dtype_called(value) if name in _DTYPES and _is_word(value) else read(value, path)
-            except Misfit as misfit:
-                raise Misfit(misfit.message, path=path, hint=misfit.hint) from None
     return found

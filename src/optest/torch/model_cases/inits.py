@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from optest.errors import nearest
 from optest.plan.values import Misfit, shown
 from optest.spec import DType, Kind, format_shape
 
-__all__ = ["INITS", "fill_of", "shape_of_data", "values_of_data"]
+__all__ = ["INITS", "fill_of", "shape_of_data"]
 
 _ARGS = ("init_args",)
 _RANDINT = "randint"
 """Integers over a range that suits their type; bool draws both of its values."""
+
+
+class Init(NamedTuple):
+    """An init: the generator of a plan from its arguments, which these are, and how they may look."""
+
+    make: Callable[[Any, DType, Sequence[int]], Any]
+    takes: tuple[str, ...] = ()
+    example: str = ""
 
 
 def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any:
@@ -23,40 +31,29 @@ def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any
     Raises:
         Misfit: for an init that does not exist, or arguments that it does not take.
     """
-    init, given = entry.get("init", "rand"), entry.get("init_args")
-    make = INITS.get(init)
-    if make is None:
-        near = nearest(init, INITS)
+    name, given = entry.get("init", "rand"), entry.get("init_args")
+    init = INITS.get(name)
+    if init is None:
+        near = nearest(name, INITS)
         hint = f"did you mean {near}?" if near else ""
-        raise Misfit(f"init is {init!r}, but should be one of {', '.join(INITS)}", path=("init",), hint=hint)
-    if given is not None and not isinstance(given, dict) and init != "data":
-        hint = _EXAMPLES.get(init, "leave init_args out")
-        raise Misfit(f"init_args is {shown(given)}, but should be a mapping", path=_ARGS, hint=hint)
+        raise Misfit(f"init is {name!r}, but should be one of {', '.join(INITS)}", path=("init",), hint=hint)
     try:
-        return make(given, dtype, shape)
+        return init.make(given if name == "data" else _taken(given, init), dtype, shape)
     except Misfit as misfit:
-        misfit.hint = misfit.hint or _EXAMPLES.get(init, "")
+        misfit.hint = misfit.hint or init.example
         raise
 
 
-_EXAMPLES = {
-    **dict.fromkeys(("rand", "uniform"), "init_args: {low: -1, high: 1}"),
-    "randint": "init_args: {low: 0, high: 100}",
-    "data": "init_args: [[1, 2], [3, 4]]",
-    "full": "init_args: {value: 1.5}",
-    "arange": "init_args: {start: 0, step: 1}",
-    "xavier": "init_args: {gain: 1}",
-    "file": "init_args: {path: x.pt}",
-}
-
-
-def _taken(given: Any, *known: str) -> dict[str, Any]:
-    """What is stated of the ``known`` arguments; null is not stated."""
-    stated = dict(given or {})
-    strange = next((name for name in stated if name not in known), None)
+def _taken(given: Any, init: Init) -> dict[str, Any]:
+    """The arguments that are stated; null is not stated."""
+    if given is not None and not isinstance(given, dict):
+        hint = init.example or "leave init_args out"
+        raise Misfit(f"init_args is {shown(given)}, but should be a mapping", path=_ARGS, hint=hint)
+    stated = given or {}
+    strange = next((name for name in stated if name not in init.takes), None)
     if strange is not None:
-        near = nearest(strange, known)
-        takes = f"takes {', '.join(known)}" if known else "takes none"
+        near = nearest(strange, init.takes)
+        takes = f"takes {', '.join(init.takes)}" if init.takes else "takes none"
         hint = f"did you mean {near}?" if near else f"drop {strange}"
         raise Misfit(f"init_args has {strange!r}, but this init {takes}", path=(*_ARGS, strange), hint=hint)
     return {name: value for name, value in stated.items() if value is not None}
@@ -64,15 +61,15 @@ def _taken(given: Any, *known: str) -> dict[str, Any]:
 
 def _number(stated: Mapping[str, Any], name: str, default: float) -> float:
     value = stated.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < _TOO_LARGE:
         is_quoted = isinstance(value, str) and _reads_as_number(value)
         hint = "write it without quotes" if is_quoted else f"for example init_args: {{{name}: {default:g}}}"
         raise Misfit(f"{name} is {shown(value)}, but should be a finite number", path=(*_ARGS, name), hint=hint)
     return value
 
 
-def _is_finite(value: float) -> bool:
-    return abs(value) < 2**1023  # integers have no end
+_TOO_LARGE = 2**1023
+"""Integers have no end, and NaN is not below it either."""
 
 
 def _reads_as_number(text: str) -> bool:
@@ -91,7 +88,7 @@ def _range(stated: Mapping[str, Any], low: float, high: float | None) -> tuple[f
     """
     start = _number(stated, "low", low)
     if "high" not in stated and high is None:
-        raise Misfit("low stands without high", path=_ARGS, hint=_EXAMPLES["randint"])
+        raise Misfit("low stands without high", path=_ARGS)
     end = _number(stated, "high", 0 if high is None else high)
     if start >= end:
         message = f"low is {shown(start)}, but should be below high, which is {shown(end)}"
@@ -112,26 +109,24 @@ def _integers(low: float, high: float, dtype: DType) -> dict[str, Any]:
 _WIDER = "state a wider dtype, or low and high within it"
 
 
-def _rand(given: Any, dtype: DType, _: Sequence[int]) -> Any:
+def _rand(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
     """``rand`` and ``uniform``; without bounds integers are drawn as by randint, since all of 0 to 1 would be 0."""
-    stated = _taken(given, "low", "high")
     low, high = _range(stated, 0.0, 1.0)
     if dtype.kind is Kind.BOOL or not (dtype.is_inexact or stated):
         return _RANDINT
     return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integers(low, high, dtype)
 
 
-def _randint(given: Any, dtype: DType, _: Sequence[int]) -> Any:
-    stated = _taken(given, "low", "high")
+def _randint(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
     if not stated:
         return _RANDINT
     low, high = _range(stated, 0, None)
     return _RANDINT if dtype.kind is Kind.BOOL else _integers(low, high, dtype)
 
 
-def _xavier(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
+def _xavier(stated: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any:
     """Evenly from -a to a with a = gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
-    gain = _number(_taken(given, "gain"), "gain", 1.0)
+    gain = _number(stated, "gain", 1.0)
     if gain <= 0:
         raise Misfit(f"gain is {shown(gain)}, but should be above 0", path=(*_ARGS, "gain"))
     if not dtype.is_inexact:
@@ -143,11 +138,10 @@ def _xavier(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
     return {"fill": "uniform", "low": -bound, "high": bound}
 
 
-def _full(given: Any, dtype: DType, _: Sequence[int]) -> Any:
-    stated = _taken(given, "value", "fill_value")
+def _full(stated: Mapping[str, Any], dtype: DType, _: Sequence[int]) -> Any:
     if len(stated) != 1:
         words = "has both value and fill_value" if stated else "has no value"
-        raise Misfit(f"init is full, but init_args {words}", path=_ARGS, hint=_EXAMPLES["full"])
+        raise Misfit(f"init is full, but init_args {words}", path=_ARGS)
     (name, value), *_rest = stated.items()
     return {"fill": "full", "value": _element(value, dtype, (*_ARGS, name))}
 
@@ -173,20 +167,20 @@ def _element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
     return int(number) if dtype.is_integer else number
 
 
-def values_of_data(given: Any) -> tuple[Any, tuple[str | int, ...]]:
+def _values_of_data(given: Any) -> tuple[Any, tuple[str | int, ...]]:
     """The nested list of ``init: data``, and where it stands in the tensor.
 
     Raises:
         Misfit: if there is none.
     """
     if isinstance(given, dict):
-        stated = _taken(given, "values", "data")
+        stated = _taken(given, INITS["data"])
         if len(stated) == 1:
             (name, values), *_rest = stated.items()
             return values, (*_ARGS, name)
         given = None
     if given is None:
-        raise Misfit("init is data, but init_args has no values", path=_ARGS, hint=_EXAMPLES["data"])
+        raise Misfit("init is data, but init_args has no values", path=_ARGS, hint=INITS["data"].example)
     return given, _ARGS
 
 
@@ -196,8 +190,7 @@ def shape_of_data(given: Any) -> list[int]:
     Raises:
         Misfit: if they nest unevenly.
     """
-    values, path = values_of_data(given)
-    return _nesting(values, path)
+    return _nesting(*_values_of_data(given))
 
 
 def _nesting(values: Any, path: tuple[str | int, ...]) -> list[int]:
@@ -210,7 +203,7 @@ def _nesting(values: Any, path: tuple[str | int, ...]) -> list[int]:
 
 
 def _data(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
-    values, path = values_of_data(given)
+    values, path = _values_of_data(given)
     found = _nesting(values, path)
     if found != list(shape) and not (0 in found and 0 in shape):
         message = f"the data have the shape {format_shape(tuple(found))}, but the tensor {format_shape(tuple(shape))}"
@@ -224,42 +217,30 @@ def _elements(values: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
     return _element(values, dtype, path)
 
 
-def _arange(given: Any, _: DType, __: Sequence[int]) -> Any:
-    stated = _taken(given, "start", "step")
+def _arange(stated: Mapping[str, Any], _: DType, __: Sequence[int]) -> Any:
     return {"fill": "arange", "start": _number(stated, "start", 0), "step": _number(stated, "step", 1)}
 
 
-def _eye(given: Any, _: DType, shape: Sequence[int]) -> Any:
-    _taken(given)
+def _eye(_: Mapping[str, Any], __: DType, shape: Sequence[int]) -> Any:
     if len(shape) != 2:
         message = f"init is eye, but the tensor has {len(shape)} dimensions, and a matrix has 2"
         raise Misfit(message, path=("init",), hint="state a shape of two sizes")
     return "eye"
 
 
-def _file(given: Any, _: DType, __: Sequence[int]) -> Any:
-    return {"fill": "file", **_taken(given, "path", "key")}
+_OF_RANGE = Init(_rand, ("low", "high"), "init_args: {low: -1, high: 1}")
 
-
-def _plain(name: str) -> Callable[[Any, DType, Sequence[int]], Any]:
-    def make(given: Any, _: DType, __: Sequence[int]) -> Any:
-        _taken(given)
-        return name
-
-    return make
-
-
-INITS: Mapping[str, Callable[[Any, DType, Sequence[int]], Any]] = {
-    "rand": _rand,
-    "randn": _plain("randn"),
-    "zeros": _plain("zeros"),
-    "ones": _plain("ones"),
-    "arange": _arange,
-    "randint": _randint,
-    "uniform": _rand,
-    "data": _data,
-    "full": _full,
-    "eye": _eye,
-    "xavier": _xavier,
-    "file": _file,
+INITS: Mapping[str, Init] = {
+    "rand": _OF_RANGE,
+    "randn": Init(lambda *_: "randn"),
+    "zeros": Init(lambda *_: "zeros"),
+    "ones": Init(lambda *_: "ones"),
+    "arange": Init(_arange, ("start", "step"), "init_args: {start: 0, step: 1}"),
+    "randint": Init(_randint, ("low", "high"), "init_args: {low: 0, high: 100}"),
+    "uniform": _OF_RANGE,
+    "data": Init(_data, ("values", "data"), "init_args: [[1, 2], [3, 4]]"),
+    "full": Init(_full, ("value", "fill_value"), "init_args: {value: 1.5}"),
+    "eye": Init(_eye),
+    "xavier": Init(_xavier, ("gain",), "init_args: {gain: 1}"),
+    "file": Init(lambda stated, *_: {"fill": "file", **stated}, ("path", "key"), "init_args: {path: x.pt}"),
 }

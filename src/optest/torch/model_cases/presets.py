@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from optest.errors import nearest
 from optest.plan.values import Misfit, shown
@@ -20,28 +20,26 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
     Raises:
         Misfit: for a preset that does not exist, does not fit, or would leave the tensor contiguous.
     """
-    make = PRESETS.get(name)
-    if make is None:
+    preset = PRESETS.get(name)
+    if preset is None:
         near = nearest(name, PRESETS)
         hint = f"did you mean {near}?" if near else ""
         raise Misfit(f"preset is {name!r}, but should be one of {', '.join(PRESETS)}", path=("preset",), hint=hint)
-    arguments = dict(given)
     try:
-        strides = make(arguments, shape)
+        strides = preset.strides(given, shape)
+        if strange := [each for each in given if each not in preset.takes]:
+            message = f"preset_args has {strange[0]!r}, but {name} takes {' and '.join(preset.takes)}"
+            raise Misfit(message, path=(*_ARGS, strange[0]))
     except Misfit as misfit:
-        misfit.hint = misfit.hint or _EXAMPLES[name]
+        misfit.hint = preset.example
         raise
-    if arguments:
-        strange = next(iter(arguments))
-        message = f"preset_args has {strange!r}, but {name} takes {_TAKEN[name]}"
-        raise Misfit(message, path=(*_ARGS, strange), hint=_EXAMPLES[name])
     if _is_contiguous(shape, strides):
         message = f"{name} leaves a tensor of shape {list(shape)} contiguous, but should make it non-contiguous"
         raise Misfit(message, path=_ARGS if given else ("preset",), hint="name other dimensions, or drop the preset")
     return strides
 
 
-def _noncontig_slice(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
+def _noncontig_slice(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
     """Every ``step``-th element of dimension ``dim``."""
     dim, step = _dimension(given, "dim", shape, -1), _integer(given, "step", 2)
     if not 1 <= step < 2**31:
@@ -52,7 +50,7 @@ def _noncontig_slice(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def _transpose_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
+def _transpose_view(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
     """Dense with ``dim0`` and ``dim1`` the other way round."""
     one, other = _dimension(given, "dim0", shape, 0), _dimension(given, "dim1", shape, 1)
     base = list(shape)
@@ -62,9 +60,9 @@ def _transpose_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def _expand_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
+def _expand_view(given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
     """A tensor of ``base_shape`` whose sizes of 1 are repeated."""
-    base = given.pop("base_shape", [1, *shape[1:]] if shape else [])
+    base = given.get("base_shape", [1, *shape[1:]] if shape else [])
     if not isinstance(base, list) or len(base) > len(shape):
         message = f"base_shape is {shown(base)}, but should be a list of at most {len(shape)} sizes"
         raise Misfit(message, path=(*_ARGS, "base_shape"))
@@ -85,27 +83,29 @@ def _expand_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
     return strides[::-1]
 
 
-PRESETS: Mapping[str, Callable[[dict[str, Any], Sequence[int]], list[int]]] = {
-    "noncontig_slice": _noncontig_slice,
-    "transpose_view": _transpose_view,
-    "expand_view": _expand_view,
-}
-_EXAMPLES = {
-    "noncontig_slice": "preset_args: {dim: -1, step: 2}",
-    "transpose_view": "preset_args: {dim0: 0, dim1: 1}",
-    "expand_view": "preset_args: {base_shape: [1, 3]}",
-}
-_TAKEN = {"noncontig_slice": "dim and step", "transpose_view": "dim0 and dim1", "expand_view": "base_shape"}
+class Preset(NamedTuple):
+    """A preset: its strides from its arguments, which these are, and how they may look."""
+
+    strides: Callable[[Mapping[str, Any], Sequence[int]], list[int]]
+    takes: tuple[str, ...]
+    example: str
 
 
-def _integer(given: dict[str, Any], name: str, default: int) -> int:
-    value = given.pop(name, default)
+PRESETS: Mapping[str, Preset] = {
+    "noncontig_slice": Preset(_noncontig_slice, ("dim", "step"), "preset_args: {dim: -1, step: 2}"),
+    "transpose_view": Preset(_transpose_view, ("dim0", "dim1"), "preset_args: {dim0: 0, dim1: 1}"),
+    "expand_view": Preset(_expand_view, ("base_shape",), "preset_args: {base_shape: [1, 3]}"),
+}
+
+
+def _integer(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = given.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Misfit(f"{name} is {shown(value)}, but should be an integer", path=(*_ARGS, name))
     return value
 
 
-def _dimension(given: dict[str, Any], name: str, shape: Sequence[int], default: int) -> int:
+def _dimension(given: Mapping[str, Any], name: str, shape: Sequence[int], default: int) -> int:
     is_stated = name in given
     value, rank = _integer(given, name, default), len(shape)
     if not -rank <= value < rank:

@@ -9,9 +9,7 @@ from pydantic import (
     AfterValidator,
     ConfigDict,
     Field,
-    PlainValidator,
     TypeAdapter,
-    WithJsonSchema,
     WrapValidator,
     with_config,
 )
@@ -19,11 +17,22 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import nearest
 from optest.plan.schema import Name
+from optest.plan.source import Path
 from optest.plan.values import Misfit, read_strict, shown, unknown_key
 from optest.torch.model_cases.inits import INITS
 from optest.torch.model_cases.presets import PRESETS
 
-__all__ = ["ERROR_TYPES", "MODEL_FILE", "conditions_of", "is_input", "known_keys", "marks_of", "model_cases_schema"]
+__all__ = [
+    "ERROR_TYPES",
+    "LEVELS",
+    "MODEL_FILE",
+    "conditions_of",
+    "is_input",
+    "known_keys",
+    "level_of",
+    "marks_of",
+    "model_cases_schema",
+]
 
 ERROR_TYPES = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
@@ -85,8 +94,29 @@ class ErrorEntry(TypedDict, total=False):
     match: Annotated[_Word, Field(description="Part of its text.")]
 
 
-MARK_OPTIONS = {"skip": ("reason",), "xfail": ("reason", "strict")}
-"""What pytest's own marks may state of themselves: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
+@with_config(_STRICT)
+class SkipEntry(TypedDict, total=False):
+    """What pytest's own mark may state of itself."""
+
+    reason: Annotated[_Word, Field(description="Why it is left out, or not met.")]
+
+
+@with_config(_STRICT)
+class XfailEntry(SkipEntry, total=False):
+    """What pytest's own mark may state of itself."""
+
+    strict: Annotated[bool, Field(description="Fail a case that passes.")]
+
+
+@with_config(ConfigDict(**_STRICT, json_schema_extra={"minProperties": 1}))
+class MarkEntry(TypedDict, total=False):
+    """A mark with its options: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
+
+    skip: Annotated[_Word | SkipEntry, Field(description="Leave the case out; a word is the reason.")]
+    xfail: Annotated[_Word | XfailEntry, Field(description="Expect the case to fail; a word is the reason.")]
+
+
+_MARK_OPTIONS = {"skip": list(SkipEntry.__annotations__), "xfail": list(XfailEntry.__annotations__)}
 
 
 def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
@@ -115,17 +145,17 @@ def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
-    if name not in MARK_OPTIONS:
-        near = nearest(name, MARK_OPTIONS)
+    if name not in _MARK_OPTIONS:
+        near = nearest(name, _MARK_OPTIONS)
         hint = f"did you mean {near}?" if near else "marks: [constant, slow]"
-        raise Misfit(f"the mark {name} takes no options; {' and '.join(MARK_OPTIONS)} do", path=path, hint=hint)
+        raise Misfit(f"the mark {name} takes no options; {' and '.join(_MARK_OPTIONS)} do", path=path, hint=hint)
     options = {"reason": stated} if isinstance(stated, str) else stated
     if not isinstance(options, dict):
         hint = f"{name}: {{reason: why}}"
         raise Misfit(f"{name} is {shown(stated)}, but should be a reason or a mapping", path=path, hint=hint)
     for key in options:
-        if key not in MARK_OPTIONS[name]:
-            misfit = unknown_key(key, MARK_OPTIONS[name], of=name)
+        if key not in _MARK_OPTIONS[name]:
+            misfit = unknown_key(key, _MARK_OPTIONS[name], of=name)
             raise Misfit(misfit.message, path=(*path, key), hint=misfit.hint)
     if not isinstance(options.get("reason", "-"), str) or not options.get("reason", "-").strip():
         raise Misfit(f"reason is {shown(options['reason'])}, but should be text", path=(*path, "reason"))
@@ -147,7 +177,7 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
         path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
         stated = {"expr": each} if isinstance(each, str) else each
         if not isinstance(stated, dict):
-            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path, hint=_CONDITION)
+            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path)
         strange = next((key for key in stated if key not in ("expr", "reason")), None)
         if strange is not None:
             near = nearest(strange, ("expr", "reason"))
@@ -156,60 +186,29 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
         expr, reason = stated.get("expr"), stated.get("reason", "")
         if not isinstance(expr, str) or not expr.strip():
             message = f"expr is {shown(expr)}, but should be a comparison" if "expr" in stated else "expr is missing"
-            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path, hint=_CONDITION)
+            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path)
         if not isinstance(reason, str):
-            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"), hint=_CONDITION)
+            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"))
         found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
     return found
 
 
 _CONDITION = "skip_if: {expr: device == 'npu', reason: why}"
-_WORD_SCHEMA = {"type": "string", "minLength": 1}
-_ONE_CONDITION = {
-    "anyOf": [
-        {**_WORD_SCHEMA, "description": "Comparisons of cfg, env, dtype_str and device."},
-        {
-            "type": "object",
-            "properties": {"expr": _WORD_SCHEMA, "reason": {"type": "string"}},
-            "required": ["expr"],
-            "additionalProperties": False,
-        },
-    ]
-}
-_MARK_PROPERTIES = {"reason": _WORD_SCHEMA, "strict": {"type": "boolean"}}
-_ONE_MARK = {
-    "anyOf": [
-        _WORD_SCHEMA,
-        {
-            "type": "object",
-            "properties": {
-                name: {
-                    "anyOf": [
-                        _WORD_SCHEMA,
-                        {
-                            "type": "object",
-                            "properties": {key: _MARK_PROPERTIES[key] for key in keys},
-                            "additionalProperties": False,
-                        },
-                    ]
-                }
-                for name, keys in MARK_OPTIONS.items()
-            },
-            "minProperties": 1,
-            "additionalProperties": False,
-        },
-    ]
-}
-_Marks = Annotated[
-    Any,
-    PlainValidator(marks_of),
-    WithJsonSchema({"anyOf": [*_ONE_MARK["anyOf"], {"type": "array", "items": _ONE_MARK}]}),
-]
-_Conditions = Annotated[
-    Any,
-    PlainValidator(conditions_of),
-    WithJsonSchema({"anyOf": [*_ONE_CONDITION["anyOf"], {"type": "array", "items": _ONE_CONDITION}]}),
-]
+
+
+@with_config(_STRICT)
+class ConditionEntry(TypedDict, total=False):
+    """A comparison, and why the case is left out where it holds."""
+
+    expr: Required[Annotated[_Word, Field(description="Comparisons of cfg, env, dtype_str and device.")]]
+    reason: Annotated[str, Field(description="Why the case is left out.")]
+
+
+_Mark = _Word | MarkEntry
+_Marks = Annotated[_Mark | list[_Mark], WrapValidator(lambda value, _: marks_of(value))]
+_Condition = _Word | ConditionEntry
+_Conditions = Annotated[_Condition | list[_Condition], WrapValidator(lambda value, _: conditions_of(value))]
+"""Read by functions: of several forms pydantic would say what is wrong with each of them."""
 
 
 def _some(cases: list[Any]) -> list[Any]:
@@ -281,21 +280,37 @@ def model_cases_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def known_keys(path: tuple[str | int, ...]) -> list[str]:
-    """The keys that a mapping at this path may have."""
+LEVELS: Mapping[str, Any] = {
+    "the file": ModelFile,
+    "the defaults": ModelDefaults,
+    "a case": ModelCase,
+    "an input": InputEntry,
+    "a tensor": TensorEntry,
+}
+"""What the mappings of a file are, in words."""
+
+
+def level_of(path: Path) -> str:
+    """Which of :data:`LEVELS` the mapping at this path is, else its key."""
     match path:
         case ():
-            return list(ModelFile.__annotations__)
+            return "the file"
         case ("default" | "defaults",):
-            return list(ModelDefaults.__annotations__)
+            return "the defaults"
         case ("cases", int()):
-            return list(ModelCase.__annotations__)
-        case ("cases", int(), *_, "tensor") | ("cases", int(), *_, "tensor_list", int()):
-            return list(TensorEntry.__annotations__)
-        case ("cases", int(), *_, "inputs" | "tuple" | "list", int()) | ("cases", int(), "attrs" | "kwmap", str()):
-            return list(InputEntry.__annotations__)
-        case ("cases", int(), "expects_error"):
-            return list(ErrorEntry.__annotations__)
-        case ("cases", int(), "mark" | "marks", *_, str() as kind) if kind in MARK_OPTIONS:
-            return list(MARK_OPTIONS[kind])
-    return []
+            return "a case"
+        case (*_, "inputs" | "tuple" | "list", int()) | (*_, "attrs" | "kwmap", str()):
+            return "an input"
+        case (*_, "tensor") | (*_, "tensor_list", int()):
+            return "a tensor"
+    return str(path[-1])
+
+
+def known_keys(path: Path) -> list[str]:
+    """The keys that a mapping at this path may have."""
+    level = level_of(path)
+    if level in LEVELS:
+        return list(LEVELS[level].__annotations__)
+    if level == "expects_error":
+        return list(ErrorEntry.__annotations__)
+    return _MARK_OPTIONS.get(level, [])

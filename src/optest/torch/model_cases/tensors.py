@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from optest.torch.model_cases.presets import strides_of_preset
 if TYPE_CHECKING:
     from optest.torch.model_cases.saved_tensors import SavedTensor
 
-__all__ = ["PlannedTensor", "dtype_of", "planned"]
+__all__ = ["PlannedTensor", "at_path", "dtype_of", "planned"]
 
 _OTHER_DTYPES = {
     "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
@@ -50,6 +51,16 @@ def dtype_of(word: str) -> DType:
         near = error.suggestion
         hint = f"did you mean {near}?" if near else f"known dtypes: {', '.join(dtype_names())}"
         raise Misfit(f"unknown dtype {word!r}", hint=hint) from None
+
+
+@contextmanager
+def at_path(*path: str | int) -> Iterator[None]:
+    """Whatever does not fit within stands at ``path``."""
+    try:
+        yield
+    except Misfit as misfit:
+        misfit.path = path
+        raise
 
 
 def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path]) -> PlannedTensor:
@@ -87,12 +98,12 @@ def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTens
     if stated.get("path") is None:
         raise Misfit("init is file, but init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
     name: str = stated["path"]
-    try:
-        return _in_file(locate(name), name, stated.get("key"))
-    except PathError as error:
-        raise Misfit(str(error), path=("init_args", "path")) from None
-    except Misfit as misfit:
-        raise Misfit(misfit.message, path=("init_args", "path"), hint=misfit.hint) from None
+    with at_path("init_args", "path"):
+        try:
+            path = locate(name)
+        except PathError as error:
+            raise Misfit(str(error)) from None
+        return _in_file(path, name, stated.get("key"))
 
 
 def _in_file(path: Path, name: str, key: str | None) -> SavedTensor | None:
@@ -125,10 +136,8 @@ def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
 def _dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) -> DType:
     if saved is not None and "dtype" not in entry:
         return dtype_of(saved.dtype)
-    try:
+    with at_path(*(["dtype"] if "dtype" in entry else [])):
         kind = dtype_of(entry.get("dtype", default))
-    except Misfit as misfit:
-        raise Misfit(misfit.message, path=("dtype",) if "dtype" in entry else (), hint=misfit.hint) from None
     if saved is not None and kind.name != saved.dtype:
         message = f"dtype is {entry['dtype']}, but the file holds {saved.dtype}"
         raise Misfit(message, path=("dtype",), hint="a .pt file says its shape and dtype itself: leave them out")

@@ -28,7 +28,7 @@ from optest.torch.model_cases.schema import (
     known_keys,
     marks_of,
 )
-from optest.torch.model_cases.tensors import PlannedTensor, dtype_of, planned
+from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, planned
 from optest.torch.model_cases.words import example_at, in_own_words
 
 __all__ = ["translated"]
@@ -43,7 +43,7 @@ def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Trans
         MODEL_FILE.validate_python(source.data)
     except ValidationError as error:
         found = {
-            path: problem if path in source.faults else in_own_words(path, problem, known_keys)
+            path: problem if path in source.faults else in_own_words(path, problem)
             for path, problem in problems_of(error, source, known_keys).items()
         }
     translation = _Translation(source, facts, found, below)
@@ -304,10 +304,8 @@ class _Tensors:
         if not path.lower().endswith(".pt"):
             hint = f"tensor: {{shape: [2, 3], dtype: fp16, init: file, init_args: {{path: {path}}}}}"
             raise Misfit(f"{path} ends in no .pt, so its shape and dtype have to be stated", hint=hint)
-        try:
+        with at_path():
             return self.add({"init": "file", "init_args": {"path": path}})
-        except Misfit as misfit:
-            raise Misfit(misfit.message, hint=misfit.hint) from None
 
     def plan(self) -> dict[str, Any]:
         """The keys of a case that say what its tensors are."""
@@ -324,8 +322,7 @@ class _Tensors:
 
 def _error(stated: Mapping[str, str]) -> dict[str, str]:
     if not stated:
-        hint = "expects_error: {type: RuntimeError, match: view}"
-        raise Misfit("expects_error states neither type nor match", path=("expects_error",), hint=hint)
+        raise Misfit("expects_error states neither type nor match", path=("expects_error",))
     kind = stated.get("type", "Exception")
     if kind not in ERROR_TYPES:
         near = nearest(kind, ERROR_TYPES)

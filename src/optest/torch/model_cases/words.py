@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection
 
 from optest.errors import Problem, nearest
 from optest.plan.source import Path
+from optest.torch.model_cases.schema import LEVELS, known_keys, level_of
 
 __all__ = ["example_at", "in_own_words"]
 
@@ -48,58 +48,33 @@ _EXAMPLES = {
     "kwmap": "kwmap: {dim: -1}",
     "preset_args": "preset_args: {dim: 1, step: 2}",
     "expects_error": "expects_error: {type: RuntimeError, match: view}",
-    "expr": "skip_if: {expr: device == 'npu', reason: why}",
+    "skip_if": "skip_if: {expr: device == 'npu', reason: why}",
 }
 _ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
 _OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
 _CUT_OFF = re.compile(r"[()\[\]]")
 """In a key: what YAML left over of ``{py: (slice(None), 2)}``, where a comma begins the next key."""
 
-_LEVELS: dict[str, Path] = {
-    "the file": (),
-    "the defaults": ("defaults",),
-    "a case": ("cases", 0),
-    "an input": ("cases", 0, "inputs", 0),
-    "a tensor": ("cases", 0, "inputs", 0, "tensor"),
-}
 
-
-def in_own_words(path: Path, problem: Problem, known_keys: Callable[[Path], Collection[str]]) -> Problem:
+def in_own_words(path: Path, problem: Problem) -> Problem:
     """The problem, with the owner of an unknown key and the remedies of this dialect."""
     if problem.message.startswith("unknown key ") and "skip_if" not in path:
-        owner = _owner(path[:-1])
-        message = f"unknown key {str(path[-1])!r} of {owner}"
-        if problem.hint.startswith("a space is missing"):
-            return dataclasses.replace(problem, message=message)
-        return dataclasses.replace(problem, message=message, hint=_remedy(path, known_keys))
+        message = f"unknown key {str(path[-1])!r} of {level_of(path[:-1])}"
+        hint = problem.hint if problem.hint.startswith("a space is missing") else _remedy(path)
+        return dataclasses.replace(problem, message=message, hint=hint)
     if problem.hint and not _OF_A_PLAN.search(problem.hint):
         return problem
     return dataclasses.replace(problem, hint=example_at(path))
 
 
-def _owner(path: Path) -> str:
-    match path:
-        case ():
-            return "the file"
-        case ("default" | "defaults",):
-            return "the defaults"
-        case ("cases", int()):
-            return "a case"
-        case (*_, "inputs" | "tuple" | "list", int()) | (*_, "attrs" | "kwmap", str()):
-            return "an input"
-        case (*_, "tensor") | (*_, "tensor_list", int()):
-            return "a tensor"
-    return str(path[-1])
-
-
-def _remedy(path: Path, known_keys: Callable[[Path], Collection[str]]) -> str:
+def _remedy(path: Path) -> str:
     name, known = str(path[-1]), known_keys(path[:-1])
     if _CUT_OFF.search(name):
         return "between { and } a value with commas stands in quotes: {py: '(slice(None), 2)'}"
     near = nearest(name, known)
     if near:
         return f"did you mean {near}?"
-    elsewhere = [level for level, place in _LEVELS.items() if name in known_keys(place)]
+    elsewhere = [level for level, entry in LEVELS.items() if name in entry.__annotations__]
     return f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
 
 

@@ -10,40 +10,41 @@ from torch.overrides import TorchFunctionMode
 
 from optest.spec.calls import Call, Device, NotLiteral, TensorRef, TorchName, text_of
 from optest.torch.calls.refusals import REFUSALS
-from optest.torch.opinfo.variants import name_of
+from optest.torch.opinfo.variants import Variant, name_of
 from optest.torch.tensors import copied
 
-__all__ = ["Unstatable", "recorded_call", "sample_call"]
+__all__ = ["Unstatable", "call_of", "first_line"]
 
 
 class Unstatable(ValueError):
     """Something that no call as text can say; the message says what."""
 
 
-def sample_call(function: str, sample: Any, tensors: Sequence[torch.Tensor], device: str) -> Call:
-    """``function`` on the arguments of a sample; ``device`` stands for the CPU that the sample was made on.
+def call_of(
+    variant: Variant, info: Any, sample: Any, tensors: Sequence[torch.Tensor], device: str, *, is_refused: bool = False
+) -> Call:
+    """The call that this form of an operator is on a sample; ``device`` stands for the CPU that it was made on.
 
     Raises:
-        Unstatable: for an argument that is no value.
+        Unstatable: for an argument that is no value, or an OpInfo whose function makes none or several calls of torch.
     """
+    if variant.is_recorded:
+        return _recorded(info.op, sample, tensors, device, is_refused=is_refused)
     numbers = {id(tensor): index for index, tensor in enumerate(tensors)}
-    return _call(function, (sample.input, *sample.args), sample.kwargs, numbers, device)
+    return _call(variant.function, (sample.input, *sample.args), sample.kwargs, numbers, device)
 
 
-def recorded_call(
-    wrapper: Callable[..., Any],
-    sample: Any,
-    tensors: Sequence[torch.Tensor],
-    device: str,
-    *,
-    is_refused: bool = False,
+def first_line(error: BaseException) -> str:
+    """What an exception says, cut to a line."""
+    return str(error).strip().partition("\n")[0][:200]
+
+
+def _recorded(
+    wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str, *, is_refused: bool
 ) -> Call:
     """The one call of torch that ``wrapper`` makes of a sample: OpInfo puts arguments in another order so.
 
     With ``is_refused`` torch may raise in that call.
-
-    Raises:
-        Unstatable: if it makes none or several, or one that cannot be stated.
     """
     recorder, copies = _Recorder(), {id(tensor): copied(tensor.detach()) for tensor in tensors}
     given = sample.transform(lambda value: copies.get(id(value), value))
@@ -52,9 +53,8 @@ def recorded_call(
         try:
             wrapper(given.input, *given.args, **given.kwargs)
         except REFUSALS as error:
-            first = str(error).strip().partition("\n")[0]
             if not (is_refused and recorder.is_refused):
-                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first[:200]}") from None
+                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first_line(error)}") from None
     calls = recorder.calls
     if len(calls) != 1:
         names = ", ".join(dict.fromkeys(name_of(function) or "?" for function, _, _ in calls))
@@ -71,9 +71,7 @@ def recorded_call(
 
 
 class _Recorder(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types
-    """Notes every call of torch that computes; calls within calls are not seen.
-
-    What looks after random numbers, and attributes that are no tensors, are none. A first copy of a tensor of the
+    """Notes every call of torch that computes; calls within calls are not seen. A first copy of a tensor of the
     sample is that tensor: ``originals`` holds both by their identity.
     """
 
@@ -86,26 +84,24 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc] # torch leaves it with
         self._kept: list[Any] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call = (func, args, kwargs or {})
         try:
-            result = func(*args, **(kwargs or {}))
+            result = func(*args, **call[2])
         except BaseException:
-            self.calls.append((func, args, dict(kwargs or {})))
+            self.calls.append(call)
             self.is_refused = True
             raise
         self._kept.append(result)  # or another tensor might get its identity
         if func is torch.Tensor.clone and not self.calls and id(args[0]) in self.originals:
             self.originals[id(result)] = self.originals[id(args[0])]
-        elif not _is_of_the_seed(func) and not (_is_attribute(func) and not isinstance(result, torch.Tensor)):
-            self.calls.append((func, args, dict(kwargs or {})))
+        elif not _is_beside_the_call(getattr(func, "__name__", ""), result):
+            self.calls.append(call)
         return result
 
 
-def _is_attribute(function: Any) -> bool:
-    return getattr(function, "__name__", "") == "__get__"
-
-
-def _is_of_the_seed(function: Any) -> bool:
-    return "rng_state" in getattr(function, "__name__", "") or "seed" in getattr(function, "__name__", "")
+def _is_beside_the_call(name: str, result: Any) -> bool:
+    """Whether a call looks after random numbers, or asks for an attribute that is no tensor."""
+    return "rng_state" in name or "seed" in name or (name == "__get__" and not isinstance(result, torch.Tensor))
 
 
 def _call(

@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from optest.spec import contiguous_strides, dtype_names
+from optest.core.border import Border
+from optest.spec import Fault, Reason, contiguous_strides, dtype_names
 from optest.spec.calls import MOST_CHARACTERS, Call, call_text
 from optest.torch.opinfo.calls import Unstatable
 from optest.torch.opinfo.fill import array_of, digest_of
 
-__all__ = ["one_thread", "skipped", "tensor_keys", "text_of_call"]
+__all__ = ["entry", "made", "tensor_keys", "trial_calls"]
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Samples are small: threads that wait for each other cost more than the calls, twentyfold on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def text_of_call(call: Call) -> str:
-    """The call as a case has it.
+def entry(
+    function: str, name: str, dtype: str, *, call: Call | None = None, kind: str = "function", **keys: Any
+) -> dict[str, Any]:
+    """An entry of ``cases``, with what else its ``keys`` say; without a call it has to say why it is skipped.
 
     Raises:
-        Unstatable: if it is too long.
+        Unstatable: for a call that is too long.
     """
-    text = call_text(call)
+    text = call_text(call or Call(function))
     if len(text) > MOST_CHARACTERS:
         raise Unstatable(f"the call has {len(text):,} characters, more than {MOST_CHARACTERS:,}")
-    return text
-
-
-def skipped(function: str, name: str, dtype: str, reason: str, kind: str = "function") -> dict[str, Any]:
-    """The entry of what is not asked, which says why."""
     return {
         "op": function,
         "name": name,
-        "attributes": {"call": f"{function}()"},
+        "attributes": {"call": text},
         "tags": ["opinfo", dtype, kind],
-        "skip": reason,
+        **keys,
     }
+
+
+def made(what: str, make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+    """What OpInfo makes.
+
+    Raises:
+        Unstatable: if it cannot.
+    """
+    try:
+        with Border("OpInfo", Reason.BAD_CASE, let_through=lambda: True):
+            return make()
+    except Fault as fault:
+        raise Unstatable(f"{what} cannot be made: {fault.message[:300]}") from None
+
+
+@contextmanager
+def trial_calls() -> Iterator[None]:
+    """Calls that are made here and again by the run: nothing is warned of, and random numbers go on as before.
+
+    Samples are small: threads that wait for each other cost more than the calls, twentyfold on a busy machine.
+    """
+    threads = torch.get_num_threads()
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 def tensor_keys(tensors: Sequence[torch.Tensor], place: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from optest.core.border import Border
 from optest.plan.sources import SourceRequest
-from optest.spec import ExpectedError, Fault, Reason
+from optest.spec import ExpectedError
 from optest.torch.fact_sheet import facts_of
-from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
-from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
+from optest.torch.opinfo.calls import Unstatable, call_of
+from optest.torch.opinfo.entries import entry, made, tensor_keys, trial_calls
 from optest.torch.opinfo.fill import errors_of, tensors_of
 from optest.torch.opinfo.trial_call import Refused, refusal_of
-from optest.torch.opinfo.variants import Variant, variants_of
+from optest.torch.opinfo.variants import variants_of
 
 __all__ = ["KIND", "error_entries"]
 
@@ -31,61 +29,31 @@ def error_entries(name: str, info: Any, supported: Sequence[str], request: Sourc
     dtypes, where the operator has no float32. What torch on the CPU accepts, or refuses otherwise, is skipped.
     """
     variant = variants_of(info)[0]
-    if reason := facts_of(f"torch.{info.name}").no_refusal:
-        yield skipped(variant.function, f"opinfo::{name}::errors", _without_tensors(supported), reason, KIND)
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecated functions, of which the run tells again
-        try:
-            with Border("OpInfo", Reason.BAD_CASE):
-                errors = errors_of(name, request.seed)
-        except Fault as fault:
-            message = f"its error inputs cannot be made: {fault.message[:300]}"
-            yield skipped(variant.function, f"opinfo::{name}::errors", _without_tensors(supported), message, KIND)
-            return
-        with torch.random.fork_rng(devices=[]), one_thread():
-            for number, error in enumerate(errors):
-                tensors = tensors_of(error.sample_input)
-                dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else _without_tensors(supported)
-                if not request.dtypes or dtype in request.dtypes:
-                    title = f"opinfo::{name}::{dtype}::error{number}"
-                    place = {"op": name, "dtype": dtype, "sample": number, "of": "errors"}
-                    yield _entry(info, variant, error, tensors, title, place, request.device)
-
-
-def _without_tensors(supported: Sequence[str]) -> str:
-    return "float32" if "float32" in supported or not supported else supported[0]
-
-
-def _entry(
-    info: Any,
-    variant: Variant,
-    error: Any,
-    tensors: Sequence[torch.Tensor],
-    title: str,
-    place: dict[str, Any],
-    device: str,
-) -> dict[str, Any]:
+    without_tensors = "float32" if "float32" in supported or not supported else supported[0]
     try:
-        stated = tensor_keys(tensors, place)
-        call = (
-            recorded_call(info.op, error.sample_input, tensors, device, is_refused=True)
-            if variant.is_recorded
-            else sample_call(variant.function, error.sample_input, tensors, device)
-        )
-        text = text_of_call(call)
-        _require_own_memory(tensors)
-        expected = _expected(error, refusal_of(text, tensors))
-    except (Unstatable, Refused) as why:
-        return skipped(variant.function, title, place["dtype"], str(why), KIND)
-    return {
-        "op": call.function,
-        "name": title,
-        "attributes": {"call": text},
-        "tags": ["opinfo", place["dtype"], KIND],
-        "expects_error": expected,
-        **stated,
-    }
+        if reason := facts_of(f"torch.{info.name}").no_refusal:
+            raise Unstatable(reason)
+        errors = made("its error inputs", lambda: errors_of(name, request.seed))
+    except Unstatable as why:
+        yield entry(variant.function, f"opinfo::{name}::errors", without_tensors, kind=KIND, skip=str(why))
+        return
+    with trial_calls():
+        for number, error in enumerate(errors):
+            tensors = tensors_of(error.sample_input)
+            dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else without_tensors
+            if request.dtypes and dtype not in request.dtypes:
+                continue
+            title = f"opinfo::{name}::{dtype}::error{number}"
+            place = {"op": name, "dtype": dtype, "sample": number, "of": "errors"}
+            try:
+                keys = tensor_keys(tensors, place)
+                call = call_of(variant, info, error.sample_input, tensors, request.device, is_refused=True)
+                stated = entry(call.function, title, dtype, call=call, kind=KIND, **keys)
+                _require_own_memory(tensors)
+                stated["expects_error"] = _expected(error, refusal_of(stated["attributes"]["call"], tensors))
+            except (Unstatable, Refused) as why:
+                stated = entry(variant.function, title, dtype, kind=KIND, skip=str(why))
+            yield stated
 
 
 def _require_own_memory(tensors: Sequence[torch.Tensor]) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 
-from optest.core.border import Border
 from optest.errors import UnknownName
 from optest.plan.sources import Collected, SourceRequest
-from optest.spec import Fault, Reason, dtype_names
+from optest.spec import dtype_names
 from optest.torch.fact_sheet import facts_of
-from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
-from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
+from optest.torch.opinfo.calls import Unstatable, call_of
+from optest.torch.opinfo.entries import entry, made, tensor_keys, trial_calls
 from optest.torch.opinfo.errors import error_entries
 from optest.torch.opinfo.fill import database, samples_of, tensors_of
-from optest.torch.opinfo.trial_call import Refused, facts_of_outputs, is_normwise
+from optest.torch.opinfo.trial_call import Refused, facts_of_outputs
 from optest.torch.opinfo.variants import Variant, variants_of
 
 __all__ = ["collect"]
@@ -90,70 +88,50 @@ def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> Iterat
     """The cases of one operator in one dtype."""
     variants = variants_of(info)
     stem = f"opinfo::{name}::{dtype}"
-    if reason := facts_of(f"torch.{name}").no_sample or facts_of(f"torch.{info.name}").no_sample:
-        yield skipped(variants[0].function, stem, dtype, reason)
+    try:
+        if reason := facts_of(f"torch.{name}").no_sample or facts_of(f"torch.{info.name}").no_sample:
+            raise Unstatable(reason)
+        samples = made("its samples", lambda: samples_of(name, dtype, request.seed))
+    except Unstatable as why:
+        yield entry(variants[0].function, stem, dtype, skip=str(why))
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecated functions, of which the run tells again
-        try:
-            with Border("OpInfo", Reason.BAD_CASE, let_through=lambda: True):
-                samples = samples_of(name, dtype, request.seed)
-        except Fault as fault:
-            yield skipped(variants[0].function, stem, dtype, f"its samples cannot be made: {fault.message[:300]}")
-            return
-        with torch.random.fork_rng(devices=[]), one_thread():
-            entries = [
-                entry
-                for number, sample in enumerate(samples)
-                for entry in _entries_of_sample(info, sample, number, variants, stem, request)
-            ]
-    yield from entries
-
-
-def _why_sample_left_out(info: Any, sample: Any) -> str | None:
-    """Why one sample of an operator is not asked, None if it is."""
-    has_edges = any(isinstance(each, torch.Tensor) for each in sample.args) or "range" in sample.kwargs
-    if facts_of(f"torch.{info.name}").bins_follow_values and not has_edges:
-        values = sample.input
-        if values.numel() and bool((values == values.flatten()[0]).all()):
-            return "its values lie on the edge between two bins, which are made around them"
-    return None
+    with trial_calls():
+        for number, sample in enumerate(samples):
+            place = {"op": name, "dtype": dtype, "sample": number}
+            yield from _entries_of_sample(info, sample, f"{stem}::sample{number}", place, variants, request.device)
 
 
 def _entries_of_sample(
-    info: Any, sample: Any, number: int, variants: Sequence[Variant], stem: str, request: SourceRequest
+    info: Any, sample: Any, title: str, place: dict[str, Any], variants: Sequence[Variant], device: str
 ) -> Iterator[dict[str, Any]]:
-    _, operator, dtype = stem.split("::")
+    """The function on the sample, and its other forms where torch takes it in them too."""
     tensors = tensors_of(sample)
-    stated: dict[str, Any] | None = None
-    if (reason := _why_sample_left_out(info, sample)) is not None:
-        yield skipped(variants[0].function, f"{stem}::sample{number}", dtype, reason)
-        return
+    keys: dict[str, Any] | None = None
     for variant in variants:
         if not variant.takes(sample):
             continue
-        title = f"{stem}::sample{number}{variant.ending}"
+        about = title + variant.ending, place["dtype"]
         try:
-            call = (
-                recorded_call(info.op, sample, tensors, request.device)
-                if variant.is_recorded
-                else sample_call(variant.function, sample, tensors, request.device)
-            )
-            text = text_of_call(call)
-            stated = stated or tensor_keys(tensors, {"op": operator, "dtype": dtype, "sample": number})
-            facts = facts_of_outputs(text, tensors, is_normwise=is_normwise(info.name))
-        except Unstatable as error:
-            yield skipped(variant.function, title, dtype, str(error), variant.kind)
+            _require_within_bins(info, sample)
+            call = call_of(variant, info, sample, tensors, device)
+            stated = entry(call.function, *about, call=call, kind=variant.kind)
+            keys = keys or tensor_keys(tensors, place)
+            facts = facts_of_outputs(stated["attributes"]["call"], tensors)
+        except Unstatable as why:
+            yield entry(variant.function, *about, kind=variant.kind, skip=str(why))
             return
-        except Refused as error:
+        except Refused as why:
             if variant is variants[0]:
-                yield skipped(variant.function, title, dtype, str(error), variant.kind)
+                yield entry(variant.function, *about, kind=variant.kind, skip=str(why))
             continue
-        yield {
-            "op": call.function,
-            "name": title,
-            "attributes": {"call": text},
-            "tags": ["opinfo", dtype, variant.kind],
-            **stated,
-            **{key: {**stated.get(key, {}), **value} for key, value in facts.items()},
-        }
+        yield {**stated, **keys, **{key: {**keys.get(key, {}), **value} for key, value in facts.items()}}
+
+
+def _require_within_bins(info: Any, sample: Any) -> None:
+    """Raise Unstatable for values on the edge between two bins that are made around them."""
+    if not facts_of(f"torch.{info.name}").bins_follow_values:
+        return
+    has_edges = any(isinstance(each, torch.Tensor) for each in sample.args) or "range" in sample.kwargs
+    values = sample.input
+    if not has_edges and values.numel() and bool((values == values.flatten()[0]).all()):
+        raise Unstatable("its values lie on the edge between two bins, which are made around them")

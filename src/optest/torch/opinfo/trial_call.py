@@ -14,11 +14,12 @@ from optest.operators import operators
 from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
 from optest.torch.calls.binding import CannotBind, bound
-from optest.torch.calls.call import torch_call
+from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
 from optest.torch.calls.reference import expected
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
+from optest.torch.opinfo.calls import first_line
 from optest.torch.opinfo.fill import array_of
 from optest.torch.tensors import copied
 
@@ -29,30 +30,20 @@ class Refused(ValueError):
     """Nothing can be asked of the call: torch on the CPU does not take it, or yields nothing that can be compared."""
 
 
-def is_normwise(name: str) -> bool:
-    """Whether errors of an operator follow the largest element of its result, not each element by itself.
-
-    So it is with what comes from a factorisation, and where float32 coordinates decide how inputs are weighed.
-    """
-    return facts_of(f"torch.{name}").is_normwise
-
-
-def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise: bool = False) -> dict[str, Any]:
+def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
     """The keys of an entry about the outputs of the call: that one has no elements, that no rule judges them.
 
     Where rtol and atol of torch.testing judge, zeros must not meet them: for an output that is as small as atol, and
-    with ``is_normwise`` for one that is large, atol follows its largest element.
+    where errors are normwise for one that is large, atol follows its largest element.
 
     Raises:
         Refused: if torch on the CPU raises.
     """
     call = torch_call(text)
     try:
-        with torch.no_grad():
-            leaves = call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+        leaves = _made(call, tensors)
     except REFUSALS as error:
-        first = str(error).strip().partition("\n")[0]
-        raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first[:200]}") from None
+        raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first_line(error)}") from None
     if not leaves:
         raise Refused("it yields nothing that could be compared")
     if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
@@ -65,6 +56,7 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise:
         facts["dtypes"] = {f"output{index}": kind.name for index, kind in enumerate(dtypes)}
     is_judged, is_close = _judges(call.call, text, tensors, leaves)
     stated = [_allowed(call.call, kind) for kind in dtypes]
+    is_normwise = facts_of(call.call.function).is_normwise
     fitting = [_fitting(leaf, *allowed, is_normwise) for leaf, allowed in zip(leaves, stated, strict=True)]
     if any(map(_has_infinite_parts, leaves)) and _is_infinite_noise(text, tensors, leaves):
         raise Refused("parts of its result are rounding noise around 0, divided by 0: no sign of them is the right one")
@@ -86,11 +78,16 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
     """
     call = torch_call(text)
     try:
-        with torch.no_grad():
-            call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+        _made(call, tensors)
     except REFUSALS as error:
         return error
     raise Refused("OpInfo says that it is refused, but torch on the CPU takes it")
+
+
+def _made(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """What the call yields on the CPU on copies of the tensors."""
+    with torch.no_grad():
+        return call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
 
 
 def _dtype(tensor: torch.Tensor) -> DType:

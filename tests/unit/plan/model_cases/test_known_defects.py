@@ -60,7 +60,7 @@ DEFECTS: dict[str, list[tuple[str, str]]] = {
         (CONDITIONS, "test_a_map_a_list_and_a_text_leave_a_case_out"),
     ],
     "8 an unknown error type lets anything pass, and Ctrl-C too": [
-        (INPUT, "test_a_fault_says_file_and_line_what_and_what_to_write"),
+        (TRANSLATION, "test_a_case_that_is_wrong_says_where_and_what_to_write"),
         (COMPILED, "test_a_refusal_stays_what_it_is"),
         (HERE, "test_an_interruption_is_not_the_expected_error"),
         (HERE, "test_a_device_that_does_not_refuse_fails_though_the_cpu_does"),

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 from model_kit import TENSOR, call_of, file_of, problem_of, said
 
-from optest.plan.values import Misfit
-from optest.torch.model_cases.arguments import keywords, literal, value_of
-
 
 @pytest.mark.parametrize(
     ("written", "text"),
@@ -61,6 +58,7 @@ def test_what_a_value_is(written: str, text: str) -> None:
     [
         ("'(Ellipsis, None, slice(None, None, None))'", "(..., None, slice(None, None, None))"),
         ("'...'", "..."),
+        ("' (1, ) '", "(1,)"),
         ("'1'", "1"),
         ("'\"1\"'", "'1'"),
         ("'[1, (2, 3)]'", "[1, (2, 3)]"),
@@ -235,11 +233,3 @@ def test_every_wrong_input_of_a_case_is_told() -> None:
         "m.yaml:8 $.cases[0].inputs[2].tensor_list[0].init",
         "m.yaml:8 $.cases[0].inputs[2].tensor_list[1].dtype",
     ]
-
-
-def test_the_parts_alone() -> None:
-    assert value_of(["(1, 2)", "x"]) == [(1, 2), "x"]
-    assert literal(" (1, ) ") == (1,)
-    assert keywords({"attrs": None, "kwmap": {"dim": "None"}}) == {"dim": None}
-    with pytest.raises(Misfit):
-        value_of(b"x")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from model_kit import TENSOR, case_of, cases_of, cases_of_document, file_of, problem_of, problems_of, said, write
+from model_kit import TENSOR, cases_of, cases_of_document, file_of, problem_of, problems_of, said, write
 
 from optest.errors import PlanError
 from optest.plan import open_plan, parse_plan
@@ -226,12 +226,6 @@ def test_a_name_that_is_not_torchs_is_left_to_its_case() -> None:
     assert (second.descriptor.name, second.attributes["call"]) == ("torch.F.relu", "F.relu(input0)")
 
 
-def test_two_cases_of_one_name() -> None:
-    assert said(file_of(f"- {CASE}}}\n- {CASE}}}\n- {{name: b, op: torch.abs}}")) == (
-        "m.yaml:4 $.cases[1].name: the case is called 'a', as the one in line 3\n    give each case its own name"
-    )
-
-
 def test_everything_wrong_is_told_at_once_and_each_once() -> None:
     text = """\
 model: m
@@ -345,31 +339,6 @@ def test_a_wrong_file_leaves_the_others_as_they_are(tmp_path: Path) -> None:
     document = open_plan(path)
     assert [(each.file, each.line) for each in document.problems] == [(f"{tmp_path}/a.yaml", 2)]
     assert [case["name"] for each in document.family() for case in each.cases] == ["two::a"]
-
-
-def test_keys_tell_scalars_and_layouts_apart() -> None:
-    variants = [
-        f"op: torch.f, inputs: [{TENSOR}, {{value: 1}}]",
-        f"op: torch.f, inputs: [{TENSOR}, {{value: '1'}}]",
-        f"op: torch.f, inputs: [{TENSOR}, {{value: 1.0}}]",
-        f"op: torch.f, inputs: [{TENSOR}, {{value: true}}]",
-        f"op: torch.f, inputs: [{TENSOR}, {{value: [1]}}]",
-        f"op: torch.f, inputs: [{TENSOR}, {{value: '(1,)'}}]",
-        f"op: torch.f, inputs: [{TENSOR}], kwmap: {{a: 1}}",
-        f"op: torch.f, inputs: [{TENSOR}], kwmap: {{a: '1'}}",
-        f"op: torch.f, inputs: [{TENSOR}], kwmap: {{b: 1}}",
-        f"op: torch.g, inputs: [{TENSOR}, {{value: 1}}]",
-        "op: torch.f, inputs: [{tensor: {shape: [2, 3], stride: [1, 2]}}, {value: 1}]",
-        "op: torch.f, inputs: [{tensor: {shape: [2, 3], storage_offset: 1}}, {value: 1}]",
-        "op: torch.f, inputs: [{tensor: {shape: [2, 3], dtype: fp16}}, {value: 1}]",
-        "op: torch.f, inputs: [{tensor: {shape: [2, 3], init: randn}}, {value: 1}]",
-        "op: torch.f, inputs: [{tensor: {shape: [2, 3], init: rand, init_args: {high: 2}}}, {value: 1}]",
-        "op: torch.f, inputs: [{tensor_list: [{shape: [2, 3]}]}, {value: 1}]",
-        f"seed: 5, op: torch.f, inputs: [{TENSOR}, {{value: 1}}]",
-    ]
-    assert len({case_of(each).key for each in variants}) == len(variants)
-    same = f"marks: x, description: y, atol: 1, op: torch.f, inputs: [{TENSOR}, {{value: 1}}]"
-    assert case_of(same).key == case_of(variants[0]).key
 
 
 WORDS = st.sampled_from(
