@@ -124,7 +124,7 @@ def sigmoid_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
 
 @quiet
 def silu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As :func:`sigmoid_terms`."""
+    """As for sigmoid."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(silu_reference(inputs, attributes)))),)
 
 

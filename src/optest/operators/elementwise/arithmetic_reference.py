@@ -258,7 +258,7 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
 
 
 def sub_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """As :func:`add_terms`."""
+    """As for add."""
     if _is_complex(inputs):
         return _complex_sum_terms(inputs, {"alpha": -attributes.get("alpha", 1.0)})
     return add_terms(inputs, attributes)
