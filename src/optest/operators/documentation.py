@@ -15,7 +15,18 @@ from pathlib import Path
 from optest.operators.catalogue import FAMILIES
 from optest.operators.onnx import SPELLINGS
 from optest.operators.onnx.tensors import ALIASES
-from optest.operators.variants import EVERY, FLOAT8, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, NUMBERS, UNSIGNED
+from optest.operators.variants import (
+    EVERY,
+    FLOAT8,
+    FLOATS,
+    INTEGERS,
+    MEASURED,
+    MIXED,
+    MIXED_NUMBERS,
+    NUMBERS,
+    SUMS,
+    UNSIGNED,
+)
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
@@ -101,6 +112,8 @@ _DTYPES = {
 
 _PAIRS = {"mixed": MIXED, "mixed numbers": MIXED_NUMBERS}
 
+_SOURCES = {SUMS: "[the bound of sums](../verdicts.md#class-rules)", MEASURED: "[measured](../verdicts.md#ceilings)"}
+
 _Attributes = dict[str, Attribute]
 
 
@@ -168,10 +181,13 @@ def _rule_rows(descriptors: Iterable[OperatorDescriptor]) -> Iterable[tuple[str,
     for descriptor in descriptors:
         rule = descriptor.rule
         assert rule is not None, f"{descriptor.name} has no rule"
-        source = "derived below" if rule.source.startswith("docs/operators/") else rule.source
-        row = (rule.kind.value, _ceiling(rule).replace("|", "\\|") or "none", source)
+        row = (rule.kind.value, _ceiling(rule).replace("|", "\\|") or "none", _source(rule))
         names.setdefault(row, []).append(f"[{descriptor.name}](#{descriptor.name})")
     return ((", ".join(links), *row) for row, links in names.items())
+
+
+def _source(rule: Rule) -> str:
+    return "derived below" if rule.source.startswith("docs/operators/") else _SOURCES.get(rule.source, rule.source)
 
 
 def _ceiling(rule: Rule) -> str:
