@@ -24,6 +24,7 @@ from optest.operators.variants import (
     MIXED,
     MIXED_NUMBERS,
     NUMBERS,
+    OPENCL,
     SUMS,
     UNSIGNED,
 )
@@ -45,7 +46,8 @@ another order of inputs, a case under that name is [read as ONNX means it](opera
 or false also takes 1 and 0.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
-backend declares. Every bound also allows half a unit in the last place of the output, for the final rounding.
+backend declares. Every bound also allows half a unit in the last place of the output, for the final rounding. Among the
+sources, OpenCL is {OPENCL}, and IEEE is IEEE 754-2019.
 """
 
 _CLASSES = {
@@ -112,7 +114,13 @@ _DTYPES = {
 
 _PAIRS = {"mixed": MIXED, "mixed numbers": MIXED_NUMBERS}
 
-_SOURCES = {SUMS: "[the bound of sums](../verdicts.md#class-rules)", MEASURED: "[measured](../verdicts.md#ceilings)"}
+_SOURCES = {
+    SUMS: "[the bound of sums](../verdicts.md#class-rules)",
+    MEASURED: "[measured](../verdicts.md#ceilings)",
+    OPENCL: "OpenCL",
+    "IEEE 754-2019": "IEEE",
+}
+"""Short for sources that many rules have; the index says what they are."""
 
 _Attributes = dict[str, Attribute]
 
@@ -187,7 +195,12 @@ def _rule_rows(descriptors: Iterable[OperatorDescriptor]) -> Iterable[tuple[str,
 
 
 def _source(rule: Rule) -> str:
-    return "derived below" if rule.source.startswith("docs/operators/") else _SOURCES.get(rule.source, rule.source)
+    if rule.source.startswith("docs/operators/"):
+        return "derived below"
+    source = rule.source
+    for text, short in _SOURCES.items():
+        source = source.replace(text, short)
+    return source
 
 
 def _ceiling(rule: Rule) -> str:
@@ -218,7 +231,7 @@ def _attributes(attributes: Iterable[Attribute], shared: _Attributes) -> list[st
     common = [attribute for attribute in attributes if shared.get(attribute.name) == attribute]
     names = ", ".join(f"`{attribute.name}`" for attribute in common)
     return [
-        *(f"- attribute {_attribute(attribute)}" for attribute in attributes if attribute not in common),
+        *(f"- {_attribute(attribute)}" for attribute in attributes if attribute not in common),
         *([f"- [common attributes](#common-attributes): {names}"] if common else []),
     ]
 

@@ -246,10 +246,10 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     """The addition itself is correctly rounded; alpha ≠ 1 adds the roundings of alpha and of alpha · other.
 
     Where the result is narrower than float32, both may also be rounded to its dtype, as torch on a CPU does in some
-    elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
+    elements of a tensor. The rule allows the difference, which is nothing for 2 or 0.5.
 
-    Of complex numbers each component is rounded, so that the error reaches u of the magnitude, of which half an ulp of
-    the magnitude may be only half: u/2 more.
+    Complex: each component is rounded, so the error reaches u of the magnitude. Half an ulp of the magnitude may be
+    only u/2; the rest is added.
     """
     alpha = attributes.get("alpha", 1.0)
     if _is_complex(inputs):
@@ -282,8 +282,8 @@ def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
 
     A component of a complex product is a difference or a sum of two products, which may cancel. The whole is off by
     √5·u·|a·b| at most, however it cancels (Brent, Percival, Zimmermann, "Error bounds on complex floating-point
-    multiplication", Math. Comp. 76, 2007), of which half an ulp of |a·b|, u/2 and more of it, is allowed already. Of
-    the four products each may be rounded to a subnormal number.
+    multiplication", Math. Comp. 76, 2007). Half an ulp of |a·b|, at least u/2 of it, is allowed already. Each of the
+    four products may be rounded to a subnormal number.
     """
     return _complex_mul_terms(inputs, attributes) if _is_complex(inputs) else (None,)
 
