@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 from optest.operators.catalogue import FAMILIES
@@ -158,7 +158,8 @@ def _family_page(family: str, descriptors: Sequence[OperatorDescriptor]) -> str:
     blocks = (
         f"# Operators: {family}\n",
         _MADE,
-        "[Operators](../operators.md) explains the classes, u, the sets of dtypes and what a reference does.\n",
+        "[Operators](../operators.md) explains the classes, u, the sets of dtypes and what a reference does.",
+        "The text below the list of an operator derives its errors beyond the final rounding.\n",
         _table(("operators", "class", "ceiling or formula", "source"), _rule_rows(descriptors)),
         *_shared_section(shared),
         *(_section(descriptor, shared) for descriptor in descriptors),
@@ -168,8 +169,9 @@ def _family_page(family: str, descriptors: Sequence[OperatorDescriptor]) -> str:
 
 def _onnx_page() -> str:
     shared = _shared(each.attributes for each in SPELLINGS.values())
+    alike = groupby(SPELLINGS.values(), key=lambda each: (each.signature, each.attributes, each.description))
     return "\n".join(
-        [_ONNX, *_shared_section(shared), *(_spelling(spelling, shared) for spelling in SPELLINGS.values())]
+        [_ONNX, *_shared_section(shared), *(_spelling_section(tuple(group), shared) for _, group in alike)]
     )
 
 
@@ -264,13 +266,15 @@ def _alias(name: str) -> str:
     return f"`{name}` (`{ALIASES[name].signature}`)" if name in ALIASES else f"`{name}`"
 
 
-def _spelling(spelling: Spelling, shared: _Attributes) -> str:
-    meant = " or ".join(map(_link, spelling.operators))
+def _spelling_section(spellings: Sequence[Spelling], shared: _Attributes) -> str:
+    """One section for names that differ in nothing but the operator, which are given in their order."""
+    first = spellings[0]
+    meant = ", ".join(" or ".join(map(_link, each.operators)) for each in spellings)
     lines = [
-        f"## {spelling.name}\n",
-        f"{meant}. {spelling.description}".strip() + "\n",
-        f"- tensors: `{spelling.signature}`",
-        *_attributes(spelling.attributes, shared),
+        f"## {', '.join(each.name for each in spellings)}\n",
+        f"{meant}. {first.description}".strip() + "\n",
+        f"- tensors: `{first.signature}`",
+        *_attributes(first.attributes, shared),
     ]
     return "\n".join(lines) + "\n"
 

@@ -118,7 +118,7 @@ def leaky_relu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
 
 @quiet
 def sigmoid_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Nothing, but where exp(-x) is near its overflow: 0 is right there, too. (1 + tanh(x/2)) / 2 loses the tail."""
+    """None, but 0 is right too where exp(-x) nears its overflow. (1 + tanh(x/2)) / 2 loses the tail."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(sigmoid_reference(inputs, attributes)))),)
 
 
@@ -137,7 +137,7 @@ def _lost_tail(stored: Any, size: Array) -> Array:
 
 @quiet
 def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Nothing for beta = 1: log1p(exp(x)) loses no tail, as log(1 + exp(x)) does.
+    """None for beta = 1: log1p(exp(x)) loses no tail, as log(1 + exp(x)) does.
 
     Else beta and z = beta·x are rounded, and the share s = exp(z) / (1 + exp(z)) of that error remains:
     2·|z|·s / beta. The division by beta, 2.5 ulp, adds 5·|out|; it also divides what was lost below the smallest normal

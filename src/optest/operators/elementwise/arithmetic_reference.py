@@ -278,7 +278,7 @@ def _complex_sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBud
 
 @quiet
 def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """Nothing for real numbers, whose product is correctly rounded.
+    """None for real numbers, whose product is correctly rounded.
 
     A component of a complex product is a difference or a sum of two products, which may cancel. The whole is off by
     √5·u·|a·b| at most, however it cancels (Brent, Percival, Zimmermann, "Error bounds on complex floating-point
