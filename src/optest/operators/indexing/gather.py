@@ -53,8 +53,8 @@ DESCRIPTORS = in_module(
         domain="index_domain",
         generator={"index": "randint"},
         rule=MOVED,
-        description="The slices of input along dim that index names, in its order; an index of several dimensions, "
-        "which torch does not take, puts them in place of dim, as ONNX's Gather. Negative indices are refused.",
+        description="Slices of input along dim, in the order of index. An index of several dimensions, which torch "
+        "does not take, replaces dim by its dimensions, as ONNX's Gather. Negative indices are refused.",
     ),
     OperatorDescriptor(
         name="scatter_add",
@@ -82,7 +82,7 @@ DESCRIPTORS = in_module(
         domain="embedding_domain",
         generator={"indices": "randint"},
         rule=MOVED,
-        description="Rows of weight by index, in the shape of indices and one dimension more.",
+        description="Rows of weight by index: the shape of indices, then the size of a row.",
     ),
 )
 

@@ -41,7 +41,7 @@ DESCRIPTORS = in_module(
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
         rule=MOVED,
-        description="The whole tensor repeated; the shorter of shape and dims is preceded by ones.",
+        description="The whole tensor repeated; the shorter of shape and dims gets ones in front.",
     ),
     OperatorDescriptor(
         name="tril",
@@ -49,7 +49,7 @@ DESCRIPTORS = in_module(
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
         rule=MOVED,
-        description="The lower triangle of the last two dimensions; +0 above it, whatever stood there.",
+        description="The lower triangle of the last two dimensions; +0 above it, also in place of NaN.",
     ),
     OperatorDescriptor(
         name="triu",
@@ -57,7 +57,7 @@ DESCRIPTORS = in_module(
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
         rule=MOVED,
-        description="The upper triangle of the last two dimensions; +0 below it, whatever stood there.",
+        description="The upper triangle of the last two dimensions; +0 below it, also in place of NaN.",
     ),
     OperatorDescriptor(
         name="clone",
@@ -66,7 +66,7 @@ DESCRIPTORS = in_module(
         infer="..shapes:infer_same",
         case_sets=MOVEMENT_SETS[:5],
         rule=MOVED,
-        description="A copy, from one layout in memory to another; dense unless the backend is asked for another.",
+        description="A copy, from one layout in memory to another; dense unless another layout is requested.",
     ),
     OperatorDescriptor(
         name="zeros_like",
@@ -76,7 +76,7 @@ DESCRIPTORS = in_module(
         samples="like_samples",
         case_sets=MOVEMENT_SETS[:5],
         rule=_FILLED,
-        description="+0 in the shape and dtype of input, whose elements are not read.",
+        description="Zeros (+0) in the shape and dtype of input, which is not read.",
     ),
     OperatorDescriptor(
         name="ones_like",
@@ -86,7 +86,7 @@ DESCRIPTORS = in_module(
         samples="like_samples",
         case_sets=MOVEMENT_SETS[:5],
         rule=_FILLED,
-        description="1 in the shape and dtype of input, whose elements are not read.",
+        description="Ones in the shape and dtype of input, which is not read.",
     ),
     twin="movement_reference",
 )

@@ -32,7 +32,7 @@ DESCRIPTORS = in_module(
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
         rule=MOVED,
-        description="All dimensions in another order.",
+        description="Dimensions in another order.",
     ),
     OperatorDescriptor(
         name="reshape",
@@ -64,7 +64,7 @@ DESCRIPTORS = in_module(
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
         rule=MOVED,
-        description="Elements shifted; what leaves at one end comes back at the other.",
+        description="Elements shifted cyclically.",
     ),
     twin="movement_reference",
 )

@@ -84,7 +84,7 @@ DESCRIPTORS = in_module(
         sum_length="helpers:terms_of_reduction",
         case_sets=EVERY_SET,
         rule=accumulate("terms are the elements over n; n + 2 of them"),
-        description="Arithmetic mean over dimensions; NaN of nothing.",
+        description="Arithmetic mean over dimensions; NaN without elements.",
     ),
     OperatorDescriptor(
         name="prod",
