@@ -49,8 +49,8 @@ DESCRIPTORS = in_module(
             "error of the limit",
         ),
         description="The index of one of the logits, a 0-d tensor. In descending order, it is the first at which "
-        "the running sum of softmax(logits / temperature) is at least random_value · min(top_p, sum of the first top_k). A largest "
-        "logit that is not finite is always drawn.",
+        "the running sum of softmax(logits / temperature) is at least random_value · min(top_p, sum of the first "
+        "top_k). A largest logit that is not finite is always drawn.",
     ),
 )
 
