@@ -56,7 +56,7 @@ DESCRIPTORS = in_module(
             samples="max_samples",
             case_sets=EXACT_SETS,
             rule=_EXACT,
-            description=f"{word} element; with dim also its index, the first of equal ones. NaN goes before numbers.",
+            description=f"{word} element; with dim also its index, the first of equal ones. NaN wins over numbers.",
         )
         for name, word in (("max", "Largest"), ("min", "Least"))
     ),
@@ -70,7 +70,7 @@ DESCRIPTORS = in_module(
             sum_length="helpers:terms_of_reduction",
             case_sets=EXACT_SETS,
             rule=_EXACT,
-            description=f"{word} element over dimensions. NaN goes before all numbers.",
+            description=f"{word} element over dimensions. NaN wins over numbers.",
         )
         for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
     ),
@@ -86,7 +86,7 @@ DESCRIPTORS = in_module(
             case_sets=EXACT_SETS,
             rule=_EXACT,
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
-            "NaN goes before all numbers.",
+            "NaN wins over numbers.",
         )
         for name, alias, word in (("argmax", "arg_max", "largest"), ("argmin", "arg_min", "least"))
     ),
