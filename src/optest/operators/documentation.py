@@ -314,7 +314,7 @@ def _joined(pairs: Iterable[tuple[str, ...]]) -> str:
     firsts: dict[str, list[str]] = {}
     for first, second in dict.fromkeys(pairs):
         firsts.setdefault(second, []).append(first)
-    return ", ".join(f"{'/'.join(names)} with {second}" for second, names in firsts.items())
+    return ", ".join(f"{_names(names).replace(', ', '/')} with {second}" for second, names in firsts.items())
 
 
 def _main() -> None:
