@@ -50,7 +50,6 @@ house: $(VENV)/.test
 docs: $(VENV)/.run
 	$(BIN)/python -m optest.operators.documentation docs
 	$(BIN)/python -m optest.reporting.reasons_page > docs/reasons.md
-	$(BIN)/python -m optest.plan.reference_page > docs/plan-reference.md
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

@@ -7,12 +7,27 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 from optest.operators.catalogue import FAMILIES
 from optest.operators.onnx import SPELLINGS
 from optest.operators.onnx.tensors import ALIASES
+from optest.operators.variants import (
+    EVERY,
+    FLOAT8,
+    FLOATS,
+    INTEGERS,
+    MEASURED,
+    MIXED,
+    MIXED_NUMBERS,
+    NUMBERS,
+    OPENCL,
+    SUMS,
+    UNSIGNED,
+)
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
@@ -24,14 +39,15 @@ _HEAD = f"""\
 # Operators
 
 {_MADE}
-What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
-PyTorch's; aliases are those of earlier plans, and of ONNX where they mean the same; ONNX's stand with its names of the
-tensors, which a plan may use where it uses the alias. Where ONNX means something else under its name (other defaults,
-other forms, another order of inputs), a case under that name is [read as ONNX means it](operators/onnx.md) and becomes
-one of the operator here. An attribute that is true or false takes 1 and 0 too, as ONNX has them.
+What optest knows by name, and how it judges results when nobody states a tolerance. Names and attributes are
+PyTorch's. Aliases are names of earlier plans, and of ONNX where they mean the same; a plan that uses an alias of ONNX
+may use ONNX's names of the tensors too. Where ONNX means something else under its name, such as other defaults or
+another order of inputs, a case under that name is [read as ONNX means it](operators/onnx.md). An attribute that is true
+or false also takes 1 and 0.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
-backend declares. Every bound is followed by half a unit in the last place of the output, for the final rounding.
+backend declares. Every bound also allows half a unit in the last place of the output, for the final rounding. Among the
+sources, OpenCL is {OPENCL}, and IEEE is IEEE 754-2019.
 """
 
 _CLASSES = {
@@ -42,32 +58,36 @@ _CLASSES = {
     RuleClass.COMPOSED: "the operator's own error budget in units of u; z ≤ 1.25 over the tensor",
 }
 
+_DTYPES_HEAD = """\
+## Input dtypes
+
+The pages of the families name these sets. Inputs that need not have one dtype are joined by "with".
+"""
+
 _NOTES = """\
 ## What a reference does
 
-- It takes the inputs in the signature's order; a left-out optional input is None, or nothing at the end.
-- It computes in float64 from the inputs as they are stored, and rounds nothing: `optest.numerics.round_to` does that
-  once, to the dtype of the output. Integers are exact and wrap as PyTorch's do; bool gives bool.
+- It takes the inputs in the signature's order. An optional input that is left out is None, or nothing at the end.
+- It computes in float64 from the inputs as they are stored and does not round: `optest.numerics.round_to` rounds once,
+  to the dtype of the output. Integers are exact and wrap as PyTorch's do; bool gives bool.
 - Operands of two dtypes meet in the dtype of `torch.result_type`; integers are rounded to it first. A 0-d tensor does
-  not widen a tensor that has dimensions, and is read unrounded.
+  not widen a tensor that has dimensions, and is not rounded.
 - NaN, infinities, empty tensors and 0-d tensors follow PyTorch. A factor of 0 (`alpha`, `beta` of `gemm`) leaves its
   operands unread, as in BLAS.
 - A conversion that C and PyTorch leave undefined (NaN, infinity or a float beyond the range of an integer dtype) makes
   a bad case, not a failure. Negative floats wrap in unsigned dtypes, as PyTorch defines it for uint8.
-- A conversion is rounded once. PyTorch on a CPU takes float64 and large integers through float32 to 16 bits and rounds
-  twice: about one float64 in ten thousand comes out wrong in float16, and the rule says so.
+- A conversion is rounded once. PyTorch on a CPU rounds twice from float64 and large integers to 16 bits, through
+  float32: about one float64 in ten thousand is wrong in float16, and the rule allows for it.
 """
-
 
 _ONNX = f"""\
 # ONNX's names
 
 {_MADE}
-Each stands for an operator of the [catalogue](../operators.md), with ONNX's attributes, their defaults and its order of
-the inputs; tensors go by ONNX's names, by those of the operator and by position. What newer versions of ONNX have as an
-input (bounds of Clip, k of TopK, axis of CumSum, shape of Reshape, axes of ReduceSum) is an attribute here. What the
-operator cannot do is refused with the reason; what is said "as conv2d" is in the words of that operator. A name of ONNX
-that is neither here nor an alias has no operator in the catalogue.
+Each name stands for an operator of the [catalogue](../operators.md), with ONNX's attributes, defaults and order of
+inputs. Tensors go by ONNX's names, by the operator's names or by position. What newer versions of ONNX take as an input
+(bounds of Clip, k of TopK, axis of CumSum, shape of Reshape, axes of ReduceSum) is an attribute here. What the operator
+cannot do is refused with the reason. The catalogue has no operator for a name that is neither here nor an alias.
 
 ```yaml
 cases:
@@ -79,15 +99,36 @@ cases:
 An operator that is registered under one of these names takes its place.
 """
 
+_DTYPES = {
+    name: tuple(dtype for (dtype,) in variants)
+    for name, variants in (
+        ("all", EVERY),
+        ("numbers", NUMBERS),
+        ("floats", FLOATS),
+        ("integers", INTEGERS),
+        ("wide unsigned", UNSIGNED),
+        ("float8", FLOAT8),
+    )
+}
+"""Sets of dtypes with names; a set goes before its parts."""
+
+_PAIRS = {"mixed": MIXED, "mixed numbers": MIXED_NUMBERS}
+
+_SOURCES = {
+    SUMS: "[the bound of sums](../verdicts.md#class-rules)",
+    MEASURED: "[measured](../verdicts.md#ceilings)",
+    OPENCL: "OpenCL",
+    "IEEE 754-2019": "IEEE",
+}
+"""Short for sources that many rules have; the index says what they are."""
+
+_Attributes = dict[str, Attribute]
+
 
 def operator_pages() -> dict[str, str]:
     """Every page by its path below the folder of the docs, with a newline at its end."""
     pages = {f"operators/{family}.md": _family_page(family, each) for family, each in FAMILIES.items()}
-    return {
-        "operators.md": _index(),
-        **pages,
-        "operators/onnx.md": "\n".join([_ONNX, *map(_spelling, SPELLINGS.values())]),
-    }
+    return {"operators.md": _index(), **pages, "operators/onnx.md": _onnx_page()}
 
 
 def _index() -> str:
@@ -95,26 +136,43 @@ def _index() -> str:
         (f"[{family}](operators/{family}.md)", ", ".join(_link(each.name, "operators/") for each in descriptors))
         for family, descriptors in FAMILIES.items()
     )
+    sets = [(name, ", ".join(dtypes)) for name, dtypes in _DTYPES.items()]
+    pairs = ", ".join(f"{a} with {b}" for a, b in MIXED[::2])
     blocks = (
         _HEAD,
         _table(("family", "operators"), rows),
         "## Classes\n",
         _table(("class", "a result is right if"), ((kind.value, text) for kind, text in _CLASSES.items())),
+        _DTYPES_HEAD,
+        _table(
+            ("set", "dtypes"),
+            (*sets, ("mixed", f"{pairs}, in either order"), ("mixed numbers", "mixed without bool")),
+        ),
         _NOTES,
     )
     return "\n".join(blocks)
 
 
-def _family_page(family: str, descriptors: Iterable[OperatorDescriptor]) -> str:
-    descriptors = tuple(descriptors)
+def _family_page(family: str, descriptors: Sequence[OperatorDescriptor]) -> str:
+    shared = _shared(each.attributes for each in descriptors)
     blocks = (
         f"# Operators: {family}\n",
         _MADE,
-        "[Operators](../operators.md) says what the classes and u are, and what a reference does.\n",
-        _table(("operator", "class", "ceiling or formula", "source"), map(_rule_row, descriptors)),
-        *(_section(descriptor) for descriptor in descriptors),
+        "[Operators](../operators.md) explains the classes, u, the sets of dtypes and what a reference does.",
+        "The text below the list of an operator derives its errors beyond the final rounding.\n",
+        _table(("operators", "class", "ceiling or formula", "source"), _rule_rows(descriptors)),
+        *_shared_section(shared),
+        *(_section(descriptor, shared) for descriptor in descriptors),
     )
     return "\n".join(blocks)
+
+
+def _onnx_page() -> str:
+    shared = _shared(each.attributes for each in SPELLINGS.values())
+    alike = groupby(SPELLINGS.values(), key=lambda each: (each.signature, each.attributes, each.description))
+    return "\n".join(
+        [_ONNX, *_shared_section(shared), *(_spelling_section(tuple(group), shared) for _, group in alike)]
+    )
 
 
 def _link(name: str, folder: str = "") -> str:
@@ -127,10 +185,24 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _rule_row(descriptor: OperatorDescriptor) -> tuple[str, ...]:
-    rule = _rule_of(descriptor)
-    ceiling = _ceiling(rule).replace("|", "\\|")
-    return (f"[{descriptor.name}](#{descriptor.name})", rule.kind.value, ceiling or "none", rule.source)
+def _rule_rows(descriptors: Iterable[OperatorDescriptor]) -> Iterable[tuple[str, ...]]:
+    """One row for all operators with the same rule."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for descriptor in descriptors:
+        rule = descriptor.rule
+        assert rule is not None, f"{descriptor.name} has no rule"
+        row = (rule.kind.value, _ceiling(rule).replace("|", "\\|") or "none", _source(rule))
+        names.setdefault(row, []).append(f"[{descriptor.name}](#{descriptor.name})")
+    return ((", ".join(links), *row) for row, links in names.items())
+
+
+def _source(rule: Rule) -> str:
+    if rule.source.startswith("docs/operators/"):
+        return "derived below"
+    source = rule.source
+    for text, short in _SOURCES.items():
+        source = source.replace(text, short)
+    return source
 
 
 def _ceiling(rule: Rule) -> str:
@@ -141,21 +213,39 @@ def _units(rule: Rule) -> str:
     return f"{rule.ulp:g} ulp" + (f", {rule.cpu_ulp:g} on a CPU" if rule.cpu_ulp is not None else "")
 
 
-def _rule_of(descriptor: OperatorDescriptor) -> Rule:
-    assert descriptor.rule is not None, f"{descriptor.name} has no rule"
-    return descriptor.rule
+def _shared(groups: Iterable[Iterable[Attribute]]) -> _Attributes:
+    """By its name, the attribute that most operators of a page have word for word, if more than one has it."""
+    counts = Counter(attribute for attributes in groups for attribute in attributes)
+    shared: _Attributes = {}
+    for attribute, count in counts.most_common():
+        if count > 1:
+            shared.setdefault(attribute.name, attribute)
+    return shared
 
 
-def _section(descriptor: OperatorDescriptor) -> str:
-    rule = _rule_of(descriptor)
+def _shared_section(shared: _Attributes) -> list[str]:
+    lines = "\n".join(f"- {_attribute(attribute)}" for attribute in shared.values())
+    return [f"## Common attributes\n\n{lines}\n"] if shared else []
+
+
+def _attributes(attributes: Iterable[Attribute], shared: _Attributes) -> list[str]:
+    attributes = tuple(attributes)
+    common = [attribute for attribute in attributes if shared.get(attribute.name) == attribute]
+    names = ", ".join(f"`{attribute.name}`" for attribute in common)
+    return [
+        *(f"- {_attribute(attribute)}" for attribute in attributes if attribute not in common),
+        *([f"- [common attributes](#common-attributes): {names}"] if common else []),
+    ]
+
+
+def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
     lines = [
         f"## {descriptor.name}\n",
         f"{descriptor.description}\n",
         f"- tensors: `{descriptor.tensors}`",
-        f"- rule: [{rule.kind.value}](../operators.md#classes), {_ceiling(rule) or rule.source}",
-        *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
-        *(f"- attribute {_attribute(attribute)}" for attribute in descriptor.attributes),
         f"- input dtypes: {_dtypes(descriptor)}",
+        *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
+        *_attributes(descriptor.attributes, shared),
         *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
         *(
             f"- default range of `{name}`: {interval.low:g} to {interval.high:g}"
@@ -176,13 +266,15 @@ def _alias(name: str) -> str:
     return f"`{name}` (`{ALIASES[name].signature}`)" if name in ALIASES else f"`{name}`"
 
 
-def _spelling(spelling: Spelling) -> str:
-    meant = " or ".join(map(_link, spelling.operators))
+def _spelling_section(spellings: Sequence[Spelling], shared: _Attributes) -> str:
+    """One section for names that differ in nothing but the operator, which are given in their order."""
+    first = spellings[0]
+    meant = ", ".join(" or ".join(map(_link, each.operators)) for each in spellings)
     lines = [
-        f"## {spelling.name}\n",
-        f"{meant}. {spelling.description}".strip() + "\n",
-        f"- tensors: `{spelling.signature}`",
-        *(f"- attribute {_attribute(attribute)}" for attribute in spelling.attributes),
+        f"## {', '.join(each.name for each in spellings)}\n",
+        f"{meant}. {first.description}".strip() + "\n",
+        f"- tensors: `{first.signature}`",
+        *_attributes(first.attributes, shared),
     ]
     return "\n".join(lines) + "\n"
 
@@ -195,10 +287,34 @@ def _attribute(attribute: Attribute) -> str:
 
 
 def _dtypes(descriptor: OperatorDescriptor) -> str:
-    alike = [variant[0] for variant in descriptor.dtype_variants if len(variant) == 1]
-    mixed = [" with ".join(dict.fromkeys(variant)) for variant in descriptor.dtype_variants if len(variant) > 1]
-    parts = [", ".join(alike), f"mixed: {', '.join(dict.fromkeys(mixed))}" if mixed else ""]
-    return "; ".join(part for part in parts if part)
+    """The sets of dtypes, input by input where each has its own."""
+    variants = descriptor.dtype_variants
+    alike = [variant for variant in variants if len(variant) == 1]
+    distinct = [tuple(dict.fromkeys(variant)) for variant in variants if len(variant) > 1]
+    if not alike or any(len(variant) > 2 for variant in distinct):
+        names = [each.name for each in descriptor.tensors.inputs]
+        columns = [dict.fromkeys(filter(None, column)) for column in zip_longest(*variants)]
+        return "; ".join(f"`{name}` {_names(column)}" for name, column in zip(names, columns, strict=True))
+    pairs = next((name for name, members in _PAIRS.items() if set(members) == set(distinct)), "") or _joined(distinct)
+    return ", ".join(part for part in (_names(dtype for (dtype,) in alike), pairs) if part)
+
+
+def _names(dtypes: Iterable[str]) -> str:
+    """Dtypes, with the names of the sets that they hold."""
+    left, names = list(dtypes), []
+    for name, members in _DTYPES.items():
+        if set(members) <= set(left):
+            names.append(name)
+            left = [dtype for dtype in left if dtype not in members]
+    return ", ".join([*names, *left])
+
+
+def _joined(pairs: Iterable[tuple[str, ...]]) -> str:
+    """``a/b with c``: dtypes that go with the same one share a part."""
+    firsts: dict[str, list[str]] = {}
+    for first, second in dict.fromkeys(pairs):
+        firsts.setdefault(second, []).append(first)
+    return ", ".join(f"{_names(names).replace(', ', '/')} with {second}" for second, names in firsts.items())
 
 
 def _main() -> None:

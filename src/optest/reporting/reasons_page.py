@@ -11,19 +11,16 @@ import sys
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.spec import BAD_STATUSES, Reason, Status
 
-__all__ = ["REPORTED_BY_BACKENDS", "prose", "reasons_page"]
-
-REPORTED_BY_BACKENDS: frozenset[Reason] = frozenset()
-"""Reasons that optest itself does not look for yet: a backend that finds out raises them as a ``Fault``."""
+__all__ = ["prose", "reasons_page"]
 
 _HEAD = """\
 # Reasons
 
 <!-- Made by `optest.reporting.reasons_page`; edit src/optest/reporting/meanings.py, not this file. -->
 
-Every case that is not well has a *status*, by which reports are grouped, and a *reason*, on which people act. A report
-shows the reason beside the case and, under a failure, what to try. Each reason has a page: what happened, why it
-matters, what to try, mostly with an example.
+Every case that is not well has a *status*, by which reports group it, and a *reason*. A report shows the reason beside
+the case and, under a failure, what to try. Each reason has a page: what happened, why it matters, what to try, mostly
+with an example.
 
 | reason | usual status | what happened |
 |---|---|---|
@@ -69,9 +66,8 @@ def reasons_page() -> str:
 
 
 def _reason_row(reason: Reason, meaning: Meaning) -> str:
-    found_by = ", reported by backends" if reason in REPORTED_BY_BACKENDS else ""
     link = f"[{reason.value}](reasons/{reason.value}.md)"
-    return f"| {link} | `{reason.status.value}`{found_by} | {prose(meaning.sentence)} |\n"
+    return f"| {link} | `{reason.status.value}` | {prose(meaning.sentence)} |\n"
 
 
 def _meaning_row(status: Status, meaning: Meaning) -> str:

@@ -129,13 +129,13 @@ def leaky_relu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
 
 @quiet
 def sigmoid_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Nothing, but where exp(-x) is near its overflow: 0 is right there, too. (1 + tanh(x/2)) / 2 loses the tail."""
+    """None, but 0 is right too where exp(-x) nears its overflow. (1 + tanh(x/2)) / 2 loses the tail."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(sigmoid_reference(inputs, attributes)))),)
 
 
 @quiet
 def silu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As :func:`sigmoid_terms`."""
+    """As for sigmoid."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(silu_reference(inputs, attributes)))),)
 
 
@@ -148,13 +148,14 @@ def _lost_tail(stored: Any, size: Array) -> Array:
 
 @quiet
 def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Nothing for beta = 1: log1p(exp(x)) loses no tail, as log(1 + exp(x)) does.
+    """None for beta = 1: log1p(exp(x)) loses no tail, as log(1 + exp(x)) does.
 
-    Else beta and z = beta·x are rounded, of which the share s = exp(z) / (1 + exp(z)) is kept: 2·|z|·s / beta. What was
-    below the smallest normal number, 3 times the smallest at most, is divided by beta, 2.5 ulp: 5·|out|.
+    Else beta and z = beta·x are rounded, and the share s = exp(z) / (1 + exp(z)) of that error remains:
+    2·|z|·s / beta. The division by beta, 2.5 ulp, adds 5·|out|; it also divides what was lost below the smallest normal
+    number, 3 times the smallest at most.
 
-    Where z is above a threshold of 20 or more, the curve is as right as the line, which torch takes for the sake of
-    stability: exp(-z) / beta apart, which float64 alone can tell.
+    Above a threshold of 20 or more torch takes the line in place of the curve. Both are right: they differ by
+    exp(-z) / beta, which float64 alone shows.
     """
     beta, threshold = attributes.get("beta", 1.0), attributes.get("threshold", 20.0)
     scaled = beta * as_float64(inputs[0])
@@ -182,8 +183,8 @@ def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
     """x + 3 and the product are rounded, and so is 1/6 where it multiplies: 3·|out|. The division is the ceiling.
 
     Between -3 and 3, x/6 + ½ cancels below 0: the quotient is off by 1.25 u and the sum by ½ u, which x multiplies:
-    2·|x|. Where 6·x overflows float32, the formula as it is written does so too, and whatever follows is right: the
-    budget is 0.99 of the largest number, to which out adds more than a hundredth.
+    2·|x|. Where 6·x overflows float32, so does the formula as it is written, and any result is right: the budget is
+    0.99 of the largest number, to which out adds more than a hundredth.
     """
     x, y = np.abs(as_float64(inputs[0])), _size(hardswish_reference(inputs, attributes))
     worst = 3.0 * y + np.where(x < 3.0, 2.0 * x, 0.0)

@@ -87,8 +87,8 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
       the sum) and the mask; an error common to all scores of a query has no effect;
     - exp(d) is off by ``2|d| + 6`` of itself, as in softmax;
     - for 16-bit inputs a weight may be rounded to their type before it meets value: ``r = u₁₆/u`` of itself, in
-      float16 half a subnormal more. Units that multiply 16-bit matrices take no other operands, and no fused kernel
-      is without; scores are not operands of anything, so that rounding them to 16 bits is an error;
+      float16 half a subnormal more. Units that multiply 16-bit matrices take no other operands, so every fused
+      kernel does it. Scores are not operands of anything: rounding them to 16 bits is an error;
     - whatever their size, weights are off by a few subnormals;
     - with ε the sum of the relative ones, y is off by ``Σp·ε·|v − y|`` ≤ ``Σp·ε·|v| + |y|·Σp·ε``;
     - the two sums over the keys add ``4√S·(Σp|v| + |y|)``, and weights below u/2 of the sum may vanish from it;

@@ -252,10 +252,10 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     """The addition itself is correctly rounded; alpha ≠ 1 adds the roundings of alpha and of alpha · other.
 
     Where the result is narrower than float32, both may also be rounded to its dtype, as torch on a CPU does in some
-    elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
+    elements of a tensor. The rule allows the difference, which is nothing for 2 or 0.5.
 
-    Of complex numbers each component is rounded, so that the error reaches u of the magnitude, of which half an ulp of
-    the magnitude may be only half: u/2 more.
+    Complex: each component is rounded, so the error reaches u of the magnitude. Half an ulp of the magnitude may be
+    only u/2; the rest is added.
     """
     alpha = attributes.get("alpha", 1.0)
     if _is_complex(inputs):
@@ -264,7 +264,7 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
 
 
 def sub_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """As :func:`add_terms`."""
+    """As for add."""
     if _is_complex(inputs):
         return _complex_sum_terms(inputs, {"alpha": -attributes.get("alpha", 1.0)})
     return add_terms(inputs, attributes)
@@ -284,12 +284,12 @@ def _complex_sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBud
 
 @quiet
 def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """Nothing for real numbers, whose product is correctly rounded.
+    """None for real numbers, whose product is correctly rounded.
 
     A component of a complex product is a difference or a sum of two products, which may cancel. The whole is off by
     √5·u·|a·b| at most, however it cancels (Brent, Percival, Zimmermann, "Error bounds on complex floating-point
-    multiplication", Math. Comp. 76, 2007), of which half an ulp of |a·b|, u/2 and more of it, is allowed already. Of
-    the four products each may be rounded to a subnormal number.
+    multiplication", Math. Comp. 76, 2007). Half an ulp of |a·b|, at least u/2 of it, is allowed already. Each of the
+    four products may be rounded to a subnormal number.
     """
     return _complex_mul_terms(inputs, attributes) if _is_complex(inputs) else (None,)
 

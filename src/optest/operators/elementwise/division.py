@@ -41,8 +41,8 @@ DESCRIPTORS = in_module(
         may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, f"the division: {OPENCL}", "or one step beside it"),
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
-        description="The quotient rounded downwards; where the quotient is within 2.5 ulp of a whole number, but not "
-        "on it, both sides of the step are right. A float over 0 gives infinity or NaN.",
+        description="Quotient rounded downwards. Where the quotient is within 2.5 ulp of a whole number, but not on "
+        "it, both sides of the step are right. A float over 0 gives infinity or NaN.",
     ),
     OperatorDescriptor(
         name="remainder",
@@ -51,7 +51,7 @@ DESCRIPTORS = in_module(
         may_refuse="remainder_may_be_refused",
         rule=ulp(0.5, f"fmod is exact and the sum correctly rounded: {OPENCL}", "or one divisor beside it"),
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
-        description="What division rounded downwards leaves, with the sign of the divisor, as Python's %; where the "
+        description="Remainder of division rounded downwards, with the sign of the divisor, as Python's %. Where the "
         "quotient is within 2.5 ulp of a whole number, but not on it, one divisor more or less is right too.",
     ),
     OperatorDescriptor(
@@ -62,7 +62,7 @@ DESCRIPTORS = in_module(
         rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}", formula="anything for an integer over 0"),
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
-        description="What division rounded towards zero leaves, with the sign of the dividend, as C's fmod and %.",
+        description="Remainder of division rounded towards zero, with the sign of the dividend, as C's fmod and %.",
     ),
     twin="arithmetic_reference",
     signature="input, other -> out",

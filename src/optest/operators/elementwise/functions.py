@@ -55,10 +55,10 @@ DESCRIPTORS = in_module(
         3.0,
         -0.9990234375,
         65504.0,
-        "Natural logarithm of 1 + input, also where that rounds to 1",
+        "log(1 + input), accurate where 1 + input rounds to 1",
         source=MEASURED,
     ),
-    _real("expm1", 3.0, -15.0, 11.0, "Exponential less 1, also where that cancels"),
+    _real("expm1", 3.0, -15.0, 11.0, "exp(input) − 1, accurate where that cancels"),
     _real(
         "sqrt",
         3.0,

@@ -117,10 +117,8 @@ def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
 def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """|x|/16·|out|, |x|/32 ulp at least: libraries reduce x by multiples of ln 2 that grow with it.
 
-    OpenVINO is off by 3.3 ulp at 39 and 5.3 at 87.9, JAX by 5.5 at 88.7. Beyond 88 |x| counts as 88, since nobody was
-    seen to lose more.
-
-    Results of 16 bits do not show it.
+    OpenVINO is off by 3.3 ulp at 39 and 5.3 at 87.9, JAX by 5.5 at 88.7. Beyond 88 |x| counts as 88: no library was
+    seen to lose more. Results of 16 bits do not show it.
     """
     stored = np.asarray(inputs[0])
     if stored.dtype.itemsize <= 2 and dtype_of(stored.dtype).is_float:

@@ -61,9 +61,9 @@ def _bitwise(name: str, alias: str, description: str) -> OperatorDescriptor:
 
 DESCRIPTORS = in_module(
     __name__,
-    _logic("logical_and", "And", "Whether both are true."),
-    _logic("logical_or", "Or", "Whether one or both are true."),
-    _logic("logical_xor", "Xor", "Whether one of both is true, but not the other."),
+    _logic("logical_and", "And", "Logical and."),
+    _logic("logical_or", "Or", "Logical or."),
+    _logic("logical_xor", "Xor", "Logical exclusive or."),
     OperatorDescriptor(
         name="logical_not",
         category="logic",
@@ -73,9 +73,9 @@ DESCRIPTORS = in_module(
         case_sets=(*SETS, "truth"),
         description="Whether input is false.",
     ),
-    _bitwise("bitwise_and", "BitwiseAnd", "Bits that both have; for bool, logical and."),
-    _bitwise("bitwise_or", "BitwiseOr", "Bits that one or both have; for bool, logical or."),
-    _bitwise("bitwise_xor", "BitwiseXor", "Bits that one of both has; for bool, logical exclusive or."),
+    _bitwise("bitwise_and", "BitwiseAnd", "Bitwise and; for bool, logical and."),
+    _bitwise("bitwise_or", "BitwiseOr", "Bitwise or; for bool, logical or."),
+    _bitwise("bitwise_xor", "BitwiseXor", "Bitwise exclusive or; for bool, logical exclusive or."),
     OperatorDescriptor(
         name="bitwise_not",
         category="bitwise",
@@ -83,7 +83,7 @@ DESCRIPTORS = in_module(
         dtype_variants=(*INTEGERS, *BOOL),
         rule=exact(_TWOS_COMPLEMENT),
         case_sets=SETS,
-        description="All bits turned; for bool, logical not.",
+        description="Bitwise complement; for bool, logical not.",
     ),
     twin="comparison_reference",
 )

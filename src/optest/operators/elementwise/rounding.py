@@ -56,7 +56,7 @@ DESCRIPTORS = in_module(
     __name__,
     _number(
         "neg",
-        "input with its sign turned, that of 0 and infinity too; integers wrap.",
+        "-input, with the sign of 0 and infinity changed too; integers wrap.",
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("negative", "Neg"),
@@ -64,7 +64,7 @@ DESCRIPTORS = in_module(
     ),
     _number(
         "abs",
-        "input without its sign, that of 0 too; the smallest integer stays what it is.",
+        "Absolute value, +0 for -0; the smallest integer keeps its value.",
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("absolute", "Abs"),
@@ -98,8 +98,8 @@ DESCRIPTORS = in_module(
         rule=ulp(0.5, f"{_WHOLE}; decimals by division: {OPENCL}", "decimals ≠ 0: 5·|out| more, or one step beside it"),
         case_sets=(*UNARY_SETS, "ties", "attributes"),
         signed_zeros=True,  # IEEE 754-2019 §5.9
-        description="The nearest whole number, of two equally near ones the even; with decimals, also the other side "
-        "of a half that the multiplication by ten cannot tell from this one.",
+        description="The nearest whole number, ties to even. With decimals, both neighbours are right where the "
+        "multiplication by ten rounds to a tie.",
     ),
     _number("trunc", "input without its fraction.", aliases=("fix",), samples="whole_number_samples"),
     twin="functions_reference",

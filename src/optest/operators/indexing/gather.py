@@ -41,8 +41,8 @@ DESCRIPTORS = in_module(
         name="index_select",
         signature="input, index -> out",
         attributes=(_INDEXED_DIM,),
-        description="The slices of input along dim that index names, in its order; an index of several dimensions, "
-        "which torch does not take, puts them in place of dim, as ONNX's Gather. Negative indices are refused.",
+        description="Slices of input along dim, in the order of index. An index of several dimensions, which torch "
+        "does not take, replaces dim by its dimensions, as ONNX's Gather. Negative indices are refused.",
     ),
     OperatorDescriptor(
         name="scatter_add",
@@ -63,7 +63,7 @@ DESCRIPTORS = in_module(
         attributes=(attribute("padding_idx: int = None", "Row without a gradient; it is looked up like any other."),),
         domain="embedding_domain",
         generator={"indices": "randint"},
-        description="Rows of weight by index, in the shape of indices and one dimension more.",
+        description="Rows of weight by index: the shape of indices, then the size of a row.",
     ),
     dtype_variants=INDEXED,
     case_sets=(*SETS, "attributes", "indices", "refused", "outside"),

@@ -35,9 +35,9 @@ DESCRIPTORS = in_module(
             "or any with as large a logit; the next one too where the sum of probabilities lies within its "
             "error of the limit",
         ),
-        description="The index of one of the logits, a 0-d tensor: from the largest on, the first at which the sum of "
-        "softmax(logits / temperature) is at least random_value · min(top_p, sum of the first top_k). Where the "
-        "largest is not finite, it is drawn.",
+        description="The index of one of the logits, a 0-d tensor. In descending order, it is the first at which "
+        "the running sum of softmax(logits / temperature) is at least random_value · min(top_p, sum of the first "
+        "top_k). A largest logit that is not finite is always drawn.",
     ),
 )
 

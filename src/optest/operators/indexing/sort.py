@@ -31,8 +31,8 @@ DESCRIPTORS = in_module(
         alternatives="topk_alternatives",
         case_sets=(*SETS, "attributes", "ties", "unordered", "refused"),
         rule=replace(MOVED, formula="or others of equal elements, none twice; without sorted in any order"),
-        description="The k largest or smallest elements along a dimension and where they are; NaN is the largest. Of "
-        "equal elements any may be chosen, but none twice; without `sorted` a row is right in any order.",
+        description="The k largest or smallest elements along a dimension with their indices; NaN is the largest. Any "
+        "of equal elements may be chosen, but none twice. Without `sorted` a row may have any order.",
     ),
     OperatorDescriptor(
         name="sort",
@@ -46,8 +46,8 @@ DESCRIPTORS = in_module(
         alternatives="sort_alternatives",
         case_sets=(*SETS, "attributes", "ties", "stable", "refused"),
         rule=replace(MOVED, formula="without stable also others of equal elements, none twice"),
-        description="The elements along a dimension in order and where they were; NaN is the largest. Without `stable` "
-        "equal elements come in any order, −0 and 0 among them.",
+        description="The elements along a dimension in order, with their indices; NaN is the largest. Without `stable` "
+        "equal elements, −0 and 0 among them, may have any order.",
     ),
 )
 

@@ -26,7 +26,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="permute",
         attributes=(attribute("dims|perm: ints", "The input's dimensions in their new order."),),
-        description="All dimensions in another order.",
+        description="Dimensions in another order.",
     ),
     OperatorDescriptor(
         name="reshape",
@@ -46,7 +46,7 @@ DESCRIPTORS = in_module(
                 "dims: ints = None", "Dimension of each shift; without any, the tensor rolls as if it were flat."
             ),
         ),
-        description="Elements shifted; what leaves at one end comes back at the other.",
+        description="Elements shifted cyclically.",
     ),
     twin="movement_reference",
     dtype_variants=EVERY,

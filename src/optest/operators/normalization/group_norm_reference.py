@@ -92,10 +92,10 @@ def _normalized(
 
 @quiet
 def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """As layer_norm over a group, and what a kernel loses that folds everything into x·scale + shift.
+    """As layer_norm over a group, plus the error of a kernel that folds everything into x·scale + shift.
 
-    With scale = weight·r and shift = bias − mean·scale: the product mean·scale, ``|weight·mean|·r``, and shift itself,
-    ``|bias| + |weight·mean|·r``, come on top of it.
+    With scale = weight·r and shift = bias − mean·scale, the product mean·scale adds ``|weight·mean|·r``, and shift
+    adds ``|bias| + |weight·mean|·r``.
     """
     x = as_float64(inputs[0])
     if not x.size:

@@ -82,8 +82,8 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
 
     With d = x − max and n elements in a row, in units of u: exp(d) is off by ``o = 2|d| + 6`` of itself (d is
     rounded once, and once more on the way to base 2), the sum by ``Σy·o + 4√n + v`` of itself, the quotient by 5. v
-    is what vanishes when terms are added one by one, which are below u/2 of the sum. Whatever the row, exp(d) is off
-    by a few subnormals of float32. Where a row repeats few values, n takes the place of 4√n.
+    is the sum of terms below u/2 of the sum, which vanish when terms are added one by one. exp(d) is off by a few
+    subnormals of float32 too. Where a row repeats few values, n takes the place of 4√n.
 
     Errors of the sum are common to a row and do not average out over it; they count with twice their deviation.
     """

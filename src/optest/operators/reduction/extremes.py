@@ -51,7 +51,7 @@ DESCRIPTORS = in_module(
             attributes=(ONE_DIM, KEEPDIM),
             infer="infer_max",
             samples="max_samples",
-            description=f"{word} element; with dim also its index, the first of equal ones. NaN goes before numbers.",
+            description=f"{word} element; with dim also its index, the first of equal ones. NaN wins over numbers.",
         )
         for name, word in (("max", "Largest"), ("min", "Least"))
     ),
@@ -61,7 +61,7 @@ DESCRIPTORS = in_module(
             aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
             infer="infer_amax",
-            description=f"{word} element over dimensions. NaN goes before all numbers.",
+            description=f"{word} element over dimensions. NaN wins over numbers.",
         )
         for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
     ),
@@ -74,7 +74,7 @@ DESCRIPTORS = in_module(
             infer="infer_argmax",
             samples="argmax_samples",
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
-            "NaN goes before all numbers.",
+            "NaN wins over numbers.",
         )
         for name, alias, word in (("argmax", "arg_max", "largest"), ("argmin", "arg_min", "least"))
     ),

@@ -48,7 +48,7 @@ DESCRIPTORS = in_module(
         infer="helpers:infer_mean",
         case_sets=(*_COMPOSED_SETS, "mean beside std"),
         rule=composed("y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)"),
-        description="Variance over dimensions; NaN where nothing is divided by nothing, as of one element.",
+        description="Variance over dimensions; NaN for 0 / 0, as of one element.",
     ),
     OperatorDescriptor(
         name="norm",
@@ -68,7 +68,7 @@ DESCRIPTORS = in_module(
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|"),
         # Above 88.7 an exp without the shift by the maximum overflows in float32.
         generator={"fill": "uniform", "low": 84.0, "high": 92.0},
-        description="ln Σ exp(x) over dimensions; -inf of nothing and of nothing but -inf.",
+        description="ln Σ exp(x) over dimensions; -inf if all elements are -inf or there are none.",
     ),
     dtype_variants=FLOATS,
     sum_length="helpers:terms_of_reduction",

@@ -75,7 +75,7 @@ DESCRIPTORS = in_module(
         dtype_variants=FLOATS,
         infer="helpers:infer_mean",
         rule=accumulate("terms are the elements over n; n + 2 of them"),
-        description="Arithmetic mean over dimensions; NaN of nothing.",
+        description="Arithmetic mean over dimensions; NaN without elements.",
     ),
     OperatorDescriptor(
         name="prod",

@@ -160,9 +160,9 @@ def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
 def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """Element k adds up k terms.
 
-    Each error is in every later element as well, so that the elements of a row are one random walk and not k draws:
-    errors may be twice as large as those of independent sums, which k·4 in place of k says. Where a row repeats few
-    values, roundings repeat and k² takes its place.
+    Each error is in every later element as well: the elements of a row are one random walk and not k draws, and errors
+    may be twice as large as those of independent sums. 4k takes the place of k. Where a row repeats few values,
+    roundings repeat, and k² takes its place.
     """
     x = magnitudes(inputs[0]) if np.iscomplexobj(inputs[0]) else as_float64(inputs[0])
     row = x.reshape(x.shape or (1,))
@@ -184,8 +184,8 @@ def dot_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
 def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """n − 1 multiplications in any order, each off by u of itself: ``(n − 1)·|y|``, which is certain, not likely.
 
-    (1 + u)^(n−1) − 1 = (n − 1)·u·(1 + (n − 1)·u/2 + …). For the statistic the roundings are independent and even, u²/3
-    each; where a row repeats few magnitudes, they may all have one sign, and n²/4 takes the place of n. Partial
+    (1 + u)^(n−1) − 1 = (n − 1)·u·(1 + (n − 1)·u/2 + …). The statistic takes the roundings as independent and uniform,
+    u²/3 each. Where a row repeats few magnitudes, they may all have one sign, and n²/4 takes the place of n. Partial
     products below the smallest normal number of float32 lose up to half a subnormal each.
     """
     array = as_asked(inputs[0], attributes)
