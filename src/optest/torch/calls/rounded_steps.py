@@ -2,15 +2,16 @@
 
 What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
 input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
-that its decomposition has; gradients that torch leaves whole are taken apart in :mod:`sampled`. Of a sum of products
-the terms are rounded as well, in float32 at least, and they may cancel; what LAPACK makes of a matrix is off by
-roundings of its largest element; a recurrence rounds once a step. Below the normal numbers of a dtype there are no
-relative roundings: a step there is off by half of the smallest number, or by all that it is.
+that its decomposition has; gradients that torch leaves whole may be those of an operator that it takes apart. Of a sum
+of products the terms are rounded as well, in float32 at least, and they may cancel; what LAPACK makes of a matrix is
+off by roundings of its largest element; a recurrence rounds once a step. Below the normal numbers of a dtype there are
+no relative roundings: a step there is off by half of the smallest number, or by all that it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from math import sqrt
 from typing import Any
@@ -21,7 +22,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.torch.calls.gradients import roundings
-from optest.torch.calls.grid_sample_gradients import gradients_of_sampling
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
@@ -38,14 +38,40 @@ _LEAST = 2.0**-150
 _BLOCK = 1 << 14
 """Elements that are looked at in one go: what fits a cache, and no thread has to be waited for."""
 
-_PARTS: Mapping[str, Any] = {"gradients of grid_sample": gradients_of_sampling}
-"""What torch has no decomposition of."""
-
 
 @lru_cache(maxsize=4096)
 def _facts(func: Any) -> Facts:
     """What is known of an operator as torch's dispatcher hands it on."""
     return facts_of(f"torch.ops.{func.namespace}.{func.overloadpacket.__name__}")
+
+
+@lru_cache(maxsize=8)
+def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]]:
+    """What makes the gradients of an operator in the steps back through its decomposition; called as torch calls it."""
+    steps = torch._decomp.decomposition_table[getattr(torch.ops.aten, forward).default]
+
+    def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
+        *given, wanted = given
+        operands = [each.detach().requires_grad_() for each in given[: len(wanted)]]
+        with _seen_by_autograd(), torch.enable_grad():
+            result = steps(*operands, *given[len(wanted) :])
+        sources = [each for each, is_wanted in zip(operands, wanted, strict=True) if is_wanted]
+        found = iter(torch.autograd.grad(result, sources, above, materialize_grads=True))
+        return [next(found) if is_wanted else None for is_wanted in wanted]
+
+    return gradients
+
+
+@contextmanager
+def _seen_by_autograd() -> Iterator[None]:
+    """While inside, torch can differentiate, as it does not below the operators of a way back."""
+    key = torch._C.DispatchKey.AutogradFunctionality
+    was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)
 
 
 class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
@@ -70,7 +96,9 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         kwargs = kwargs or {}
         facts = _facts(func)
         if self._takes_apart and not facts.has_exact_result:
-            parts = _PARTS.get(facts.parts) or torch._decomp.decomposition_table.get(func)
+            parts = (
+                _gradients_of(facts.gradients_of) if facts.gradients_of else torch._decomp.decomposition_table.get(func)
+            )
             if parts is not None and not func._schema.is_mutable:
                 step, least = self._step, self._least
                 try:
