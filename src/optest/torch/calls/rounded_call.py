@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from optest.numerics import Array, dtype_of
-from optest.torch.calls.call import TorchCall
+from optest.torch.calls.call import TorchCall, with_rounded_scalars
 from optest.torch.calls.expected_gradients import in_float64, upstream_gradients
 from optest.torch.calls.gradients import Draw, roundings
 from optest.torch.calls.rounded_steps import RoundedSteps
-from optest.torch.calls.scalar_arguments import with_rounded_scalars
 from optest.torch.tensors import WIDE, as_array, widened
 
 __all__ = ["RoundedCall", "gradients_of", "results_of", "smallest_rounding"]

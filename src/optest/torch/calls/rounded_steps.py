@@ -51,10 +51,10 @@ def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]]:
     steps = torch._decomp.decomposition_table[getattr(torch.ops.aten, forward).default]
 
     def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
-        *given, wanted = given
-        operands = [each.detach().requires_grad_() for each in given[: len(wanted)]]
+        *arguments, wanted = given
+        operands = [each.detach().requires_grad_() for each in arguments[: len(wanted)]]
         with _seen_by_autograd(), torch.enable_grad():
-            result = steps(*operands, *given[len(wanted) :])
+            result = steps(*operands, *arguments[len(wanted) :])
         sources = [each for each, is_wanted in zip(operands, wanted, strict=True) if is_wanted]
         found = iter(torch.autograd.grad(result, sources, above, materialize_grads=True))
         return [next(found) if is_wanted else None for is_wanted in wanted]
