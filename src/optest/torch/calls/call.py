@@ -16,7 +16,7 @@ from optest.numerics import dtype_of
 from optest.spec import Fault, Reason
 from optest.spec.call_names import canonical
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
-from optest.torch.calls.binding import CannotBind, fits, named_arguments
+from optest.torch.calls.binding import CannotBind, named_arguments, schema_that_takes
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, constant, find
 from optest.torch.fact_sheet import facts_of, is_known_by_schema
@@ -204,19 +204,7 @@ def _schema(call: Call) -> Any:
         return found._schema
     if not isinstance(found, torch._ops.OpOverloadPacket):
         return None
-    schemas = [getattr(found, each)._schema for each in found.overloads()]
-    return next((each for each in schemas if _takes(each, call)), None)
-
-
-def _takes(schema: Any, call: Call) -> bool:
-    positional = [each for each in schema.arguments if not each.kwarg_only]
-    names = {each.name for each in schema.arguments}
-    needed = {each.name for each in schema.arguments if each.is_out}
-    return (
-        len(call.args) <= len(positional)
-        and needed <= set(call.kwargs) <= names
-        and all(fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False))
-    )
+    return schema_that_takes(call, found)
 
 
 def _given(call: Call, schema: Any) -> Iterator[tuple[Any, Any]]:

@@ -277,8 +277,7 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
     try:
         meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
         leaves = call.on(meta, _META)()
-        is_known = len(leaves) == 1 or not _is_native(call.call.function)
-        if is_known and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
     except NO_KERNEL:
         pass  # the values decide
@@ -287,11 +286,6 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
 
 _QUICKLY_MADE = 1 << 22
 """Elements up to which the call itself takes less than torch does to say what it would yield."""
-
-
-def _is_native(function: str) -> bool:
-    """Whether a name is that of a kernel: ``torch.ops.aten.sort``, ``torch.native_layer_norm``."""
-    return function.startswith("torch.ops.") or function.rpartition(".")[2].startswith(("native_", "_native_"))
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:
