@@ -15,7 +15,7 @@ from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
 from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
-from optest.torch.calls import rounded_call  # noqa: E402
+from optest.torch.calls import rounded_steps  # noqa: E402
 from optest.torch.calls.call import torch_call  # noqa: E402
 from optest.torch.calls.expected_gradients import upstream_gradients  # noqa: E402
 from optest.torch.calls.rounded_steps import RoundedSteps, _gradients_of  # noqa: E402
@@ -99,7 +99,7 @@ MOVED: dict[Any, Any] = {}
 @pytest.fixture(autouse=True)
 def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What roundings make of a call is the same whatever it is held against, and takes seconds."""
-    moved = rounded_call.RoundedCall.moved
+    moved = rounded_steps.RoundedCall.moved
 
     def remembered(asked: Any, number: int, share: float, *, takes_apart: bool) -> Any:
         key = (call_text(asked.call.call), tuple(asked.units), number, share, takes_apart)
@@ -107,7 +107,7 @@ def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
             MOVED[key] = moved(asked, number, share, takes_apart=takes_apart)
         return MOVED[key]
 
-    monkeypatch.setattr(rounded_call.RoundedCall, "moved", remembered)
+    monkeypatch.setattr(rounded_steps.RoundedCall, "moved", remembered)
 
 
 @pytest.mark.slow

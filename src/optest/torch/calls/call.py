@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import dtype_of
 from optest.spec import Fault, Reason
@@ -24,6 +25,7 @@ from optest.torch.facts import ChangedInputs
 from optest.torch.tensors import copied
 
 __all__ = [
+    "OperatorsSeen",
     "TorchCall",
     "in_float64",
     "leaves_of",
@@ -91,6 +93,18 @@ class TorchCall:
 
 def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.is_contiguous() else copied(tensor)  # torch differentiates a clone
+
+
+class OperatorsSeen(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    """The operators that reach a kernel of torch while inside; the item of a list of tensors does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(func)
+        return func(*args, **(kwargs or {}))
 
 
 @lru_cache(maxsize=4096)

@@ -28,7 +28,7 @@ from optest.spec import AsRight, Fault
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.expected_gradients import has_floating_input
 from optest.torch.calls.refusals import NO_KERNEL
-from optest.torch.calls.rounded_call import RoundedCall, gradients_of, results_of, smallest_rounding
+from optest.torch.calls.rounded_steps import RoundedCall, gradients_of, results_of, smallest_rounding
 
 __all__ = ["as_close_as_inputs_allow"]
 
@@ -54,9 +54,9 @@ _FEW_INPUTS = 4
 # one shift may change nothing: of equal rows, of a pattern that repeats.
 _SHIFTS = (1, 2, 3)
 
-# Other inputs have to change a result (in the root of the mean square, by whichever of _SHIFTS changes it least) so many
-# times as much as is allowed of any element, before a small answer shows something. A choice, too: as far beyond noise
-# as _NOT_SMOOTH is. What roundings alone change is an eighth of what is allowed (_FACTOR), so a 32nd of this.
+# Other inputs have to change a result (in the root of the mean square, by whichever of _SHIFTS changes it least) by so
+# many times the most that is allowed of an element, before a small answer shows something. A choice, too: as far beyond
+# noise as _NOT_SMOOTH is. What roundings alone change is an eighth of what is allowed (_FACTOR), so a 32nd of this.
 _TELLING = 4.0
 
 _DOUBLE = 2.0**-52

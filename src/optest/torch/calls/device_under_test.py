@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
-from optest.torch.calls.call import TorchCall
+from optest.torch.calls.call import OperatorsSeen, TorchCall
 from optest.torch.calls.compiler import Compilation
 from optest.torch.cases import FELL_BACK
 from optest.torch.tensors import copied
@@ -251,16 +250,6 @@ def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
 
 def may_draw(call: TorchCall, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether torch makes the call of an operator that draws for some values: ``rrelu`` does so for negative ones."""
-    with torch.no_grad(), torch.random.fork_rng(devices=()), _Operators() as seen:
+    with torch.no_grad(), torch.random.fork_rng(devices=()), OperatorsSeen() as seen:
         call.on([copied(each.detach()).to(_CPU) for each in tensors], _CPU)()
-    return bool(seen.may_draw)
-
-
-class _Operators(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_draw = False
-
-    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.may_draw |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
+    return any(torch.Tag.nondeterministic_seeded in each.tags for each in seen.operators)

@@ -240,9 +240,9 @@ def _is_same(one: Array, two: Array) -> bool:
 
 _CPU = torch.device("cpu")
 
-# A result follows its inputs if it changes by this share of the largest one, or so many of its integers change. A choice:
-# one in a hundred is more than a rounding of bfloat16 (1/256), and less than what half the values change of most
-# functions. Of a result that changes less, nothing is said.
+# A result follows its inputs if it changes by this share of the largest one, or so many of its integers change. It is a
+# choice: one in a hundred is more than a rounding of bfloat16 (1/256), and less than what half the values change of
+# most functions. Of a result that changes less, nothing is said.
 _FOLLOWS = 0.01
 
 

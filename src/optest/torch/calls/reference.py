@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.call import TorchCall, torch_call, with_alpha_beta_to_power, with_rounded_scalars
+from optest.torch.calls.call import OperatorsSeen, TorchCall, torch_call, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.expected_gradients import expected_gradients
@@ -351,20 +350,6 @@ def foreign_kernels_used(operator: str) -> Iterator[list[str]]:
     if not (known := foreign_kernels()):
         yield used
         return
-    with _Recorded() as calls:
+    with OperatorsSeen() as seen:
         yield used
-    used += sorted(known & {f"aten::{operator}", *calls.names})
-
-
-class _Recorded(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
-    """The names of the operators that reach a kernel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        self.names.add(func._schema.name)
-        return func(*args, **(kwargs or {}))
+    used += sorted(known & {f"aten::{operator}", *(each._schema.name for each in seen.operators)})
