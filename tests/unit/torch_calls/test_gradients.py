@@ -137,8 +137,8 @@ def test_a_dropped_term_of_a_contraction_is_found_although_the_files_tolerance_a
 
 
 def test_a_sum_over_many_rows_is_judged_by_what_rounding_leaves() -> None:
-    """4096 products are rounded to bfloat16 before they are added, and some of their sums cancel."""
-    asked = case("torch.mul(input0, input1)", tensor("bfloat16", 4096, 32), tensor("bfloat16", 32), stated=LOOSE)
+    """1024 products are rounded to bfloat16 before they are added, and some of their sums cancel."""
+    asked = case("torch.mul(input0, input1)", tensor("bfloat16", 1024, 16), tensor("bfloat16", 16), stated=LOOSE)
     assert verdict(asked).status is Status.PASSED
     assert verdict(asked, Changed(3, lambda gradient: gradient * gradient.dtype.type(1.1))).reason is Reason.VALUE
 
@@ -199,15 +199,16 @@ class Library(TorchBackend):
 
 
 @pytest.mark.usefixtures("library")
-@pytest.mark.parametrize("compiler", [None, "aot_eager"])
 @pytest.mark.parametrize(
-    ("name", "output"),
+    ("name", "output", "compiler"),
     [
-        ("right", None),
-        ("scaled", "grad.input0"),
-        ("exchanged", "grad.input0"),
-        ("forgotten", "grad.exists"),
-        ("narrow", "grad.input0"),
+        ("right", None, None),
+        ("right", None, "aot_eager"),
+        ("scaled", "grad.input0", None),
+        ("scaled", "grad.input0", "aot_eager"),
+        ("exchanged", "grad.input0", None),
+        ("forgotten", "grad.exists", None),
+        ("narrow", "grad.input0", None),
     ],
 )
 def test_an_operator_with_a_wrong_backward_is_found(name: str, output: str | None, compiler: str | None) -> None:
