@@ -19,13 +19,11 @@ from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_str
 from optest.torch.calls.call_script import scripted
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.device_call import answer, call_of, why_no_operator
-from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.global_state import settings_kept
+from optest.torch.calls.device_call import ReadyCall, answer, call_of, ready_call, why_no_operator
+from optest.torch.calls.device_under_test import DeviceUnderTest, settings_kept
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
 from optest.torch.calls.refusals import REFUSALS, mixed_dtypes_refused
-from optest.torch.calls.timed_call import ReadyCall, ready_call
 from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.recording import Recording, Unwritable

@@ -306,7 +306,7 @@ _OTHERS: _Rows = [
     ("instance_norm", Facts(changed=_STATISTICS_GIVEN)),
     ("histogram", Facts(bins_follow_values=True)),
     ("_ctc_loss", Facts(rounds_at_every_step=True)),
-    ("grid_sampler_2d_backward grid_sampler_3d_backward", Facts(parts="gradients of grid_sample")),
+    ("grid_sampler_2d_backward", Facts(gradients_of="grid_sampler_2d")),
     ("_upsample_bilinear2d_aa", Facts(is_normwise=True)),
 ]
 

@@ -104,8 +104,8 @@ class Facts:
     rounds_at_every_step: bool = False
     """It is a recurrence over its first dimension, and rounds once a step."""
 
-    parts: Literal["", "gradients of grid_sample"] = ""
-    """What it is taken apart into, where torch has no decomposition of it."""
+    gradients_of: str = ""
+    """The operator whose gradients it makes, where torch takes apart that operator alone."""
 
     # What it does to memory.
 

@@ -8,31 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_kit import by, case, compiler_that, tensor
+from torch_kit import verdict as of
 
-from optest.core.runner import execute
-from optest.operators import operators
-from optest.spec import (
-    Argument,
-    ExpectedError,
-    Fault,
-    Fill,
-    Layer,
-    Reason,
-    Status,
-    TensorSpec,
-    TestCase,
-    Tolerance,
-    ToleranceLayer,
-    Verdict,
-    dtype,
-)
+from optest.spec import ExpectedError, Fault, Reason, Status, TestCase, Tolerance, Verdict
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.memory_effects import require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 
-RANDN = Fill(kind="randn")
 WIDE = Tolerance(rtol=0.01, atol=0.01)
 Answers = Callable[[list[Any], Sequence[Any]], Sequence[Any]]
 
@@ -48,23 +33,8 @@ class Wrong(TorchBackend):
         return self._change(list(super().run(case, inputs)), inputs)
 
 
-def argument(
-    index: int,
-    shape: tuple[int, ...],
-    kind: str = "float32",
-    fill: Fill = RANDN,
-    strides: tuple[int, ...] | None = None,
-) -> Argument:
-    spec = TensorSpec(dtype=dtype(kind), shape=shape, strides=strides)
-    return Argument(name=f"input{index}", path=f"input{index}", spec=spec, fill=fill)
-
-
-def verdict(text: str, *inputs: Argument, driver: TorchBackend | None = None, tolerance: Any = None) -> Verdict:
-    layers = () if tolerance is None else (ToleranceLayer(layer=Layer.CASE, tolerance=tolerance),)
-    case = TestCase(
-        descriptor=operators.get(text.partition("(")[0]), inputs=inputs, attributes={"call": text}, tolerances=layers
-    )
-    return execute([case], driver or TorchBackend()).verdicts[0]
+def verdict(text: str, *inputs: Any, driver: TorchBackend | None = None, stated: Tolerance | None = None) -> Verdict:
+    return of(case(text, *inputs, stated=stated), driver)
 
 
 @pytest.mark.parametrize("text", ["torch.argmax(input0, 1)", "torch.topk(input0, 2)"])
@@ -72,9 +42,9 @@ def test_a_tolerance_for_values_does_not_let_positions_be_beside_the_right_ones(
     def beside(outputs: list[Any], _: Sequence[Any]) -> list[Any]:
         return [*outputs[:-1], outputs[-1] + 1]
 
-    rows = argument(0, (4, 5000))
-    assert verdict(text, rows, tolerance=WIDE).status is Status.PASSED
-    assert verdict(text, rows, tolerance=WIDE, driver=Wrong(beside)).reason is Reason.VALUE
+    rows = tensor((4, 5000))
+    assert verdict(text, rows, stated=WIDE).status is Status.PASSED
+    assert verdict(text, rows, stated=WIDE, driver=Wrong(beside)).reason is Reason.VALUE
 
 
 def test_memory_between_the_elements_of_an_input_is_not_the_calls_to_write() -> None:
@@ -82,24 +52,17 @@ def test_memory_between_the_elements_of_an_input_is_not_the_calls_to_write() -> 
         np.lib.stride_tricks.as_strided(inputs[0], (8,), (4,))[4:] = 0
         return outputs
 
-    rows = argument(0, (3, 4), strides=(8, 1))
+    rows = tensor((3, 4), strides=(8, 1))
     assert verdict("torch.exp(input0)", rows).status is Status.PASSED
     assert verdict("torch.exp(input0)", rows, driver=Wrong(write_gaps)).reason is Reason.OUT_OF_BOUNDS
 
 
-SLICED = argument(0, (3, 4), strides=(8, 1))
+SLICED = tensor((3, 4), strides=(8, 1))
 
 
-def compiled_wrongly(name: str, text: str, *inputs: Argument, harm: Callable[[Sequence[Any], Any], Any]) -> Verdict:
+def compiled_wrongly(name: str, text: str, *inputs: Any, harm: Callable[[Sequence[Any], Any], Any]) -> Verdict:
     """The verdict where a compiler of that name does harm: ``harm`` gets the graph's tensors and its results."""
-
-    def compiler(graph: Any, _: Any) -> Any:
-        return lambda *given: harm([each for each in given if isinstance(each, torch.Tensor)], graph(*given))
-
-    torch._dynamo.register_backend(compiler, name=name)
-    driver = TorchBackend()
-    driver.configure({"compile_backend": name})
-    return verdict(text, *inputs, driver=driver)
+    return verdict(text, *inputs, driver=compiler_that(name, harm))
 
 
 def test_a_call_in_place_writes_no_memory_between_the_elements() -> None:
@@ -113,10 +76,8 @@ def test_a_call_in_place_writes_no_memory_between_the_elements() -> None:
 
 
 def test_a_copy_has_memory_of_its_own() -> None:
-    assert verdict("torch.clone(input0)", argument(0, (3, 4))).status is Status.PASSED
-    found = compiled_wrongly(
-        "optest_no_copy", "torch.clone(input0)", argument(0, (3, 4)), harm=lambda given, _: (given[0],)
-    )
+    assert verdict("torch.clone(input0)", tensor((3, 4))).status is Status.PASSED
+    found = compiled_wrongly("optest_no_copy", "torch.clone(input0)", tensor((3, 4)), harm=lambda given, _: (given[0],))
     assert found.reason is Reason.STATE, found
     assert "should have memory of its own" in found.message
 
@@ -125,7 +86,7 @@ def test_a_copy_has_memory_of_its_own() -> None:
     "text", ["torch.transpose(input0, 0, 1)", "torch.contiguous(input0)", "torch.getitem(input0, 1)"]
 )
 def test_a_view_is_the_memory_of_its_input(text: str) -> None:
-    assert verdict(text, argument(0, (3, 4))).status is Status.PASSED
+    assert verdict(text, tensor((3, 4))).status is Status.PASSED
 
 
 def test_a_call_in_place_returns_what_it_changed() -> None:
@@ -172,7 +133,7 @@ def test_every_element_of_a_result_has_a_place_of_its_own() -> None:
     def repeated(given: Sequence[Any], _: Any) -> Any:
         return (torch.tensor(3.0).expand(given[0].shape),)
 
-    rows = argument(0, (3, 4))
+    rows = tensor((3, 4))
     assert verdict("torch.full_like(input0, 3.0)", rows).status is Status.PASSED
     found = compiled_wrongly("optest_repeated", "torch.full_like(input0, 3.0)", rows, harm=repeated)
     assert found.reason is Reason.STATE, found
@@ -180,21 +141,19 @@ def test_every_element_of_a_result_has_a_place_of_its_own() -> None:
 
 
 def test_a_result_that_torch_itself_expands_passes() -> None:
-    assert verdict("torch.expand(input0, (3, 4))", argument(0, (4,))).status is Status.PASSED
-    assert verdict("torch.broadcast_tensors(input0, input1)", argument(0, (4,)), argument(1, (3, 1))).status is (
-        Status.PASSED
-    )
+    assert verdict("torch.expand(input0, (3, 4))", tensor((4,))).status is Status.PASSED
+    assert verdict("torch.broadcast_tensors(input0, input1)", tensor((4,)), tensor((3, 1))).status is (Status.PASSED)
 
 
 def test_a_result_is_not_sparse_where_it_should_be_strided() -> None:
-    rows = argument(0, (3, 4))
+    rows = tensor((3, 4))
     found = compiled_wrongly("optest_sparse", "torch.relu(input0)", rows, harm=lambda _, made: (made[0].to_sparse(),))
     assert found.reason is Reason.SHAPE, found
     assert "torch.sparse_coo" in found.message
     assert verdict("torch.to_sparse(input0)", rows).status is Status.PASSED
 
 
-TENTHS = argument(0, (2,), fill=Fill(kind="data", parameters={"values": [0.1, 0.3]}))
+TENTHS = tensor(2, fill="data", values=[0.1, 0.3])
 
 
 @pytest.mark.parametrize("name", ["eq", "ne", "gt", "le", "Tensor.eq", "ops.aten.eq.Scalar", "searchsorted"])
@@ -211,20 +170,17 @@ def test_a_compiler_that_fails_refuses_nothing() -> None:
         raise RuntimeError("no kernel for negative powers")
 
     torch._dynamo.register_backend(fails, name="optest_no_pow")
-    driver = TorchBackend()
-    driver.configure({"compile_backend": "optest_no_pow"})
-    case = TestCase(
-        descriptor=operators.get("torch.pow"),
-        inputs=(argument(0, (3,), "int64", Fill(kind="ones")),),
-        attributes={"call": "torch.pow(input0, -1)"},
+    refused = case(
+        "torch.pow(input0, -1)",
+        tensor(3, "int64", "ones"),
         expects_error=ExpectedError(type="RuntimeError", match="negative"),
     )
-    assert execute([case], TorchBackend()).verdicts[0].status is Status.PASSED
-    assert execute([case], driver).verdicts[0].reason is Reason.COMPILE
+    assert of(refused).status is Status.PASSED
+    assert of(refused, by("optest_no_pow")).reason is Reason.COMPILE
 
 
 def test_contiguous_is_contiguous() -> None:
-    columns = argument(0, (3, 4), strides=(1, 3))
+    columns = tensor((3, 4), strides=(1, 3))
     assert verdict("torch.contiguous(input0)", columns).status is Status.PASSED
     found = compiled_wrongly(
         "optest_strided",

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch_kit
+from torch_kit import Wrong, tensor, verdict
 
-from optest.core.runner import execute
 from optest.operators import operators
-from optest.spec import Argument, Fill, Reason, RuleClass, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.spec import Reason, RuleClass, Status, TestCase
 from optest.torch.calls.binding import CannotBind, bound
 from optest.torch.eager import TorchBackend
 
@@ -19,23 +20,7 @@ HEADS = (1, 2, 7, 16)
 
 
 def case(text: str, *shapes: tuple[int, ...], of: str = "bfloat16", fill: str = "randn") -> TestCase:
-    return TestCase(
-        descriptor=operators.get(text.partition("(")[0]),
-        inputs=tuple(
-            Argument(
-                name=f"input{index}",
-                path=f"input{index}",
-                spec=TensorSpec(dtype=dtype(of), shape=shape),
-                fill=Fill(kind=fill),
-            )
-            for index, shape in enumerate(shapes)
-        ),
-        attributes={"call": text},
-    )
-
-
-def verdict(asked: TestCase, driver: TorchBackend | None = None) -> Verdict:
-    return execute([asked], driver or TorchBackend()).verdicts[0]
+    return torch_kit.case(text, *(tensor(shape, of, fill) for shape in shapes))
 
 
 @pytest.mark.parametrize("of", ["float32", "bfloat16"])
@@ -78,18 +63,10 @@ def test_a_call_without_tolerance_is_judged_by_the_rule_of_its_operator(
     assert found.measures[0].rule.name == rule
 
 
-class Wrong(TorchBackend):
-    """Torch whose first output is scaled."""
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        first, *others = super().run(case, inputs)
-        return [first * np.float32(1 + 1e-4), *others]
-
-
 def test_the_rule_is_sharper_than_any_flat_tolerance() -> None:
     asked = case("torch.softmax(input0, -1)", ROWS, of="float32")
     assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, Wrong()).reason is Reason.VALUE
+    assert verdict(asked, Wrong(lambda outputs: [outputs[0] * np.float32(1 + 1e-4)])).reason is Reason.VALUE
 
 
 def test_another_place_of_a_tie_is_as_right() -> None:
@@ -99,16 +76,10 @@ def test_another_place_of_a_tie_is_as_right() -> None:
         def run(self, case: TestCase, inputs: Any) -> Any:
             values, _ = super().run(case, inputs)
             flipped = torch.from_numpy(np.array(inputs[0])).flip(1)
-            return [values, (inputs[0].shape[1] - 1 - flipped.argmax(1)).numpy()]
+            return [values, (inputs[0].shape[1] - 1 - flipped.argmax(1, keepdim=True)).numpy()]
 
     asked = case("torch.topk(input0, 1, dim=1)", (3, 5), of="float32", fill="ones")
-
-    class LastOfTopk(Last):
-        def run(self, case: TestCase, inputs: Any) -> Any:
-            values, places = super().run(case, inputs)
-            return [values, places.reshape(-1, 1)]
-
-    assert verdict(asked, LastOfTopk()).status is Status.PASSED
+    assert verdict(asked, Last()).status is Status.PASSED
 
 
 def test_arguments_go_by_the_names_that_torch_gives_them() -> None:

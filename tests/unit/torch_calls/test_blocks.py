@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from optest.torch.calls import contraction_blocks
+from optest.torch.calls import contraction_blocks, reference
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.reference import terms
@@ -29,7 +29,7 @@ CALLS = {
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contraction_blocks, "_LARGE", 1)
+    monkeypatch.setattr(reference, "_LARGE", 1)
     monkeypatch.setattr(contraction_blocks, "_BLOCK", 100)
 
 
@@ -72,16 +72,12 @@ def test_what_cannot_be_cut_is_made_in_one_piece(text: str, shapes: list[tuple[i
     assert in_blocks(torch_call(text), drawn(shapes), [torch.Tensor.abs_]) is None
 
 
-def test_small_calls_are_made_in_one_piece() -> None:
-    assert in_blocks(torch_call("torch.mm(input0, input1)"), drawn([(3, 16), (16, 70)]), [torch.Tensor.abs_]) is None
-
-
 @pytest.mark.usefixtures("small_blocks")
 def test_error_terms_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "torch.nn.functional.linear(input0, input1, input2)"
     inputs = drawn([(3, 16), (50, 16), (50,)])
     (by_blocks,) = terms(inputs, {"call": text})
-    monkeypatch.setattr(contraction_blocks, "_LARGE", 1 << 30)
+    monkeypatch.setattr(reference, "_LARGE", 1 << 30)
     (whole,) = terms(inputs, {"call": text})
     assert by_blocks.count == whole.count == 17
     np.testing.assert_allclose(by_blocks.absolute, whole.absolute, rtol=1e-14)

@@ -26,7 +26,7 @@ def test_one_wrong_element_beside_much_larger_ones_is_found(of: TestCase, place:
     assert found.reason is Reason.VALUE, found
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -140,12 +140,6 @@ def test_an_answer_that_is_nearer_to_the_truth_than_half_of_it_is_not_doubted(an
     """The truth is 1/192; 8 roundings of the terms are more than that."""
     found = verdict(ONE_CLASS, Wrong(lambda outputs: [np.full_like(outputs[0], answer)]))
     assert found.status is status, found
-
-
-def test_noise_is_doubted_still() -> None:
-    """Every element is the same, so that none can be told from another by its place."""
-    of = case("torch.sinc(input0)", tensor(40, fill="data", values=[float(1 << 20)] * 40))
-    assert verdict(of, Wrong(lambda outputs: [outputs[0] * 3 + np.float32(1e-8)])).status is not Status.PASSED
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch_kit import by, case, tensor
+from user_shell import user_environment
 
 from optest.core.runner import execute
 from optest.errors import UnknownName
-from optest.spec import Argument, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from optest.spec import Fault, Reason, Status
 from optest.torch.calls.compiled import compiled, require_compiler
-from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.eager import TorchBackend
 
@@ -133,14 +137,9 @@ def test_compiling_is_timed_apart_from_the_call() -> None:
 
 
 def test_a_way_back_that_is_compiled_late_counts_as_compiling() -> None:
-    spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4))
-    case = TestCase(
-        descriptor=descriptor_of("torch.sin"),
-        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
-        attributes={"call": "torch.sin(input0)", "grad": True},
-    )
+    asked = case("torch.sin(input0)", tensor((3, 4)), grad=True)
     for wait_s in (0.2, 2.0, 20.0):  # on a busy machine the call itself may take that long
-        found = execute([case], _whose_way_back_takes(wait_s))
+        found = execute([asked], _whose_way_back_takes(wait_s))
         assert found.verdicts[0].status is Status.PASSED
         timings = found.timings
         assert timings.compile_s is not None
@@ -149,7 +148,7 @@ def test_a_way_back_that_is_compiled_late_counts_as_compiling() -> None:
         if timings.run_s < wait_s:
             break
     assert 0 <= timings.run_s < wait_s
-    assert execute([case], TorchBackend()).timings.compile_s is None
+    assert execute([asked], TorchBackend()).timings.compile_s is None
 
 
 def _whose_way_back_takes(wait_s: float) -> TorchBackend:
@@ -162,6 +161,60 @@ def _whose_way_back_takes(wait_s: float) -> TorchBackend:
     name = f"optest_way_back_in_{wait_s:g}s"
     quick = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=slow)
     torch._dynamo.register_backend(quick, name=name)
+    return by(name)
+
+
+SAYS = """
+import sys
+import optest.torch.eager
+print("torch._dynamo" in sys.modules)
+from optest.torch.calls.compiled import require_compiler
+require_compiler("inductor")
+import os
+print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+"""
+
+
+@pytest.mark.slow
+def test_the_compiler_is_loaded_when_it_is_asked_for(tmp_path: Path) -> None:
+    """A run that compiles nothing waits for no compiler, and loading one leaves no folder behind."""
+    variables = user_environment(TMPDIR=str(tmp_path))
+    variables.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    ended = subprocess.run(
+        [sys.executable, "-c", SAYS], env=variables, capture_output=True, text=True, timeout=600, check=True
+    )
+    assert ended.stdout.split() == ["False", "None"]
+    assert list(tmp_path.iterdir()) == []
+
+
+# One process asks the driver several times: what an earlier one was told does not hold for the next.
+
+ADD = case("torch.add(input0, input0)", tensor(3))
+
+
+def is_compiled(driver: TorchBackend) -> bool:
+    return execute([ADD], driver).timings.compile_s is not None
+
+
+@pytest.mark.parametrize("options", [{}, {"compile_backend": None}, {"compile_backend": "eager"}])
+def test_what_states_no_compiler_compiles_nothing(options: dict[str, str | None]) -> None:
     driver = TorchBackend()
-    driver.configure({"compile_backend": name})
-    return driver
+    driver.configure({"compile_backend": "aot_eager"})
+    assert is_compiled(driver)
+    driver.configure(options)
+    assert not is_compiled(driver)
+
+
+def test_a_device_is_the_cpu_again_where_none_is_stated() -> None:
+    driver = TorchBackend()
+    driver._device = torch.device("meta")
+    driver.configure({})
+    assert driver.device() == "cpu"
+
+
+def test_options_that_are_refused_change_nothing() -> None:
+    driver = TorchBackend()
+    driver.configure({"compile_backend": "aot_eager"})
+    with pytest.raises(UnknownName):
+        driver.configure({"compile_backend": "aot_eagre"})
+    assert is_compiled(driver)

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
+import torch_kit
+from torch_kit import Wrong, case, tensor
 
-from optest.core.runner import execute
-from optest.operators import operators
 from optest.operators.elementwise.arithmetic_reference import add_terms, mul_terms, sub_terms
-from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.spec import Reason, Status, Verdict
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 
 
 def verdict(text: str, kind: str = "complex64", driver: TorchBackend | None = None) -> Verdict:
-    count = 2 if "input1" in text else 1
-    asked = TestCase(
-        descriptor=operators.get(text.partition("(")[0]),
-        inputs=tuple(
-            Argument(
-                name=f"input{index}",
-                path=f"input{index}",
-                spec=TensorSpec(dtype=dtype(kind), shape=(2000,)),
-                fill=Fill(kind="randn"),
-            )
-            for index in range(count)
-        ),
-        attributes={"call": text},
-    )
-    return execute([asked], driver or TorchBackend()).verdicts[0]
+    return torch_kit.verdict(case(text, *[tensor(2000, kind)] * (2 if "input1" in text else 1)), driver)
 
 
 @pytest.mark.parametrize("kind", ["complex64", "complex128"])
@@ -54,22 +38,15 @@ def test_honest_results_pass(text: str, kind: str) -> None:
     assert verdict(text, kind).status is Status.PASSED
 
 
-class Off(TorchBackend):
+def off(share: float) -> Wrong:
     """Torch whose first result is off by a share of its magnitude."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self._share = share
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        first, *others = super().run(case, inputs)
-        return [first + (self._share * np.abs(first)).astype(first.real.dtype), *others]
+    return Wrong(lambda outputs: [outputs[0] + (share * np.abs(outputs[0])).astype(outputs[0].real.dtype)])
 
 
 @pytest.mark.parametrize("text", ["torch.mul(input0, input1)", "torch.add(input0, input1)", "torch.exp(input0)"])
 def test_results_that_are_off_fail(text: str) -> None:
     share = 3e-6 if "exp" in text else 4e-7
-    assert verdict(text, driver=Off(share)).reason is Reason.VALUE
+    assert verdict(text, driver=off(share)).reason is Reason.VALUE
 
 
 def test_the_rule_says_that_it_is_not_the_catalogues() -> None:

@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 import torch
+import torch_kit
 from torch.testing._comparison import get_tolerances
+from torch_kit import Wrong, tensor, verdict
 
 from optest.compare.assert_close import close_tolerance
 from optest.compare.policy import describe_rule
-from optest.core.runner import execute
 from optest.operators import operators
-from optest.spec import (
-    Argument,
-    Fill,
-    Layer,
-    Reason,
-    RuleClass,
-    Status,
-    TensorSpec,
-    TestCase,
-    Tolerance,
-    ToleranceLayer,
-    Verdict,
-    dtype,
-)
+from optest.spec import Reason, RuleClass, Status, TestCase, Tolerance, dtype
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.eager import TorchBackend
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
 
-def case(text: str, kind: str = "float32", fill: Fill | None = None, **more: Any) -> TestCase:
-    chosen = fill or Fill(kind="uniform", parameters={"low": 0.5, "high": 4.0})
-    return TestCase(
-        descriptor=descriptor_of(text.partition("(")[0], operators),
-        inputs=(Argument(name="input0", path="input0", spec=TensorSpec(dtype=dtype(kind), shape=(6, 7)), fill=chosen),),
-        attributes={"call": text},
-        **more,
-    )
+def case(text: str, kind: str = "float32", *, low: float = 0.5, high: float = 4.0, **more: Any) -> TestCase:
+    return torch_kit.case(text, tensor((6, 7), kind, "uniform", low=low, high=high), **more)
 
 
-class Scaled(TorchBackend):
+def scaled(factor: float) -> Wrong:
     """Torch with results that are off by a factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self._factor = factor
-
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        return [each * each.dtype.type(self._factor) for each in super().run(case, inputs)]
-
-
-def verdict(of: TestCase, driver: TorchBackend | None = None) -> Verdict:
-    return execute([of], driver or TorchBackend()).verdicts[0]
+    return Wrong(lambda outputs: [each * each.dtype.type(factor) for each in outputs])
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -77,37 +47,36 @@ def test_a_function_that_the_catalogue_does_not_know_is_judged(kind: str) -> Non
 
 def test_what_is_farther_off_fails() -> None:
     asked = case("torch.special.i0(input0)")
-    assert verdict(asked, Scaled(1 + 2e-5)).reason is Reason.VALUE
-    assert verdict(asked, Scaled(1 + 5e-7)).status is Status.PASSED
+    assert verdict(asked, scaled(1 + 2e-5)).reason is Reason.VALUE
+    assert verdict(asked, scaled(1 + 5e-7)).status is Status.PASSED
 
 
 def test_what_the_inputs_rounding_changes_is_no_fault() -> None:
     """Differences of neighbours lose digits, in torch's own 16 bits too; what is farther off than that is wrong."""
-    asked = case("torch.gradient(input0, dim=0)", "float16", Fill(kind="uniform", parameters={"low": 99, "high": 101}))
+    asked = case("torch.gradient(input0, dim=0)", "float16", low=99, high=101)
     found = verdict(asked)
     assert found.status is Status.PASSED, found
     assert "8 times what one rounding of every input changes" in (found.measures[0].rule or found).text
-    assert verdict(asked, Scaled(5.0)).reason is Reason.VALUE
+    assert verdict(asked, scaled(5.0)).reason is Reason.VALUE
 
 
 def test_a_stated_tolerance_is_not_widened_by_it() -> None:
-    strict = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=1e-6)),)
-    fill = Fill(kind="uniform", parameters={"low": 0.5, "high": 9.5})
-    asked = case("torch.special.polygamma(2, input0)", "float16", fill)
-    assert verdict(asked, Scaled(1.002)).status is Status.PASSED
-    assert verdict(dataclasses.replace(asked, tolerances=strict), Scaled(1.002)).reason is Reason.VALUE
+    asked = case("torch.special.polygamma(2, input0)", "float16", high=9.5)
+    assert verdict(asked, scaled(1.002)).status is Status.PASSED
+    strict = case("torch.special.polygamma(2, input0)", "float16", high=9.5, stated=Tolerance(rtol=1e-6))
+    assert verdict(strict, scaled(1.002)).reason is Reason.VALUE
 
 
 def test_results_that_zeros_would_be_close_to_are_looked_at_with_a_smaller_atol() -> None:
-    asked = case("torch.special.i1(input0)", fill=Fill(kind="uniform", parameters={"low": 1e-9, "high": 1e-6}))
+    asked = case("torch.special.i1(input0)", low=1e-9, high=1e-6)
     assert verdict(asked).status is Status.PASSED
-    assert verdict(asked, Scaled(1.001)).reason is Reason.VALUE
-    assert verdict(asked, Scaled(0.0)).reason is Reason.VALUE
+    assert verdict(asked, scaled(1.001)).reason is Reason.VALUE
+    assert verdict(asked, scaled(0.0)).reason is Reason.VALUE
 
 
 def test_a_stated_tolerance_goes_before_it() -> None:
-    wide = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=0.1)),)
-    assert verdict(case("torch.special.i0(input0)", tolerances=wide), Scaled(1.05)).status is Status.PASSED
+    asked = case("torch.special.i0(input0)", stated=Tolerance(rtol=0.1))
+    assert verdict(asked, scaled(1.05)).status is Status.PASSED
 
 
 def test_a_rule_of_the_catalogue_goes_before_it() -> None:

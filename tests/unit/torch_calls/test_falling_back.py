@@ -8,25 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch_kit
+from torch_kit import by, tensor, verdict
 
 from optest.core.results import result_of
-from optest.core.runner import execute
-from optest.spec import (
-    Argument,
-    Check,
-    CheckState,
-    Evidence,
-    Fault,
-    Fill,
-    Measure,
-    Reason,
-    Status,
-    TensorSpec,
-    TestCase,
-    Verdict,
-    dtype,
-)
-from optest.torch.calls.descriptors import descriptor_of
+from optest.spec import Check, CheckState, Evidence, Fault, Measure, Reason, Status, TestCase, Verdict
 from optest.torch.calls.device_call import answer
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
 from optest.torch.cases import FELL_BACK, unused_fallbacks
@@ -37,12 +23,7 @@ META = torch.device("meta")
 
 
 def case(text: str) -> TestCase:
-    spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4))
-    return TestCase(
-        descriptor=descriptor_of(text.partition("(")[0]),
-        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
-        attributes={"call": text},
-    )
+    return torch_kit.case(text, tensor((3, 4)))
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +117,7 @@ def falls_back(compiler: str) -> TorchBackend:
 
 def test_a_listed_call_passes_with_a_note_and_another_one_fails() -> None:
     driver = falls_back("optest_never_compiles")
-    listed, other = (execute([case(f"torch.{name}(input0)")], driver).verdicts[0] for name in ("sin", "exp"))
+    listed, other = (verdict(case(f"torch.{name}(input0)"), driver) for name in ("sin", "exp"))
     assert listed.status is Status.PASSED, listed
     assert [check.name for check in listed.checks if check.state is CheckState.NOTE] == [FELL_BACK]
     assert other.reason is Reason.COMPILE
@@ -150,7 +131,7 @@ def test_what_falls_back_is_still_judged() -> None:
     driver = Wrong()
     falls_back("optest_never_compiles_either")
     driver.configure({"compile_backend": "optest_never_compiles_either", "allow_fallback": ("torch.sin",)})
-    assert execute([case("torch.sin(input0)")], driver).verdicts[0].reason is Reason.VALUE
+    assert verdict(case("torch.sin(input0)"), driver).reason is Reason.VALUE
 
 
 @pytest.mark.parametrize(
@@ -166,10 +147,10 @@ def test_a_compiler_that_hands_back_its_graph_has_compiled_nothing(way: str, han
     torch._dynamo.register_backend(lambda graph, _: hand_back(graph), name=name)
     driver = TorchBackend()
     driver.configure({"compile_backend": name, "allow_fallback": ("torch.sin",)})
-    found = execute([case("torch.exp(input0)")], driver).verdicts[0]
+    found = verdict(case("torch.exp(input0)"), driver)
     assert found.reason is Reason.FALLBACK, found
     assert "handed back the graph that it got" in found.message
-    allowed = execute([case("torch.sin(input0)")], driver).verdicts[0]
+    allowed = verdict(case("torch.sin(input0)"), driver)
     assert allowed.status is Status.PASSED, allowed
     assert FELL_BACK in [check.name for check in allowed.checks]
 
@@ -184,16 +165,14 @@ def test_a_compiler_may_change_its_graph_and_hand_it_back() -> None:
         return graph.forward
 
     torch._dynamo.register_backend(passes, name="optest_changes_its_graph")
-    driver = TorchBackend()
-    driver.configure({"compile_backend": "optest_changes_its_graph"})
-    found = execute([case("torch.exp(input0)")], driver).verdicts[0]
+    driver = by("optest_changes_its_graph")
+    found = verdict(case("torch.exp(input0)"), driver)
     assert found.reason is Reason.VALUE, found
 
 
 def test_torchs_own_eager_compilers_may_hand_back_theirs() -> None:
-    driver = TorchBackend()
-    driver.configure({"compile_backend": "eager_noexcept"})
-    assert execute([case("torch.exp(input0)")], driver).verdicts[0].status is Status.PASSED
+    driver = by("eager_noexcept")
+    assert verdict(case("torch.exp(input0)"), driver).status is Status.PASSED
 
 
 def test_an_entry_that_nothing_needs_is_told() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, dtype
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.indices import domain, positions_of
-from optest.torch.calls.lint import require_legal_positions
+from optest.torch.calls.indices import domain, positions_of, require_legal_positions
 
 
 def specs(*tensors: tuple[str, tuple[int, ...]]) -> list[TensorSpec]:

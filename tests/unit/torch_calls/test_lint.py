@@ -12,8 +12,7 @@ from torch_kit import case, element, tensor, verdict
 from optest.core.runner import why_not_run
 from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.indices import literals_of
-from optest.torch.calls.lint import require_chosen_elements
+from optest.torch.calls.indices import literals_of, require_chosen_elements
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

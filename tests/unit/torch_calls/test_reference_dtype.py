@@ -8,28 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch_kit
+from torch_kit import Wrong, tensor, verdict
 
 from optest.api.listing import explain
-from optest.core.runner import execute
 from optest.operators import operators
 from optest.settings import resolve
-from optest.spec import (
-    Argument,
-    CheckState,
-    Fill,
-    NamedOutput,
-    ReferenceNote,
-    Status,
-    TensorSpec,
-    TestCase,
-    Unrounded,
-    Verdict,
-    dtype,
-)
-from optest.torch.calls.descriptors import descriptor_of
+from optest.spec import CheckState, NamedOutput, ReferenceNote, Status, TestCase, Unrounded, Verdict
 from optest.torch.calls.reference import expected, expected_in_own_dtype
 from optest.torch.cases import compared_in_own_dtype
-from optest.torch.eager import TorchBackend
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,13 +33,8 @@ def library() -> None:
     single.register_autograd(lambda ctx, above: above * 3)
 
 
-def case(text: str, kind: str = "float32", **attributes: Any) -> TestCase:
-    spec = TensorSpec(dtype=dtype(kind), shape=(5, 7))
-    return TestCase(
-        descriptor=descriptor_of(text.partition("(")[0], operators),
-        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
-        attributes={"call": text, **attributes},
-    )
+def case(text: str, kind: str = "float32", **more: Any) -> TestCase:
+    return torch_kit.case(text, tensor((5, 7), kind), **more)
 
 
 def notes(of: Verdict) -> list[str]:
@@ -61,7 +43,7 @@ def notes(of: Verdict) -> list[str]:
 
 @pytest.mark.parametrize("more", [{}, {"grad": True}])
 def test_a_reference_that_is_not_in_float64_says_so(more: dict[str, Any]) -> None:
-    found = execute([case("torch.ops.optest_reference.single(input0)", **more)], TorchBackend()).verdicts[0]
+    found = verdict(case("torch.ops.optest_reference.single(input0)", **more))
     assert found.status is Status.SUSPECT, found  # it is its own reference
     told = notes(found)
     assert "in the case's own dtype, not in float64: single is not implemented for torch.float64" in told[0]
@@ -70,7 +52,7 @@ def test_a_reference_that_is_not_in_float64_says_so(more: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize(("text", "kind"), [("torch.sin(input0)", "float32"), ("torch.sin(input0)", "float64")])
 def test_one_that_is_has_nothing_to_say(text: str, kind: str) -> None:
-    found = execute([case(text, kind, grad=True)], TorchBackend()).verdicts[0]
+    found = verdict(case(text, kind, grad=True))
     assert (found.status, notes(found)) == (Status.PASSED, [])
 
 
@@ -90,14 +72,10 @@ def test_for_parity_it_is_what_torch_says_in_the_dtype_of_the_case() -> None:
 @pytest.mark.parametrize("text", ["torch.special.i0(input0)", "torch.exp(input0)", "torch.t(input0)"])
 def test_a_device_passes_by_it_and_a_wrong_one_does_not(text: str, kind: str) -> None:
     [asked] = compared_in_own_dtype([case(text, kind, grad=True)])
-    assert execute([asked], TorchBackend()).verdicts[0].status is Status.PASSED
+    assert verdict(asked).status is Status.PASSED
 
-    class Wrong(TorchBackend):
-        def run(self, case: TestCase, inputs: Any) -> Any:
-            first, *others = super().run(case, inputs)
-            return [first + first.dtype.type(0.25), *others]
-
-    assert execute([asked], Wrong()).verdicts[0].status is Status.FAILED
+    off = Wrong(lambda outputs: [outputs[0] + outputs[0].dtype.type(0.25), *outputs[1:]])
+    assert verdict(asked, off).status is Status.FAILED
 
 
 def test_the_key_stays_and_what_is_stated_goes_before_it() -> None:

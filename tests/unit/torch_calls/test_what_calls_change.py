@@ -6,22 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch_kit import Wrong, by, case, element, tensor, verdict
 
-from optest.core.runner import execute
 from optest.operators import operators
-from optest.spec import (
-    Argument,
-    Fill,
-    Layer,
-    Reason,
-    Status,
-    TensorSpec,
-    TestCase,
-    Tolerance,
-    ToleranceLayer,
-    Verdict,
-    dtype,
-)
+from optest.spec import Reason, Status, TestCase, Tolerance
 from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
 
@@ -50,64 +38,40 @@ def test_inputs_that_are_changed_where_the_call_asks_for_it(text: str, changed: 
     assert torch_call(text).mutates == changed
 
 
-STATED = (ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=1e-5, atol=1e-6)),)
-
-
-def verdict(
-    text: str,
-    kinds: list[tuple[str, tuple[int, ...], Fill]],
-    driver: TorchBackend | None = None,
-    tolerances: tuple[ToleranceLayer, ...] = STATED,
-) -> Verdict:
-    inputs = tuple(
-        Argument(name=f"input{index}", path=f"input{index}", spec=TensorSpec(dtype=dtype(kind), shape=shape), fill=fill)
-        for index, (kind, shape, fill) in enumerate(kinds)
-    )
-    case = TestCase(
-        descriptor=operators.get(text.partition("(")[0]),
-        inputs=inputs,
-        attributes={"call": text},
-        tolerances=tolerances,
-    )
-    return execute([case], driver or TorchBackend()).verdicts[0]
-
-
-ROWS = [
-    ("float32", (6, 5), Fill(kind="randn")),
-    *[("float32", (5,), Fill(kind="uniform", parameters={"low": 0.5, "high": 2.0}))] * 2,
-]
+STATED = Tolerance(rtol=1e-5, atol=1e-6)
+ROWS = [tensor((6, 5)), *[tensor(5, fill="uniform", low=0.5, high=2.0)] * 2]
+TRAINED = f"{NORM}, training=True, momentum=0.3)"
 
 
 def test_running_statistics_are_judged() -> None:
-    found = verdict(f"{NORM}, training=True, momentum=0.3)", ROWS)
+    found = verdict(case(TRAINED, *ROWS, stated=STATED))
     assert found.status is Status.PASSED, found
     assert [each.output for each in found.measures] == ["output0", "input1 afterwards", "input2 afterwards"]
 
 
-class Forgetful(TorchBackend):
-    """Torch that leaves the running variance as it was."""
+@pytest.mark.parametrize("stated", [STATED, None], ids=["stated", "not-stated"])
+def test_running_statistics_that_stay_are_found(stated: Tolerance | None) -> None:
+    class Forgetful(TorchBackend):
+        """Torch that leaves the running variance as it was."""
 
-    def run(self, case: TestCase, inputs: Any) -> Any:
-        first, mean, _ = super().run(case, inputs)
-        return [first, mean, np.array(inputs[2])]
+        def run(self, case: TestCase, inputs: Any) -> Any:
+            first, mean, _ = super().run(case, inputs)
+            return [first, mean, np.array(inputs[2])]
 
-
-@pytest.mark.parametrize("tolerances", [STATED, ()], ids=["stated", "not-stated"])
-def test_running_statistics_that_stay_are_found(tolerances: tuple[ToleranceLayer, ...]) -> None:
-    found = verdict(f"{NORM}, training=True, momentum=0.3)", ROWS, Forgetful(), tolerances)
+    found = verdict(case(TRAINED, *ROWS, stated=stated), Forgetful())
     assert found.reason is Reason.VALUE
     assert "input2 afterwards" in found.message
 
 
 def test_running_statistics_have_a_rule_of_their_own_where_nothing_is_stated() -> None:
-    found = verdict(f"{NORM}, training=True)", ROWS, tolerances=())
+    found = verdict(case(f"{NORM}, training=True)", *ROWS))
     assert found.status is Status.PASSED, found
 
 
 @pytest.mark.parametrize("name", ["double", "to"])
 def test_what_is_made_float64_is_float64(name: str) -> None:
     text = "torch.Tensor.double(input0)" if name == "double" else "torch.Tensor.to(input0, torch.float64)"
-    assert verdict(text, ROWS[:1]).status is Status.PASSED
+    assert verdict(case(text, *ROWS[:1])).status is Status.PASSED
 
 
 @pytest.mark.parametrize("name", ["torch.linalg.norm", "torch.masked.norm"])
@@ -116,3 +80,43 @@ def test_another_operator_of_the_same_name_has_no_rule_of_the_catalogue(name: st
     assert rule is not None
     assert rule != operators.get("norm").rule
     assert operators.get("torch.norm").rule == operators.get("norm").rule
+
+
+# ``embedding`` with ``max_norm`` clips rows of its weight before it takes them: what it computes is not exact.
+
+CLIPPED = "torch.nn.functional.embedding(input0, input1, max_norm=1.0)"
+PLACES = tensor(20, "int64", "data", values=[0, 1, 2, 3] * 5)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_clipped_rows_are_right_to_within_a_rounding(kind: str, grad: bool) -> None:
+    of = case(CLIPPED, PLACES, tensor((6, 16), kind), grad=grad)
+    found = verdict(of)
+    assert found.status is Status.PASSED, found
+    assert [each.output for each in found.measures][:2] == ["output0", "input1 afterwards"]
+
+    def next_value(outputs: list[Any]) -> list[Any]:
+        return [outputs[0] * (1 + np.finfo(np.float32).eps).astype(outputs[0].dtype), *outputs[1:]]
+
+    if kind == "float32" and not grad:
+        assert verdict(of, Wrong(next_value)).status is Status.PASSED
+
+
+EMBEDDED = case(CLIPPED, PLACES, tensor((6, 16)))
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_a_wrong_element_of_what_is_returned_or_changed_is_found(output: int) -> None:
+    found = verdict(EMBEDDED, element(7, lambda value: value * np.float32(1.001), output))
+    assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, ["output0", "input1 afterwards"][output])
+
+
+def test_a_weight_that_stays_or_is_clipped_where_nothing_is_taken_is_found() -> None:
+    assert verdict(EMBEDDED, Wrong(lambda outputs: [outputs[0], outputs[1] * np.float32(2)])).reason is Reason.VALUE
+    assert verdict(EMBEDDED, element(4 * 16 + 3, lambda value: value * np.float32(0.5), 1)).reason is Reason.VALUE
+
+
+def test_it_is_compiled_too() -> None:
+    found = verdict(EMBEDDED, by("aot_eager"))
+    assert found.status is Status.PASSED, found

@@ -18,7 +18,7 @@ from optest.spec.call_names import OPERATORS_OF_PYTHON
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 from optest.torch.calls.names import find
 
-__all__ = ["Bound", "CannotBind", "bound", "fits", "named_arguments"]
+__all__ = ["Bound", "CannotBind", "bound", "named_arguments", "schema_that_takes"]
 
 
 class CannotBind(ValueError):
@@ -165,20 +165,31 @@ def _python_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
 def _schema_names(call: Call) -> tuple[str, ...] | None:
     """The names in the first overload of ``torch.ops.aten`` that the arguments fit."""
     packet = None if "::" in call.operator else getattr(torch.ops.aten, call.operator, None)
-    if packet is None:
-        return None
-    for overload in packet.overloads():
-        arguments = getattr(packet, overload)._schema.arguments
-        positional = [each for each in arguments if not each.kwarg_only]
-        names = {each.name for each in arguments}
-        if len(call.args) > len(positional) or not {*call.kwargs} - {"input", "axis"} <= names:
-            continue
-        if all(fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False)):
-            return tuple(each.name for each in positional)
-    return None
+    schema = None if packet is None else schema_that_takes(call, packet)
+    return None if schema is None else tuple(each.name for each in schema.arguments if not each.kwarg_only)
 
 
-def fits(value: Any, kind: str) -> bool:
+def schema_that_takes(call: Call, packet: Any) -> Any:
+    """The schema of the first overload that the arguments fit; None if there is none."""
+    return next((each for name in packet.overloads() if _takes(each := getattr(packet, name)._schema, call)), None)
+
+
+def _takes(schema: Any, call: Call) -> bool:
+    positional = [each for each in schema.arguments if not each.kwarg_only]
+    names = {each.name for each in schema.arguments}
+    needed = {each.name for each in schema.arguments if each.is_out}
+    return (
+        len(call.args) <= len(positional)
+        and needed <= {*call.kwargs} <= names | _NAMES_OF_PYTHON
+        and all(_fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False))
+    )
+
+
+_NAMES_OF_PYTHON = {"input", "axis"}
+"""What torch's functions call ``self`` and ``dim``, or take for these."""
+
+
+def _fits(value: Any, kind: str) -> bool:
     """Whether a value may stand where a schema has an argument of this type: tensors where it has tensors."""
     if isinstance(value, TensorRef):
         return "Tensor" in kind

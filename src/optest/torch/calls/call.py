@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from optest.numerics import dtype_of
 from optest.spec import Fault, Reason
 from optest.spec.call_names import canonical
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
-from optest.torch.calls.binding import CannotBind, fits, named_arguments
+from optest.torch.calls.binding import CannotBind, named_arguments, schema_that_takes
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, constant, find
 from optest.torch.fact_sheet import facts_of, is_known_by_schema
 from optest.torch.facts import ChangedInputs
+from optest.torch.tensors import copied
 
-__all__ = ["TorchCall", "in_float64", "leaves_of", "torch_call", "written_beside", "written_results"]
+__all__ = [
+    "OperatorsSeen",
+    "TorchCall",
+    "in_float64",
+    "leaves_of",
+    "torch_call",
+    "with_alpha_beta_to_power",
+    "with_rounded_scalars",
+    "written_beside",
+    "written_results",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,26 @@ class TorchCall:
             return [*leaves_of(function(*args, **kwargs)), *changed]
 
         return make
+
+    def changeable(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors, copies of those that the call changes: in memory of their own with the same strides."""
+        return [_of_its_own(each) if index in self.changes else each for index, each in enumerate(tensors)]
+
+
+def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if tensor.is_contiguous() else copied(tensor)  # torch differentiates a clone
+
+
+class OperatorsSeen(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    """The operators that reach a kernel of torch while inside; the item of a list of tensors does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(func)
+        return func(*args, **(kwargs or {}))
 
 
 @lru_cache(maxsize=4096)
@@ -184,19 +218,7 @@ def _schema(call: Call) -> Any:
         return found._schema
     if not isinstance(found, torch._ops.OpOverloadPacket):
         return None
-    schemas = [getattr(found, each)._schema for each in found.overloads()]
-    return next((each for each in schemas if _takes(each, call)), None)
-
-
-def _takes(schema: Any, call: Call) -> bool:
-    positional = [each for each in schema.arguments if not each.kwarg_only]
-    names = {each.name for each in schema.arguments}
-    needed = {each.name for each in schema.arguments if each.is_out}
-    return (
-        len(call.args) <= len(positional)
-        and needed <= set(call.kwargs) <= names
-        and all(fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False))
-    )
+    return schema_that_takes(call, found)
 
 
 def _given(call: Call, schema: Any) -> Iterator[tuple[Any, Any]]:
@@ -249,3 +271,54 @@ def _grouped_mm(*args: Any, **named: Any) -> torch.Tensor:
     if one.dim() == 2:
         return torch.cat([one[begin:end] @ other[group] for group, (begin, end) in enumerate(groups)])
     return torch.cat([one[group] @ other[:, begin:end] for group, (begin, end) in enumerate(groups)], dim=1)
+
+
+# Python numbers among the arguments: operands, and the factors ``alpha`` and ``beta``.
+#
+# Torch rounds an operand to the dtype that it computes in, which is part of what it promises. ``x * 1.702`` with x of
+# float32 is x times the float32 that is nearest to 1.702, and for 16-bit x, too, torch computes in float32. A reference
+# in float64 that took 1.702 itself would find the right answer wrong by more than a rounding.
+
+
+def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
+    """The call with numbers in float32, if that is what its tensors make torch compute in."""
+    if not any(isinstance(value, (float, complex)) for value in call.call.values()):
+        return call
+    if not facts_of(call.call.function).scalars or not _computes_in_float32(inputs):
+        return call
+    args, kwargs = call.call.mapped(_rounded)
+    return replace(call, call=Call(call.call.function, tuple(args), kwargs))
+
+
+def _computes_in_float32(inputs: Sequence[Any]) -> bool:
+    floating = [each for each in (dtype_of(array.dtype) for array in inputs) if each.is_inexact]
+    return bool(floating) and all(each.name in _FLOAT32 for each in floating)
+
+
+_FLOAT32 = ("float32", "float16", "bfloat16", "complex64")
+
+
+def _rounded(value: Any) -> Any:
+    if type(value) is complex:
+        return complex(_rounded(value.real), _rounded(value.imag))
+    if type(value) is not float:
+        return value
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(value))
+    return rounded if np.isfinite(rounded) else value
+
+
+# ``torch.addmm(c, a, b, beta=2, alpha=-0.5)`` is β·c + α·a·b. The error terms of such a sum are made by the call
+# itself, on magnitudes, squares and ones. The factors are in every term, so they become such, too.
+_FACTORS = ("alpha", "beta")
+
+
+def with_alpha_beta_to_power(call: TorchCall, power: int) -> TorchCall:
+    """The call with ``|factor| ** power`` in the place of each factor; 0 counts terms."""
+    if not any(name in call.call.kwargs for name in _FACTORS):
+        return call
+    kwargs: dict[str, Any] = {
+        name: abs(value) ** power if name in _FACTORS and isinstance(value, (int, float, complex)) else value
+        for name, value in call.call.kwargs.items()
+    }
+    return replace(call, call=replace(call.call, kwargs=kwargs))

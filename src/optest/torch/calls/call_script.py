@@ -14,7 +14,7 @@ from optest.torch.calls.call import TorchCall
 from optest.torch.calls.device_call import call_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.expected_gradients import upstream_gradients
-from optest.torch.calls.gradients import changeable, differentiated
+from optest.torch.calls.gradients import differentiated
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.recording import Recording
 
@@ -78,7 +78,7 @@ def _recorded(
     """The lines of the function, and an expression for each of its results; none if the call raises."""
 
     def make() -> list[Any]:
-        return call.on(changeable(call, tensors) if copies else tensors, target.device)()
+        return call.on(call.changeable(tensors) if copies else tensors, target.device)()
 
     try:
         with torch.no_grad():
@@ -118,7 +118,7 @@ class _Back:
             above[number], dtypes[number] = values.numpy(), str(output.dtype)
             return values.to(device=output.device, dtype=output.dtype)
 
-        found = differentiated(call, lambda *given: call.on(changeable(call, given), target.device)(), tensors, kept)
+        found = differentiated(call, lambda *given: call.on(call.changeable(given), target.device)(), tensors, kept)
         return cls(above, found.gradients, dtypes)
 
     @property

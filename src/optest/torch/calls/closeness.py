@@ -28,14 +28,15 @@ from optest.spec import AsRight, Fault
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.expected_gradients import has_floating_input
 from optest.torch.calls.refusals import NO_KERNEL
-from optest.torch.calls.rounded_call import RoundedCall, gradients_of, results_of, smallest_rounding
+from optest.torch.calls.rounded_steps import RoundedCall, gradients_of, results_of, smallest_rounding
 
 __all__ = ["as_close_as_inputs_allow"]
 
 _CPU = torch.device("cpu")
 
-# By how many times what one rounding changes an answer may be off. torch.testing's own rtol is 4 roundings of bfloat16
-# (1.6e-2) and 22 of float32 (1.3e-6): 8 lies between, and has room for a spread that is a quarter too small.
+# By how many times what one rounding changes an answer may be off. No theorem says so: it is a choice. torch.testing's
+# own rtol is 4 roundings of bfloat16 (1.6e-2) and 22 of float32 (1.3e-6): 8 lies between, and has room for a spread
+# that is a quarter too small.
 _FACTOR = 8.0
 
 # A second, finer set of roundings. What is smooth changes by 1/64 as much; what jumps within a rounding does not. A
@@ -53,8 +54,9 @@ _FEW_INPUTS = 4
 # one shift may change nothing: of equal rows, of a pattern that repeats.
 _SHIFTS = (1, 2, 3)
 
-# Other inputs have to change a result by so many times the most that is allowed of it, before a small answer shows
-# something: as far beyond noise as _NOT_SMOOTH is.
+# Other inputs have to change a result (in the root of the mean square, by whichever of _SHIFTS changes it least) by so
+# many times the most that is allowed of an element, before a small answer shows something. A choice, too: as far beyond
+# noise as _NOT_SMOOTH is. What roundings alone change is an eighth of what is allowed (_FACTOR), so a 32nd of this.
 _TELLING = 4.0
 
 _DOUBLE = 2.0**-52

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
+from optest.torch.calls.call import OperatorsSeen
 from optest.torch.calls.compiler import Watched, keep_headers_in_cache, load_compiler, refusals_unlogged, watched
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.gradients import Differentiated
@@ -178,23 +178,10 @@ def _require_compiled(
             )
 
 
-class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
-    """Whether anything reached a kernel of torch: the item of a list of tensors does not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.anything = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.anything = True
-        return func(*args, **(kwargs or {}))
-
-
 def _computes(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
-    computed = _Computed()
-    with computed:
+    with OperatorsSeen() as seen:
         call(*tensors)
-    return computed.anything
+    return bool(seen.operators)
 
 
 def _is_of_the_compiler(error: BaseException) -> bool:

@@ -20,9 +20,6 @@ from optest.torch.tensors import WIDE, to_read
 __all__ = ["in_blocks"]
 
 _CPU = torch.device("cpu")
-_LARGE = 1 << 21
-"""Elements of all operands from which blocks pay."""
-
 _BLOCK = 1 << 21
 """Elements of the operands of one block: 16 MiB in float64."""
 
@@ -44,10 +41,8 @@ class _Cut:
 def in_blocks(call: TorchCall, inputs: Sequence[Any], shown: Sequence[Shown]) -> list[torch.Tensor] | None:
     """The call's result in float64 once for each of ``shown``, which follow each other on the same memory.
 
-    None for what is small, is no plain contraction of real tensors, or has no dimension that could be cut.
+    None for what is no plain contraction of real tensors, or has no dimension that could be cut.
     """
-    if sum(array.size for array in inputs) < _LARGE:
-        return None
     tensors = [to_read(array) for array in inputs]
     if any(each.dtype not in _REAL for each in tensors):
         return None

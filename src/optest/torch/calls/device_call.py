@@ -1,8 +1,9 @@
-"""A case that is a call of torch, asked of a device or a compiler."""
+"""A case that is a call of torch, asked of a device or a compiler: once, or again and again as a benchmark does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,15 +12,15 @@ from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
 from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.compiled import compiled, differentiated_by
+from optest.torch.calls.compiled import compiled, compiled_function, differentiated_by
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
 from optest.torch.calls.expected_gradients import (
     can_be_differentiated,
     has_floating_input,
     upstream_gradients,
 )
-from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated
-from optest.torch.calls.lint import require_chosen_elements, require_legal_positions
+from optest.torch.calls.gradients import Differentiated, Draw, differentiated
+from optest.torch.calls.indices import require_chosen_elements, require_legal_positions
 from optest.torch.calls.memory_effects import compare_strides, require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
 from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_right
@@ -27,7 +28,7 @@ from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_t
 from optest.torch.calls.undefined_results import why_no_one_result
 from optest.torch.tensors import as_array, copied
 
-__all__ = ["answer", "call_of", "outputs_of", "why_no_operator", "with_gradients"]
+__all__ = ["ReadyCall", "answer", "call_of", "ready_call", "why_no_operator"]
 
 
 def call_of(case: TestCase) -> TorchCall:
@@ -86,7 +87,7 @@ def answer(
             leaves, upstream = _with_gradients_if_any(call, inputs, tensors, target)
             require_inputs_unchanged(call, tensors, tensors, lambda index: place(index, inputs[index]))
         else:
-            given = changeable(call, tensors)
+            given = call.changeable(tensors)
             leaves = _results(call, given, target, refuses=False)
             require_inputs_unchanged(call, tensors, given, lambda index: place(index, inputs[index]))
             require_memory_as_on_cpu(call, inputs, given, leaves)
@@ -100,7 +101,7 @@ def answer(
         found = [as_array(leaf) for leaf in leaves]
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
-    if case.expects_error is None:
+    if case.expects_error is None and target.compiled is not None:
         require_later_calls_right(
             FirstCall(
                 call=call,
@@ -149,23 +150,23 @@ def _with_gradients_if_any(
 ) -> tuple[list[Any], Draw | None]:
     """What the call yields, and its gradients for what comes from above, unless torch on the CPU has none, either."""
     if not has_floating_input(call, inputs):
-        return _results(call, changeable(call, tensors), target, refuses=False), None
+        return _results(call, call.changeable(tensors), target, refuses=False), None
     try:
         upstream = upstream_gradients(call, inputs)
-        return with_gradients(call, tensors, upstream, target), upstream
+        return _with_gradients(call, tensors, upstream, target), upstream
     except (*NO_KERNEL, Fault):
         if can_be_differentiated(call, inputs):
             raise
-    return _results(call, changeable(call, tensors), target, refuses=False), None
+    return _results(call, call.changeable(tensors), target, refuses=False), None
 
 
-def with_gradients(
+def _with_gradients(
     call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, target: DeviceUnderTest
 ) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
 
     def make(*given: torch.Tensor) -> list[Any]:
-        return call.on(changeable(call, given), target.device)()
+        return call.on(call.changeable(given), target.device)()
 
     if target.compiler is None:
         found = differentiated(call, make, tensors, upstream)
@@ -175,12 +176,100 @@ def with_gradients(
             tensors,
             target,
             lambda function, given: differentiated(call, function, given, upstream),
-            lambda other: outputs_of(other, tensors, target),
+            lambda other: _outputs_of(other, tensors, target),
         )
-    return outputs_of(found, tensors, target)
+    return _outputs_of(found, tensors, target)
 
 
-def outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], target: DeviceUnderTest) -> list[Any]:
+def _outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], target: DeviceUnderTest) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
     exists = torch.tensor(found.has_gradient(), dtype=torch.bool, device=target.device)
     return [*found.leaves, exists, *found.dense(tensors)]
+
+
+# A call made ready to be called again and again: compiled where a compiler is asked.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyCall:
+    """``call`` is what is timed. ``outputs`` makes it once more on the values that the inputs had at first."""
+
+    call: Callable[[], object]
+    outputs: Callable[[], list[Any]]
+    what: str
+
+
+def ready_call(
+    case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
+) -> ReadyCall:
+    """Compile the call, if a compiler is asked, and call it once.
+
+    A call in place goes on with what it made of its inputs, as nothing else would be the call alone.
+
+    Raises:
+        Fault: COMPILE, FALLBACK, UNSUPPORTED as for an answer.
+    """
+    call = call_of(case)
+    before = {index: tensors[index].clone() for index in call.changes}
+
+    def restored() -> None:
+        for index, values in before.items():
+            tensors[index].copy_(values)
+
+    make, outputs = _ways(case, call, inputs, tensors, target)
+    restored()
+
+    def once_more() -> list[Any]:
+        restored()
+        return outputs()
+
+    return ReadyCall(call=make, outputs=once_more, what=_what(case, target))
+
+
+def _ways(
+    case: TestCase, call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
+) -> tuple[Callable[[], object], Callable[[], list[Any]]]:
+    """The call as it is timed, and as it is judged."""
+    if case.attributes.get("grad"):
+        above = _remembered(upstream_gradients(call, inputs))
+
+        def make(*given: torch.Tensor) -> list[Any]:
+            return call.on(call.changeable(given), target.device)()
+
+        back = make
+        if target.compiler is not None:
+            back = compiled_function(
+                make, tensors, target, lambda function: differentiated(call, function, tensors, above)
+            )
+        return (
+            lambda: differentiated(call, back, tensors, above),
+            lambda: _outputs_of(differentiated(call, back, tensors, above), tensors, target),
+        )
+    if target.compiler is None:
+        ready = call.on(tensors, target.device)
+        return ready, ready
+    function = compiled_function(
+        lambda *given: call.on(given, target.device)(), tensors, target, lambda function: function(*tensors)
+    )
+    return (lambda: function(*tensors)), (lambda: list(function(*tensors)))
+
+
+def _remembered(draw: Draw) -> Draw:
+    """Gradients from above are drawn once: drawing them may take longer than the call."""
+    drawn: dict[int, torch.Tensor] = {}
+
+    def again(number: int, output: torch.Tensor) -> torch.Tensor:
+        if number not in drawn:
+            drawn[number] = draw(number, output)
+        return drawn[number]
+
+    return again
+
+
+def _what(case: TestCase, target: DeviceUnderTest) -> str:
+    """Empty for the plain call, which the backend's name says."""
+    way = "" if target.compiler is None else f" compiled by {target.compiler}"
+    if target.fallbacks:
+        way = f" eager, since {target.compiler} fell back"
+    gradients = " with gradients" if case.attributes.get("grad") else ""
+    return f"torch:{target.device}{way}{gradients}" if way or gradients else ""

@@ -18,11 +18,10 @@ import torch
 from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.call import TorchCall
+from optest.torch.calls.call import TorchCall, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.descriptors import SPREAD, descriptor_of
-from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names, upstream_of
+from optest.torch.calls.gradients import Differentiated, Draw, differentiated, gradient_names, upstream_of
 from optest.torch.calls.refusals import NO_KERNEL
-from optest.torch.calls.scalar_arguments import with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.tensors import WIDE, as_array, on_cpu, widened
 
 __all__ = ["can_be_differentiated", "expected_gradients", "has_floating_input", "in_float64", "upstream_gradients"]
@@ -107,7 +106,7 @@ def in_float64(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> 
 
 
 def _make(call: TorchCall, dtypes: Mapping[torch.dtype, torch.dtype] | None, *given: torch.Tensor) -> list[Any]:
-    return call.on(changeable(call, given), _CPU, dtypes=dtypes)()
+    return call.on(call.changeable(given), _CPU, dtypes=dtypes)()
 
 
 def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differentiated:

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 
 from optest.torch.calls.call import TorchCall
-from optest.torch.tensors import copied
 
 __all__ = [
     "Differentiated",
     "Draw",
     "Upstream",
-    "changeable",
     "differentiated",
     "gradient_names",
     "roundings",
@@ -65,8 +63,8 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
 
     Where no output depends on a floating input in a way that torch differentiates, there is no gradient of any.
 
-    ``make`` has to copy what the call changes (:func:`changeable`), since torch changes no leaf in place; in a model,
-    too, it is an intermediate result that is changed.
+    ``make`` has to copy what the call changes (:meth:`TorchCall.changeable`), since torch changes no leaf in place; in
+    a model, too, it is an intermediate result that is changed.
     """
     wanted = [index for index in sorted(set(call.call.tensors())) if _is_floating(tensors[index])]
     given = [each.detach() for each in tensors]
@@ -94,16 +92,6 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
     gradients: dict[int, torch.Tensor | None] = dict.fromkeys(wanted)
     gradients.update(zip(differentiable, found, strict=bool(sources)))
     return Differentiated(plain, gradients)
-
-
-def changeable(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors, copies of those that the call changes."""
-    return [_of_its_own(each) if index in call.changes else each for index, each in enumerate(tensors)]
-
-
-def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in memory of its own with the same strides, which a call may change and torch can differentiate."""
-    return tensor.clone() if tensor.is_contiguous() else copied(tensor)
 
 
 def _is_floating(tensor: torch.Tensor) -> bool:

@@ -102,6 +102,8 @@ def _walk(name: str) -> Any:
         return None
     try:
         for part in parts:
+            if part.startswith("__") and not (found is torch.Tensor or (inspect.ismodule(found) and _is_of_ops(found))):
+                return None  # ``torch.load.__call__`` would load, whoever refuses ``torch.load``
             if inspect.ismodule(found) and found.__name__ not in _HOLD_OPERATORS and not _is_of_ops(found):
                 raise NotAnOperator(f"{name} is no operator: {found.__name__} holds none")
             found = getattr(found, part)

@@ -8,7 +8,7 @@ call may change its inputs, or the results of the first one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,14 +19,14 @@ import torch
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import TorchCall
-from optest.torch.calls.changed_values import ChangedValues, are_of_changed_values, changed_values, is_taken_by_torch
-from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.global_state import may_draw, random_numbers_kept
-from optest.torch.calls.gradients import Draw, changeable
+from optest.torch.calls.device_under_test import DeviceUnderTest, may_draw, random_numbers_kept
+from optest.torch.calls.gradients import Draw, differentiated
 from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
-from optest.torch.tensors import as_array, copied
+from optest.torch.calls.refusals import NO_KERNEL
+from optest.torch.fact_sheet import takes_ordered_integers
+from optest.torch.tensors import as_array, copied, memory_of, on_cpu
 
-__all__ = ["FirstCall", "require_later_calls_right"]
+__all__ = ["ChangedValues", "FirstCall", "changed_values", "require_later_calls_right"]
 
 _SECOND = "called a second time with the same values"
 _LAST = "called again with the first values, after calls with other ones"
@@ -69,8 +69,6 @@ def require_later_calls_right(first: FirstCall) -> None:
             first one, draws random numbers or yields results of other values, since a compiler kept the ones that it
             first saw; INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
     """
-    if first.target.compiled is None:
-        return
     _call_with_the_same_values(first)
     if _bytes_of(first.tensors) <= _MOST_CHANGED_BYTES:
         _call_with_changed_values(first)
@@ -78,7 +76,7 @@ def require_later_calls_right(first: FirstCall) -> None:
 
 def _call_with_the_same_values(first: FirstCall) -> None:
     others = _in_other_memory(first)
-    given = changeable(first.call, others)
+    given = first.call.changeable(others)
     who = f"what {first.target.compiler} compiled"
     with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
         leaves = _called(given, _SECOND, first.target)
@@ -98,7 +96,7 @@ def _call_with_changed_values(first: FirstCall) -> None:
         _require_followed(index, first, kept)
         _require_results_as_they_were(first, kept)
     others = _in_other_memory(first)
-    given = changeable(first.call, others)
+    given = first.call.changeable(others)
     leaves = _called(given, _LAST, first.target)
     _require_inputs_unchanged(first, others, given, first.again, _LAST)
     _require_results_as_they_were(first, kept)
@@ -113,7 +111,7 @@ def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> No
     others = _in_other_memory(first)
     changed.put(others[index])
     before = [copied(each) for each in others]
-    given = changeable(first.call, others)
+    given = first.call.changeable(others)
     found = _called_with_changed(given, index, changed, first)
     if found is None:
         return
@@ -124,7 +122,7 @@ def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> No
         if _is_same(one, two)
         and not (first.upstream is not None and one.dtype == np.bool_)  # which gradients there are
     }
-    if unchanged and are_of_changed_values(unchanged, first.call, first.inputs, index, changed, first.upstream):
+    if unchanged and _are_of_changed_values(unchanged, first, index, changed):
         raise Fault(
             Reason.STATE,
             f"with {changed.how}, what {first.target.compiler} compiled yields what it yielded before: it kept the "
@@ -142,7 +140,7 @@ def _called_with_changed(
     try:
         return [as_array(leaf) for leaf in first.target.compiled(given)]
     except Exception as error:
-        if not is_taken_by_torch(first.call, first.inputs, index, changed, first.upstream):
+        if not _is_taken_by_torch(first, index, changed):
             return None
         raise Fault(
             Reason.RAISED,
@@ -232,3 +230,113 @@ def _are_same(first: Sequence[Array], second: Sequence[Array]) -> bool:
 
 def _is_same(one: Array, two: Array) -> bool:
     return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(bits(one), bits(two))
+
+
+# Other values for an input of what was compiled, and whether torch's own results follow them.
+#
+# Floating and complex inputs get half their values: what is legal stays so, and most results change. Integers and bool
+# get their elements in the reverse order: positions stay within what they index, and as many elements are true.
+
+
+_CPU = torch.device("cpu")
+
+# A result follows its inputs if it changes by this share of the largest one, or so many of its integers change. It is a
+# choice: one in a hundred is more than a rounding of bfloat16 (1/256), and less than what half the values change of
+# most functions. Of a result that changes less, nothing is said.
+_FOLLOWS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedValues:
+    """``how`` says which, after "with"; ``put`` writes them into all the memory of a tensor, from its first element."""
+
+    how: str
+    put: Callable[[torch.Tensor], None]
+
+
+def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> ChangedValues | None:
+    """What the input of this number may have in place of its values; None where nobody knows what is legal."""
+    if not tensor.numel():
+        return None
+    if tensor.is_floating_point() or tensor.is_complex():
+        return ChangedValues(f"half the values of input{index}", _halve)
+    if takes_ordered_integers(call.call.function):
+        return None
+    return ChangedValues(f"the elements of input{index} in the reverse order", _reverse)
+
+
+def _halve(tensor: torch.Tensor) -> None:
+    """Elements that share a place are halved once; torch multiplies no numbers of 8 bits."""
+    memory = memory_of(tensor)
+    memory.copy_(memory.float().mul_(0.5) if memory.element_size() == 1 else memory * 0.5)
+
+
+def _reverse(tensor: torch.Tensor) -> None:
+    """Gaps between the elements keep what is there, which need not be legal."""
+    memory = memory_of(tensor)
+    if memory.dtype in _SIGNED:  # torch has few functions for the others
+        memory = memory.view(_SIGNED[memory.dtype])
+    places = torch.arange(len(memory), device=tensor.device).as_strided(tensor.shape, tensor.stride()).unique()
+    memory[places] = memory[places.flip(0)]
+
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def _is_taken_by_torch(first: FirstCall, index: int, other: ChangedValues) -> bool:
+    """Whether torch on the CPU takes the other values, and differentiates the call where gradients are asked for."""
+    try:
+        _by_torch(first, index, other)
+    except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
+        return False
+    return True
+
+
+def _are_of_changed_values(results: Mapping[int, Array], first: FirstCall, index: int, other: ChangedValues) -> bool:
+    """Whether results that did not follow the values of an input are those that torch on the CPU has for other ones.
+
+    ``results`` are they, by their numbers. What is wrong for the first values, too, is no matter of what was kept: the
+    comparison says so. Nothing is known where torch on the CPU has no such kernel.
+    """
+    try:
+        plain, changed = _by_torch(first, index, None), _by_torch(first, index, other)
+    except NO_KERNEL:
+        return False
+    return any(
+        _differ(plain[number], changed[number]) and _is_nearly(array, plain[number])
+        for number, array in results.items()
+        if number < min(len(plain), len(changed))
+    )
+
+
+def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list[Any]:
+    """What torch on the CPU yields, with other values of one input; its gradients stand behind that."""
+    call, tensors = first.call, on_cpu(first.inputs)
+    if other is not None:
+        other.put(tensors[index])
+    if first.upstream is None:
+        with torch.no_grad():
+            return call.on(tensors, _CPU)()
+    found = differentiated(call, lambda *given: call.on(call.changeable(given), _CPU)(), tensors, first.upstream)
+    return [*found.leaves, None, *found.dense(tensors)]
+
+
+def _is_nearly(array: Array, wanted: torch.Tensor) -> bool:
+    if array.shape != tuple(wanted.shape):
+        return False
+    kind = np.complex128 if wanted.is_complex() else np.float64
+    return not _differ(wanted, torch.from_numpy(array.astype(kind)))
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    if one.shape != other.shape:
+        return True
+    if not one.numel():
+        return False
+    if not one.is_floating_point() and not one.is_complex():
+        return bool((one != other).double().mean() > _FOLLOWS)
+    kind = torch.complex128 if one.is_complex() else torch.float64
+    apart = (one.to(kind) - other.to(kind)).abs().nan_to_num(0.0, 0.0, 0.0).max()
+    return bool(apart > _FOLLOWS * one.to(kind).abs().nan_to_num(0.0, 0.0, 0.0).max())

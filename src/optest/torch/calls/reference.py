@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,18 +15,16 @@ import torch
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.call import TorchCall, torch_call
+from optest.torch.calls.call import OperatorsSeen, TorchCall, torch_call, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.expected_gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
 from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
-from optest.torch.calls.scalar_arguments import with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.fact_sheet import facts_of
-from optest.torch.foreign_kernels import foreign_kernels_used
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
 
-__all__ = ["expected", "expected_in_own_dtype", "terms"]
+__all__ = ["expected", "expected_in_own_dtype", "foreign_kernels", "terms"]
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -143,7 +143,7 @@ def _in_float64(
     ``tensors`` are the inputs, to be read.
     """
     try:
-        leaves = in_blocks(call, inputs, [_as_it_is])
+        leaves = in_blocks(call, inputs, [_as_it_is]) if _are_large(inputs) else None
         if leaves is None:
             leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
     except NO_KERNEL as error:
@@ -151,6 +151,14 @@ def _in_float64(
     if [_shape(leaf) for leaf in leaves] != shapes:
         return None, _narrow(call, inputs, "there its results have other shapes")
     return leaves, []
+
+
+_LARGE = 1 << 21
+"""Elements of all operands from which blocks of a contraction pay."""
+
+
+def _are_large(inputs: Sequence[Any]) -> bool:
+    return bool(sum(array.size for array in inputs) >= _LARGE)
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
@@ -170,7 +178,7 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     The terms of a result are products of elements. Made on |operands| the call adds up |t|, on their squares t².
     """
     call = torch_call(attributes["call"])
-    blocks = in_blocks(call, inputs, [torch.Tensor.abs_, torch.Tensor.square_])
+    blocks = in_blocks(call, inputs, [torch.Tensor.abs_, torch.Tensor.square_]) if _are_large(inputs) else None
     if blocks is not None:
         (absolute, squared), operands = ([each] for each in blocks), [to_read(array) for array in inputs]
     else:
@@ -268,8 +276,7 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
     try:
         meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
         leaves = call.on(meta, _META)()
-        is_known = len(leaves) == 1 or not _is_native(call.call.function)
-        if is_known and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
     except NO_KERNEL:
         pass  # the values decide
@@ -278,11 +285,6 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
 
 _QUICKLY_MADE = 1 << 22
 """Elements up to which the call itself takes less than torch does to say what it would yield."""
-
-
-def _is_native(function: str) -> bool:
-    """Whether a name is that of a kernel: ``torch.ops.aten.sort``, ``torch.native_layer_norm``."""
-    return function.startswith("torch.ops.") or function.rpartition(".")[2].startswith(("native_", "_native_"))
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:
@@ -305,3 +307,49 @@ def _unrounded(leaf: Any, kind: Any) -> Any:
     if not kind.is_inexact or array.dtype not in (np.float64, np.complex128):
         return array
     return Unrounded(array, kind)
+
+
+# Operators of torch for which somebody else registered a kernel: torch on the CPU is no reference for these.
+
+
+_REGISTERED = re.compile(r"^(?P<key>\w+)[^:]*: registered at (?P<file>.*?):\d+", re.M)
+"""A line of what the dispatcher knows of an operator: ``CPU: registered at FILE:LINE``; ``debug`` is its schema."""
+
+_KEYS_OF_A_CPU = re.compile(r"debug|CPU|AutogradCPU|Autograd|ADInplaceOrView|Composite\w*|BackendSelect")
+_PACKAGE = str(Path(torch.__file__).parent)
+_SOURCES = "/pytorch/"
+"""In the paths of the files that torch itself was built from."""
+
+
+def foreign_kernels() -> frozenset[str]:
+    """The operators with a kernel for the CPU, or a schema, from a file that is none of torch's: ``aten::silu``.
+
+    Operators of other libraries' own namespaces are not meant: their names say whose they are.
+    """
+    return _found(len(torch.library._impls), len(torch.library._defs), len(torch.ops.loaded_libraries))
+
+
+@lru_cache(maxsize=4)
+def _found(*_registrations: int) -> frozenset[str]:
+    """Asked again when something was registered since; asking of all operators takes a tenth of a second."""
+    names = torch._C._dispatch_get_all_op_names()
+    return frozenset(name.partition(".")[0] for name in names if _is_foreign(torch._C._dispatch_dump(name)))
+
+
+def _is_foreign(dump: str) -> bool:
+    return any(
+        _KEYS_OF_A_CPU.fullmatch(found["key"]) and _SOURCES not in found["file"] and _PACKAGE not in found["file"]
+        for found in _REGISTERED.finditer(dump)
+    )
+
+
+@contextmanager
+def foreign_kernels_used(operator: str) -> Iterator[list[str]]:
+    """The foreign kernels among what a call of ``operator`` makes while inside, in the list when it is left."""
+    used: list[str] = []
+    if not (known := foreign_kernels()):
+        yield used
+        return
+    with OperatorsSeen() as seen:
+        yield used
+    used += sorted(known & {f"aten::{operator}", *(each._schema.name for each in seen.operators)})

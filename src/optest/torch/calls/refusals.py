@@ -95,20 +95,18 @@ def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedErr
     Raises:
         Fault: NOT_REFUSED, WRONG_ERROR.
     """
-    try:
-        with torch.no_grad():
-            call.on(on_cpu(inputs), _CPU)()
-    except REFUSALS as error:
-        said = f"{type(error).__name__}: {error}"
-        if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
-            message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
-        elif not wanted.is_said_by(said):
-            message = f"torch on the CPU says {said!r}, but the case expects {wanted.wanted_text()}"
-        else:
-            return error
-        raise Fault(Reason.WRONG_ERROR, message, details={"exception": said, **_BY_REFERENCE}) from None
-    message = "torch on the CPU accepts the call, but the case expects it to be refused"
-    raise Fault(Reason.NOT_REFUSED, message, details=_BY_REFERENCE)
+    error = _refusal(call, on_cpu(inputs))
+    if error is None:
+        message = "torch on the CPU accepts the call, but the case expects it to be refused"
+        raise Fault(Reason.NOT_REFUSED, message, details=_BY_REFERENCE)
+    said = f"{type(error).__name__}: {error}"
+    if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
+        message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
+    elif not wanted.is_said_by(said):
+        message = f"torch on the CPU says {said!r}, but the case expects {wanted.wanted_text()}"
+    else:
+        return error
+    raise Fault(Reason.WRONG_ERROR, message, details={"exception": said, **_BY_REFERENCE})
 
 
 _BY_REFERENCE = {"contradicted_by": "torch on the CPU"}
@@ -134,12 +132,8 @@ def _refused_without_values(call: TorchCall, inputs: Sequence[Array]) -> Excepti
     from torch._subclasses import FakeTensorMode
 
     mode = FakeTensorMode()
-    try:
-        with torch.no_grad(), refusals_unlogged(), mode:
-            call.on([mode.from_tensor(each) for each in on_cpu(inputs)], _CPU)()
-    except REFUSALS as error:
-        return error
-    return None
+    with refusals_unlogged(), mode:
+        return _refusal(call, [mode.from_tensor(each) for each in on_cpu(inputs)])
 
 
 # Tensors whose dtypes torch does not take together: the reference, made in float64, does not show that.

@@ -2,15 +2,17 @@
 
 What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
 input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
-that its decomposition has; gradients that torch leaves whole are taken apart in :mod:`sampled`. Of a sum of products
-the terms are rounded as well, in float32 at least, and they may cancel; what LAPACK makes of a matrix is off by
-roundings of its largest element; a recurrence rounds once a step. Below the normal numbers of a dtype there are no
-relative roundings: a step there is off by half of the smallest number, or by all that it is.
+that its decomposition has; gradients that torch leaves whole may be those of an operator that it takes apart. Of a sum
+of products the terms are rounded as well, in float32 at least, and they may cancel; what LAPACK makes of a matrix is
+off by roundings of its largest element; a recurrence rounds once a step. Below the normal numbers of a dtype there are
+no relative roundings: a step there is off by half of the smallest number, or by all that it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import sqrt
 from typing import Any
@@ -20,13 +22,16 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from optest.torch.calls.gradients import roundings
-from optest.torch.calls.grid_sample_gradients import gradients_of_sampling
+from optest.numerics import Array, dtype_of
+from optest.torch.calls.call import TorchCall, with_rounded_scalars
+from optest.torch.calls.expected_gradients import in_float64, upstream_gradients
+from optest.torch.calls.gradients import Draw, roundings
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
+from optest.torch.tensors import WIDE, as_array, widened
 
-__all__ = ["RoundedSteps"]
+__all__ = ["RoundedCall", "RoundedSteps", "gradients_of", "results_of", "smallest_rounding"]
 
 _ACCUMULATED = 2.0**-24
 """Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
@@ -38,14 +43,40 @@ _LEAST = 2.0**-150
 _BLOCK = 1 << 14
 """Elements that are looked at in one go: what fits a cache, and no thread has to be waited for."""
 
-_PARTS: Mapping[str, Any] = {"gradients of grid_sample": gradients_of_sampling}
-"""What torch has no decomposition of."""
-
 
 @lru_cache(maxsize=4096)
 def _facts(func: Any) -> Facts:
     """What is known of an operator as torch's dispatcher hands it on."""
     return facts_of(f"torch.ops.{func.namespace}.{func.overloadpacket.__name__}")
+
+
+@lru_cache(maxsize=8)
+def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]]:
+    """What makes the gradients of an operator in the steps back through its decomposition; called as torch calls it."""
+    steps = torch._decomp.decomposition_table[getattr(torch.ops.aten, forward).default]
+
+    def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
+        *arguments, wanted = given
+        operands = [each.detach().requires_grad_() for each in arguments[: len(wanted)]]
+        with _seen_by_autograd(), torch.enable_grad():
+            result = steps(*operands, *arguments[len(wanted) :])
+        sources = [each for each, is_wanted in zip(operands, wanted, strict=True) if is_wanted]
+        found = iter(torch.autograd.grad(result, sources, above, materialize_grads=True))
+        return [next(found) if is_wanted else None for is_wanted in wanted]
+
+    return gradients
+
+
+@contextmanager
+def _seen_by_autograd() -> Iterator[None]:
+    """While inside, torch can differentiate, as it does not below the operators of a way back."""
+    key = torch._C.DispatchKey.AutogradFunctionality
+    was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)
 
 
 class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
@@ -70,7 +101,9 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         kwargs = kwargs or {}
         facts = _facts(func)
         if self._takes_apart and not facts.has_exact_result:
-            parts = _PARTS.get(facts.parts) or torch._decomp.decomposition_table.get(func)
+            parts = (
+                _gradients_of(facts.gradients_of) if facts.gradients_of else torch._decomp.decomposition_table.get(func)
+            )
             if parts is not None and not func._schema.is_mutable:
                 step, least = self._step, self._least
                 try:
@@ -153,3 +186,105 @@ def _is_held(values: Any, unit: float, least: float) -> Any:
         return held
     is_low = np.abs(values) * unit < least
     return held & (~is_low | (np.remainder(values, 2.0 * least) == 0.0))
+
+
+# A call in float64 whose inputs, gradients from above and steps are moved by about one rounding, some times over.
+
+_CPU = torch.device("cpu")
+
+# Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
+# first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
+# of nine results is known to about a quarter (1/√18 where they are normal).
+_DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
+
+_Make = Callable[[TorchCall, Sequence[torch.Tensor], Draw], list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedCall:
+    """A call in float64 whose numbers are moved by about one rounding.
+
+    ``units`` are the unit roundoffs of its inputs, ``step`` is that of what comes after the coarsest of them, and
+    ``least`` half of the smallest number that is rounded so.
+    """
+
+    call: TorchCall
+    inputs: Sequence[Any]
+    make: _Make
+    units: Sequence[float]
+    step: float
+    least: float
+
+    @classmethod
+    def of(cls, call: TorchCall, inputs: Sequence[Any], actual: Sequence[Any], make: _Make) -> RoundedCall:
+        units = _units(inputs, actual)
+        step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
+        least = max((smallest_rounding(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0)
+        return cls(call, inputs, make, units, step, least)
+
+    def exact(self) -> list[Array]:
+        """What the call yields without any rounding."""
+        return self._made(widened(self.inputs), upstream_gradients(self.call, self.inputs))
+
+    def _made(self, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
+        return self.make(with_rounded_scalars(self.call, self.inputs), tensors, draw)
+
+    def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
+        """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
+        draw = upstream_gradients(self.call, self.inputs)
+        tensors = [
+            each if not unit else each * (1.0 + share * unit * roundings(f"{number}/{index}", each.shape))
+            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
+        ]
+
+        def above(output_number: int, output: torch.Tensor) -> torch.Tensor:
+            off = roundings(f"{number}/above{output_number}", output.shape)
+            return draw(output_number, output) * (1.0 + share * self.step * off)
+
+        with RoundedSteps(self.step, str(number), share=share, takes_apart=takes_apart, least=self.least):
+            return self._made(tensors, above)
+
+    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
+        """What the call yields where each floating input has its elements in other places, each input in its own."""
+        tensors = [
+            each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
+            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
+        ]
+        return self._made(tensors, upstream_gradients(self.call, self.inputs))
+
+    def draws(self, *, share: float = 1.0, takes_apart: bool) -> list[list[Array]]:
+        """What the call yields for each draw of roundings, all of them ``share`` as large."""
+        return [self.moved(number, sign * share, takes_apart=takes_apart) for number, sign in _DRAWS]
+
+
+def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
+    """The unit roundoff of each input, 0 for what is not rounded.
+
+    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
+    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
+    """
+    units = [_unit(array) for array in inputs]
+    stated = max((_unit(each) for each in actual), default=0.0)
+    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
+
+
+def _unit(array: Array) -> float:
+    entry = dtype_of(array.dtype)
+    return entry.unit_roundoff if entry.is_inexact else 0.0
+
+
+def smallest_rounding(array: Array) -> float:
+    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
+    entry = dtype_of(array.dtype)
+    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
+
+
+def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
+    with torch.no_grad():
+        return [as_array(each) for each in call.on(tensors, _CPU, dtypes=WIDE)()]
+
+
+def gradients_of(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
+    found = in_float64(call, tensors, draw)
+    leaves: list[Any] = [*found.leaves, torch.tensor(found.has_gradient(), dtype=torch.bool), *found.dense(tensors)]
+    return [as_array(each) for each in leaves]
