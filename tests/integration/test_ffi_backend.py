@@ -137,6 +137,12 @@ FAULTS = {
     "softmax_exits_on_f64": (case("softmax", [3, 5], dtype="float64"), Reason.EXIT_CODE),
     "gelu_aborts_on_nan": (case("gelu", [8], generator=SPECIAL), Reason.SIGNAL),
     "gemm_ignores_alpha": (case("gemm", [3, 5], [5, 4], attributes={"alpha": 2.0}), Reason.VALUE),
+    "sub_f64_through_f32": (case("sub", [400], [400], dtype="float64"), Reason.VALUE),
+    "gelu_f16_through_bf16": (case("gelu", [400], dtype="float16"), Reason.VALUE),
+    "threads_drop_remainder": (
+        case("add", [5001], [5001], backend_config={"ffi": {"threads": [1, 2]}}),
+        Reason.UNWRITTEN,
+    ),
 }
 
 

@@ -167,21 +167,6 @@ def test_the_same_mapping_written_rightly_passes(tmp_path: Path) -> None:
     assert result.status is Status.PASSED, result.verdict.message
 
 
-def test_elementwise_functions_of_liquid_dsp_pass(tmp_path: Path) -> None:
-    """Another library that nobody here wrote, on vectors without increments."""
-    try:
-        ctypes.CDLL("libliquid.so")
-    except OSError:
-        pytest.skip("needs liquid-dsp: apt-get install libliquid-dev")
-    shapes = {"input": [3, 37], "other": [3, 37]}
-    padded = {"input": {"shape": [3, 37], "strides": [40, 1]}, "other": [3, 37]}
-    cases = [{"op": op, "dtypes": ["float32"], "shapes": shapes} for op in ("add", "mul")]
-    cases.append({"op": "add", "dtypes": ["float32"], "shapes": padded})
-    added, multiplied, gap = asked(tmp_path, *cases, mapping="liquid")
-    assert [added.status, multiplied.status, gap.status] == [Status.PASSED, Status.PASSED, Status.SKIPPED]
-    assert "which one increment does not walk in order" in gap.verdict.message
-
-
 def test_a_function_that_writes_into_its_input_is_caught(tmp_path: Path) -> None:
     """liquid_vectorf_abs of 1.5.0 (Debian 12) does: why the built-in mapping does not have it."""
     try:
