@@ -6,7 +6,6 @@ One library has all the faults; which one it makes is a variable of it, so most 
 from __future__ import annotations
 
 import ctypes
-import io
 import itertools
 import shutil
 import subprocess
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ffi_plans import ffi_case as case
+from ffi_plans import run_ffi_plan
 from library_faults import in_rounds
 
-from optest.api.running import run
 from optest.clib.ffi.held import running_threads
 from optest.clib.library import probes
 from optest.clib.library.driver import FfiBackend
@@ -436,14 +435,7 @@ def test_an_answer_that_leaves_the_rule_with_more_threads_is_a_failure(objects: 
 
 def answer(folder: Path, cases: list[dict[str, Any]], **config: Any) -> list[CaseResult]:
     """The cases through a worker, as a user would run them."""
-    defaults = {"timeout": 200, "backend_config": {"ffi": {"mapping": "infiniop", **config}}}
-    file = folder / "plan.yaml"
-    file.write_text(yaml.safe_dump({"version": 1, "backend": "ffi", "defaults": defaults, "cases": cases}))
-    return list(run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO()).results)
-
-
-def case(op: str, *shapes: Any, **further: Any) -> dict[str, Any]:
-    return {"op": op, "dtypes": ["float32"], "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
+    return list(run_ffi_plan(folder, cases, **{"mapping": "infiniop", **config}).results)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ffi_plans import ffi_case as case
+from ffi_plans import run_ffi_plan
 from library_faults import in_rounds
 
 from optest.api.running import RunOutcome, run
@@ -41,21 +43,8 @@ def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INFINI_ROOT", raising=False)
 
 
-def case(op: str, *shapes: Any, dtype: Any = "float32", **further: Any) -> dict[str, Any]:
-    dtypes = dtype if isinstance(dtype, list) else [dtype]
-    return {"op": op, "dtypes": dtypes, "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
-
-
 def answered(folder: Path, cases: list[dict[str, Any]], **config: Any) -> RunOutcome:
-    plan = {
-        "version": 1,
-        "backend": "ffi",
-        "defaults": {"timeout": 100, "backend_config": {"ffi": {"mapping": "infiniop", **config}}},
-        "cases": cases,
-    }
-    file = folder / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    return run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+    return run_ffi_plan(folder, cases, **{"mapping": "infiniop", **config})
 
 
 def answer(folder: Path, asked: dict[str, Any], **config: Any) -> CaseResult:

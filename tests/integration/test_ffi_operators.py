@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ffi_plans import run_ffi_plan
 from library_faults import in_rounds
 
-from optest.api.running import RunOutcome, run
+from optest.api.running import RunOutcome
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.spec import Reason, Status
 
@@ -50,15 +49,7 @@ def answered(folder: Path, cases: list[dict[str, Any]], library: Path, **config:
     stated = {"mapping": "infiniop", "library": str(library), "headers": str(library.parent / "c_library" / "include")}
     if library.name == "broken":
         stated["headers"] = str(library.parent / "include")
-    plan = {
-        "version": 1,
-        "backend": "ffi",
-        "defaults": {"timeout": 100, "backend_config": {"ffi": {**stated, **config}}},
-        "cases": cases,
-    }
-    file = folder / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    return run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+    return run_ffi_plan(folder, cases, **{**stated, **config})
 
 
 def strided(*shape: int, last: int = 2) -> dict[str, Any]:

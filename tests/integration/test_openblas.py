@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ffi_plans import run_ffi_plan
 
 from optest.api import checking
 from optest.api.running import run
@@ -52,15 +53,7 @@ def test_the_example_plan_passes(tmp_path: Path) -> None:
 
 
 def asked(tmp_path: Path, *cases: dict[str, Any], mapping: str = "cblas") -> list[Any]:
-    plan = {
-        "version": 1,
-        "backend": "ffi",
-        "defaults": {"backend_config": {"ffi": {"mapping": mapping}}},
-        "cases": list(cases),
-    }
-    file = tmp_path / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    return list(run({"plan": str(file), "runs_dir": str(tmp_path / "runs")}, stream=io.StringIO()).results)
+    return list(run_ffi_plan(tmp_path, cases, mapping=mapping).results)
 
 
 GAPS = {
