@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from ffi_plans import ffi_case as case
 from ffi_plans import run_ffi_plan
-from library_faults import in_rounds
 
 from optest.clib.ffi.held import running_threads
 from optest.clib.library import probes
@@ -637,47 +636,6 @@ def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:
         mapping="own.yaml",
     )
     assert results[0].reason is Reason.NONDETERMINISTIC, results[0].verdict.message
-
-
-BY_FREED_MEMORY = (
-    *(Reason.STATE, Reason.READ_OUT_OF_BOUNDS, Reason.OUT_OF_BOUNDS),
-    *(Reason.VALUE, Reason.NAN, Reason.UNWRITTEN, Reason.NONDETERMINISTIC, Reason.SIGNAL),
-)
-"""What strides do that are read after they were freed is up to whoever has that memory now."""
-
-OF_DESCRIPTORS = {
-    "add_keeps_tensor_descriptor": (case("add", [4, 5], [4, 5]), BY_FREED_MEMORY),
-    "rms_norm_shares_eps": (case("rms_norm", [4, 5], [5], attributes={"normalized_shape": [5]}), (Reason.STATE,)),
-    "layer_norm_starts_from_last_call": (
-        case("layer_norm", [4, 5], [5], [5], attributes={"normalized_shape": [5]}),
-        (Reason.STATE,),
-    ),
-    "gemm_remembers_b_by_address": (case("gemm", [3, 5], [5, 4]), (Reason.STATE,)),
-    "gemm_reads_c_where_beta_is_0": (case("gemm", [3, 5], [5, 4]), (Reason.UNWRITTEN,)),
-    "conv_unpacks_weight_once": (case("conv1d", [1, 2, 8], [3, 2, 3]), (Reason.WORKSPACE,)),
-    "mul_descriptor_leaks": (case("mul", [4, 5], [4, 5]), (Reason.LEAK,)),
-    "sub_aligns_pointers": (case("sub", [4, 5], [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
-    "silu_looks_past_the_end": (case("silu", [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
-}
-
-
-@in_rounds(OF_DESCRIPTORS)
-def test_what_descriptors_share_is_state(
-    together: tuple[str, ...], c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked_of_it = [OF_DESCRIPTORS[name][0] for name in together]
-    place = {"library": str(c_library / "broken"), "headers": str(c_library / "include")}
-    monkeypatch.setenv("INFINIOP_FAULT", ",".join(together))
-    results = answer(tmp_path, asked_of_it, **place)
-    unlike = {
-        name: result.verdict.message
-        for name, result in zip(together, results, strict=True)
-        if result.reason not in OF_DESCRIPTORS[name][1]
-    }
-    assert unlike == {}
-    monkeypatch.delenv("INFINIOP_FAULT")
-    right = answer(tmp_path, asked_of_it, **place)
-    assert [each.verdict.message for each in right if each.status is not Status.PASSED] == []
 
 
 @pytest.mark.heavy
