@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ settings.load_profile("any machine")
 OF_A_TERMINAL = ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "COLUMNS", "LINES", "PYTEST_ADDOPTS")
 for name in [each for each in os.environ if each in OF_A_TERMINAL or each.startswith("OPTEST_")]:
     del os.environ[name]
+
+# Hundreds of tests start programs: without bytecode each of them would compile the whole package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 C_LIBRARY = Path(__file__).parents[1] / "examples" / "c_library"
 
@@ -71,6 +76,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    warm_python.close()
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["processor_s"] = processor_seconds()
 

@@ -1,31 +1,25 @@
-"""Fixtures of a user's shell: the installed command in a folder of its own."""
+"""Fixtures of a user's shell: the command in a folder of its own, without the time that its imports take."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from user_shell import Ended, Shell, user_environment
 
 
 @pytest.fixture
-def optest(tmp_path: Path) -> Shell:
-    """Run ``optest`` with these arguments in the test's folder."""
+def optest(tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
+    """Run ``optest`` with these arguments in the test's folder; torch is imported before for tests that need it."""
+    further = warm_python.TORCH if request.node.get_closest_marker("torch") else ()
 
     def call(*arguments: Any, env: dict[str, str] | None = None, timeout: float = 600) -> Ended:
-        ended = subprocess.run(
-            [sys.executable, "-m", "optest", *map(str, arguments)],
-            cwd=tmp_path,
-            env=user_environment(**(env or {})),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        environment = user_environment(**(env or {}))
+        words = [str(each) for each in arguments]
+        ended = warm_python.run("optest", *words, cwd=tmp_path, env=environment, timeout=timeout, further=further)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     return call

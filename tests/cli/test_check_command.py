@@ -46,12 +46,8 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
     ("words", "status", "text"),
     [
         ((), 2, "no backend is named"),
-        (("--backend", "numpi"), 2, "did you mean 'numpy'"),
-        (("--backend", "numpy", "-o", "summ"), 2, "did you mean 'sum'"),
-        (("--backend", "numpy", "-o", "sum", "--set", "layout"), 2, "did you mean 'layouts'"),
         (("--backend", "numpy", "-o", "sum", "--tier", "all"), 2, "'smoke', 'parity', 'full'"),
         (("--backend", "numpy", "-o", "sum", "-k", "nothing-like-it"), 5, "selection by --op sum, -k nothing-like-it"),
-        (("--backend", "numpy", "-o", "sum", "--expectations", "none.yaml"), 2, "cannot read the expectations"),
     ],
 )
 def test_what_cannot_be_asked(optest: Shell, words: tuple[str, ...], status: int, text: str) -> None:

@@ -45,15 +45,6 @@ def test_collect_only_runs_nothing(optest: Shell, plan: Write, tmp_path: Path) -
     assert optest("run", "--plan", tmp_path / "plan.yaml", "--co", "--priority-max", 99).status == 5
 
 
-def test_shards(optest: Shell, plan: Write) -> None:
-    path = plan("cases: [{op: relu, shapes: {input0: 4}}]")
-    statuses = sorted(optest("run", "--plan", path, "--shard", f"{index}/2").status for index in (1, 2))
-    assert statuses == [0, 5]
-    wrong = optest("run", "--plan", path, "--shard", "4/3")
-    assert wrong.status == 2
-    assert "--shard is '4/3', but should be like 2/5" in wrong.err
-
-
 def test_a_listing_has_priority_tags_and_key(optest: Shell, plan: Write) -> None:
     path = plan("cases: [{op: relu, shapes: {input0: 4}, tags: [slow], priority: 3}]")
     (row,) = json.loads(optest("list", "--format", "json", "--plan", path).out)

@@ -326,25 +326,6 @@ def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_p
     assert after.verdict.measures[0].worst_index == before.verdict.measures[0].worst_index
 
 
-def test_replay_runs_one_case_of_a_journal(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    assert optest("run", "--plan", plan(faulty("none", "value", "none")), env=PLUGIN).status == 1
-    run = journal_of(tmp_path).parent.name
-    for name in ("1 value", "2"):
-        ended = optest("replay", name, "--run", run, env=PLUGIN)
-        assert ended.status == 1, ended.text
-        assert "1 failed" in ended.out
-    assert optest("replay", "no such case", env=PLUGIN).status == 2
-
-
-def test_reports_can_be_made_afterwards(optest: Shell, plan: Write) -> None:
-    assert optest("run", "--plan", plan(faulty("none", "value")), env=PLUGIN).status == 1
-    text = optest("report", "latest")
-    assert "1 passed" in text.out
-    assert "1 failed" in text.out
-    report = json.loads(optest("report", "latest", "--format", "json").out)
-    assert [case["status"] for case in report["cases"]] == ["passed", "failed"]
-
-
 def test_rounds(optest: Shell, plan: Write, tmp_path: Path) -> None:
     assert optest("run", "--plan", plan(THREE), "--rounds", 3).status == 0
     assert len(read_journal(journal_of(tmp_path)).results) == 9

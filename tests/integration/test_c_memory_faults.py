@@ -6,7 +6,6 @@ One library has all the faults; which one it makes is a variable of it, so most 
 from __future__ import annotations
 
 import ctypes
-import io
 import itertools
 import shutil
 import subprocess
@@ -17,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from library_faults import in_rounds
+from ffi_plans import ffi_case as case
+from ffi_plans import run_ffi_plan
 
-from optest.api.running import run
 from optest.clib.ffi.held import running_threads
 from optest.clib.library.driver import FfiBackend
 from optest.clib.probing import case_probe
@@ -436,14 +434,7 @@ def test_an_answer_that_leaves_the_rule_with_more_threads_is_a_failure(objects: 
 
 def answer(folder: Path, cases: list[dict[str, Any]], **config: Any) -> list[CaseResult]:
     """The cases through a worker, as a user would run them."""
-    defaults = {"timeout": 200, "backend_config": {"ffi": {"mapping": "infiniop", **config}}}
-    file = folder / "plan.yaml"
-    file.write_text(yaml.safe_dump({"version": 1, "backend": "ffi", "defaults": defaults, "cases": cases}))
-    return list(run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO()).results)
-
-
-def case(op: str, *shapes: Any, **further: Any) -> dict[str, Any]:
-    return {"op": op, "dtypes": ["float32"], "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
+    return list(run_ffi_plan(folder, cases, **{"mapping": "infiniop", **config}).results)
 
 
 @pytest.mark.parametrize(
@@ -645,47 +636,6 @@ def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:
         mapping="own.yaml",
     )
     assert results[0].reason is Reason.NONDETERMINISTIC, results[0].verdict.message
-
-
-BY_FREED_MEMORY = (
-    *(Reason.STATE, Reason.READ_OUT_OF_BOUNDS, Reason.OUT_OF_BOUNDS),
-    *(Reason.VALUE, Reason.NAN, Reason.UNWRITTEN, Reason.NONDETERMINISTIC, Reason.SIGNAL),
-)
-"""What strides do that are read after they were freed is up to whoever has that memory now."""
-
-OF_DESCRIPTORS = {
-    "add_keeps_tensor_descriptor": (case("add", [4, 5], [4, 5]), BY_FREED_MEMORY),
-    "rms_norm_shares_eps": (case("rms_norm", [4, 5], [5], attributes={"normalized_shape": [5]}), (Reason.STATE,)),
-    "layer_norm_starts_from_last_call": (
-        case("layer_norm", [4, 5], [5], [5], attributes={"normalized_shape": [5]}),
-        (Reason.STATE,),
-    ),
-    "gemm_remembers_b_by_address": (case("gemm", [3, 5], [5, 4]), (Reason.STATE,)),
-    "gemm_reads_c_where_beta_is_0": (case("gemm", [3, 5], [5, 4]), (Reason.UNWRITTEN,)),
-    "conv_unpacks_weight_once": (case("conv1d", [1, 2, 8], [3, 2, 3]), (Reason.WORKSPACE,)),
-    "mul_descriptor_leaks": (case("mul", [4, 5], [4, 5]), (Reason.LEAK,)),
-    "sub_aligns_pointers": (case("sub", [4, 5], [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
-    "silu_looks_past_the_end": (case("silu", [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
-}
-
-
-@in_rounds(OF_DESCRIPTORS)
-def test_what_descriptors_share_is_state(
-    together: tuple[str, ...], c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked_of_it = [OF_DESCRIPTORS[name][0] for name in together]
-    place = {"library": str(c_library / "broken"), "headers": str(c_library / "include")}
-    monkeypatch.setenv("INFINIOP_FAULT", ",".join(together))
-    results = answer(tmp_path, asked_of_it, **place)
-    unlike = {
-        name: result.verdict.message
-        for name, result in zip(together, results, strict=True)
-        if result.reason not in OF_DESCRIPTORS[name][1]
-    }
-    assert unlike == {}
-    monkeypatch.delenv("INFINIOP_FAULT")
-    right = answer(tmp_path, asked_of_it, **place)
-    assert [each.verdict.message for each in right if each.status is not Status.PASSED] == []
 
 
 @pytest.mark.heavy

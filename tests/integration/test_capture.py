@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,6 @@ from optest.store import read_journal
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm() -> Iterator[None]:
-    with warm_python.available():
-        yield
 
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,7 @@ pytest.importorskip("expecttest")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def warm() -> Iterator[None]:
-    with warm_python.available("torch.testing._internal.common_methods_invocations"):
-        yield
-
-
+FURTHER = (*warm_python.TORCH, warm_python.SAMPLES_OF_TORCH)
 OPERATORS = (
     "add,mul,div,pow,sum,mean,var,amax,cumsum,softmax,exp,log,sqrt,rsqrt,tanh,sigmoid,nn.functional.gelu,"
     "nn.functional.silu,nn.functional.layer_norm,matmul,bmm,nn.functional.linear,nn.functional.conv2d,"
@@ -36,7 +30,7 @@ assert len(OPERATORS.split(",")) == 30
 def optest(folder: Path, *words: str) -> str:
     """What the command printed."""
     environment = user_environment(OPTEST_PLUGINS="scaled_torch")
-    ended = warm_python.run("optest", *words, cwd=folder, env=environment, timeout=900)
+    ended = warm_python.run("optest", *words, cwd=folder, env=environment, timeout=900, further=FURTHER)
     text = ended.stdout + ended.stderr
     assert "Traceback" not in text, text
     return text

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from library_faults import in_rounds
+from ffi_plans import ffi_case as case
+from ffi_plans import run_ffi_plan
 
 from optest.api.running import RunOutcome, run
 from optest.errors import OptestError
@@ -41,21 +42,8 @@ def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INFINI_ROOT", raising=False)
 
 
-def case(op: str, *shapes: Any, dtype: Any = "float32", **further: Any) -> dict[str, Any]:
-    dtypes = dtype if isinstance(dtype, list) else [dtype]
-    return {"op": op, "dtypes": dtypes, "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
-
-
 def answered(folder: Path, cases: list[dict[str, Any]], **config: Any) -> RunOutcome:
-    plan = {
-        "version": 1,
-        "backend": "ffi",
-        "defaults": {"timeout": 100, "backend_config": {"ffi": {"mapping": "infiniop", **config}}},
-        "cases": cases,
-    }
-    file = folder / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    return run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+    return run_ffi_plan(folder, cases, **{"mapping": "infiniop", **config})
 
 
 def answer(folder: Path, asked: dict[str, Any], **config: Any) -> CaseResult:
@@ -105,61 +93,6 @@ def test_an_attribute_that_c_gets_narrower_is_noted(library: Path, tmp_path: Pat
     (note,) = [each for each in result.verdict.checks if each.name == "attributes as stated"]
     assert note.state is CheckState.NOTE
     assert "alpha is 0.1, but C takes a float: 0.10000000149" in note.detail
-
-
-MUL_DTYPES = case("mul", [3], [3], dtype=["float32", "float64"], expects_error={"type": "StatusError"})
-
-FAULTS = {
-    "add_ignores_strides_of_b": (case("add", PADDED, TRANSPOSED), Reason.VALUE),
-    "add_merges_by_output": (case("relu", PADDED), Reason.READ_OUT_OF_BOUNDS),
-    "add_writes_where_empty": (case("add", [0, 3], [0, 3]), Reason.OUT_OF_BOUNDS),
-    "add_i64_through_double": (
-        case("add", [2], [2], dtype="int64", generator={"fill": "full", "value": 2**53 + 1}),
-        Reason.VALUE,
-    ),
-    "add_accepts_any_shape": (case("add", [4, 5], [4, 6], expects_error={"type": "StatusError"}), Reason.NOT_REFUSED),
-    "mul_accepts_any_dtype": (MUL_DTYPES, Reason.NOT_REFUSED),
-    "gelu_refuses_with_success": (
-        case("gelu", [17], dtype="int32", expects_error={"type": "StatusError"}),
-        Reason.NOT_REFUSED,
-    ),
-    "mul_skips_0d": (case("mul", [], []), Reason.UNWRITTEN),
-    "mul_writes_before_the_first": (case("mul", [3], [3]), Reason.OUT_OF_BOUNDS),
-    "mul_ignores_strides_of_output": (
-        case("mul", [3, 5], [3, 5], backend_config={"ffi": {"outputs": {"out": {"strides": [8, 1]}}}}),
-        Reason.OUT_OF_BOUNDS,
-    ),
-    "relu_writes_one_too_many": (case("relu", [17]), Reason.OUT_OF_BOUNDS),
-    "relu_nan_becomes_0": (case("relu", [8], generator=SPECIAL), Reason.NAN),
-    "sigmoid_last_needs_its_neighbour": (case("sigmoid", [17]), Reason.READ_OUT_OF_BOUNDS),
-    "swiglu_changes_input": (case("swiglu", [4, 5], [4, 5]), Reason.INPUT_MUTATED),
-    "softmax_needs_zeroed_workspace": (case("softmax", [3, 5]), Reason.WORKSPACE),
-    "softmax_exits_on_f64": (case("softmax", [3, 5], dtype="float64"), Reason.EXIT_CODE),
-    "gelu_aborts_on_nan": (case("gelu", [8], generator=SPECIAL), Reason.SIGNAL),
-    "gemm_ignores_alpha": (case("gemm", [3, 5], [5, 4], attributes={"alpha": 2.0}), Reason.VALUE),
-}
-
-
-@in_rounds(FAULTS)
-def test_faults_have_their_reasons(
-    together: tuple[str, ...], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = {"library": str(library / "broken"), "headers": str(library / "include")}
-    monkeypatch.setenv("INFINIOP_FAULT", ",".join(together))
-    results = answered(tmp_path, [FAULTS[name][0] for name in together], **place).results
-    told = {name: result.verdict for name, result in zip(together, results, strict=True)}
-    unlike = {name: verdict.message for name, verdict in told.items() if verdict.reason is not FAULTS[name][1]}
-    assert unlike == {}
-    assert all(verdict.message for verdict in told.values())
-    if "mul_skips_0d" in together:
-        said = "1 of 1 elements of output out were never written; the first at []"
-        assert told["mul_skips_0d"].message == said
-
-
-def test_without_its_fault_the_broken_library_passes(library: Path, tmp_path: Path) -> None:
-    cases = [asked for asked, _ in FAULTS.values()]
-    outcome = answered(tmp_path, cases, library=str(library / "broken"), headers=str(library / "include"))
-    assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
 
 
 SHIM = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,6 @@ from optest.store import read_journal
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm() -> Iterator[None]:
-    with warm_python.available():
-        yield
 
 
 def run(folder: Path, file: str, *more: str) -> tuple[dict[str, CaseResult], str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ffi_plans import run_ffi_plan
 
 from optest.api import checking
 from optest.api.running import run
@@ -52,15 +53,7 @@ def test_the_example_plan_passes(tmp_path: Path) -> None:
 
 
 def asked(tmp_path: Path, *cases: dict[str, Any], mapping: str = "cblas") -> list[Any]:
-    plan = {
-        "version": 1,
-        "backend": "ffi",
-        "defaults": {"backend_config": {"ffi": {"mapping": mapping}}},
-        "cases": list(cases),
-    }
-    file = tmp_path / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    return list(run({"plan": str(file), "runs_dir": str(tmp_path / "runs")}, stream=io.StringIO()).results)
+    return list(run_ffi_plan(tmp_path, cases, mapping=mapping).results)
 
 
 GAPS = {
@@ -165,21 +158,6 @@ def told_of(folder: Path, mapping: str) -> str:
 def test_the_same_mapping_written_rightly_passes(tmp_path: Path) -> None:
     (result,) = asked(tmp_path, DOT, mapping=mapping_of_dot(tmp_path, CALL))
     assert result.status is Status.PASSED, result.verdict.message
-
-
-def test_elementwise_functions_of_liquid_dsp_pass(tmp_path: Path) -> None:
-    """Another library that nobody here wrote, on vectors without increments."""
-    try:
-        ctypes.CDLL("libliquid.so")
-    except OSError:
-        pytest.skip("needs liquid-dsp: apt-get install libliquid-dev")
-    shapes = {"input": [3, 37], "other": [3, 37]}
-    padded = {"input": {"shape": [3, 37], "strides": [40, 1]}, "other": [3, 37]}
-    cases = [{"op": op, "dtypes": ["float32"], "shapes": shapes} for op in ("add", "mul")]
-    cases.append({"op": "add", "dtypes": ["float32"], "shapes": padded})
-    added, multiplied, gap = asked(tmp_path, *cases, mapping="liquid")
-    assert [added.status, multiplied.status, gap.status] == [Status.PASSED, Status.PASSED, Status.SKIPPED]
-    assert "which one increment does not walk in order" in gap.verdict.message
 
 
 def test_a_function_that_writes_into_its_input_is_caught(tmp_path: Path) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ffi_plans import ffi_case, run_ffi_plan
 
-from optest.api.running import run
 from optest.spec import CaseResult, Reason, Status
 
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
@@ -158,21 +156,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(folder: Path, *cases: dict[str, Any], library: str = "libt.so", mapping: str = "t.yaml") -> list[CaseResult]:
-    ffi = {"library": str(folder / library), "headers": str(folder), "mapping": str(folder / mapping)}
-    plan = {"version": 1, "backend": "ffi", "defaults": {"backend_config": {"ffi": ffi}}, "cases": list(cases)}
-    file = folder / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    outcome = run({"plan": str(file), "runs_dir": str(folder / "runs"), "isolate": "worker"}, stream=io.StringIO())
-    return list(outcome.results)
+    place = {"library": str(folder / library), "headers": str(folder), "mapping": str(folder / mapping)}
+    return list(run_ffi_plan(folder, cases, **place).results)
 
 
 def case(op: str, *shapes: Any, out: Any = None, **attributes: Any) -> dict[str, Any]:
-    made = {
-        "op": op,
-        "dtypes": ["float32"] * len(shapes),
-        "shapes": {f"input{index}": shape for index, shape in enumerate(shapes)},
-        "attributes": attributes,
-    }
+    made = ffi_case(op, *shapes, attributes=attributes)
     return made if out is None else {**made, "backend_config": {"ffi": {"outputs": {"out": out}}}}
 
 

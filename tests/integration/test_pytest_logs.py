@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,12 +52,6 @@ def test_of_its_own(caplog):
     assert caplog.messages == ["once"]
     assert 0
 """
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm() -> Iterator[None]:
-    with warm_python.available():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -41,12 +40,6 @@ cases:
     inputs: [{tensor: {shape: [2]}}, {value: 2}]
 """
 INI = "[pytest]\naddopts = -p optest.pytest_plugin --strict-markers -p no:cacheprovider\noptest_models = models\n"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def warm() -> Iterator[None]:
-    with warm_python.available():
-        yield
 
 
 @pytest.fixture(scope="module")

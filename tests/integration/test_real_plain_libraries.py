@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ffi_plans import ffi_case, run_ffi_plan
 
-from optest.api.running import run
-from optest.spec import CaseResult, Status
+from optest.spec import Status
 
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
 
@@ -21,22 +19,8 @@ PADDED = {"shape": [4, 5], "strides": [7, 1]}
 OUT = {"ffi": {"outputs": {"out": {"strides": [9, 1]}}}}
 
 
-def asked(tmp_path: Path, mapping: str, *cases: dict[str, Any]) -> list[CaseResult]:
-    plan = {
-        "version": 1,
-        "backend": "ffi",
-        "defaults": {"backend_config": {"ffi": {"mapping": mapping}}},
-        "cases": list(cases),
-    }
-    file = tmp_path / "plan.yaml"
-    file.write_text(yaml.safe_dump(plan))
-    given = {"plan": str(file), "runs_dir": str(tmp_path / "runs"), "isolate": "worker"}
-    return list(run(given, stream=io.StringIO()).results)
-
-
 def case(op: str, dtype: str, *shapes: Any, **further: Any) -> dict[str, Any]:
-    named = {f"input{index}": shape for index, shape in enumerate(shapes)}
-    return {"op": op, "dtypes": [dtype] * len(shapes), "shapes": named, **further}
+    return ffi_case(op, *shapes, dtype=dtype, **further)
 
 
 CASES = {
@@ -80,6 +64,6 @@ def test_a_real_library_passes(tmp_path: Path, library: str) -> None:
     except OSError:
         pytest.skip(f"needs {library}")
     mapping, cases = CASES[library]
-    results = asked(tmp_path, mapping, *cases)
+    results = run_ffi_plan(tmp_path, cases, mapping=mapping).results
     assert [each.verdict.message for each in results if each.status is not Status.PASSED] == []
     assert len(results) == len(cases)

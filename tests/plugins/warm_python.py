@@ -1,7 +1,7 @@
-"""``python -m MODULE`` in a fork of a process that has imported torch and pytest: the same program, started in no time.
+"""``python -m MODULE`` in a fork of a process that has imported what most programs need: started in no time.
 
 A fork begins where ``python -m`` would after these imports: in its own folder, environment, ``sys.path`` and session.
-Tests of what is imported, and when, start the real program instead.
+Tests of what is imported, and when, and tests that send signals start the real program instead.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PRELOADED = ("torch", "pytest", "pydantic", "yaml", "click", "msgspec", "rich.console")
-"""No module of optest: those are to be imported in the environment of each program."""
-_servers: list[subprocess.Popen[str]] = []
+COMMAND_LINE = ("numpy", "optest.api.running", "optest.cli", "optest.operators.catalogue", "optest.torch.facts")
+"""What every command has imported when it comes to its work; no module of these reads the environment."""
+TORCH = ("torch", "pytest")
+SAMPLES_OF_TORCH = "torch.testing._internal.common_methods_invocations"
+
+_servers: dict[tuple[str, ...], subprocess.Popen[str]] = {}
 _spent: list[float] = []
 _LATE = "late"
 
@@ -31,31 +33,32 @@ def processor_seconds() -> float:
     return sum(_spent)
 
 
-@contextmanager
-def available(*further: str) -> Iterator[None]:
-    """For a fixture: programs may be run meanwhile; the process they are forked of ends afterwards.
+def close() -> None:
+    """End the processes that programs are forked of."""
+    while _servers:
+        _servers.popitem()[1].communicate()
+    _spent.clear()
 
-    ``further`` are modules that it has imported, too.
-    """
-    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    _servers.append(subprocess.Popen([sys.executable, __file__, *PRELOADED, *further], env=plain, **pipes))
-    try:
-        yield
-    finally:
-        _servers.pop().communicate()
-        _spent.clear()
+
+def _server(preloaded: tuple[str, ...]) -> subprocess.Popen[str]:
+    if preloaded not in _servers:
+        plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        _servers[preloaded] = subprocess.Popen([sys.executable, __file__, *preloaded], env=plain, **pipes)
+    return _servers[preloaded]
 
 
 def run(
-    module: str, *words: str, cwd: Path, env: Mapping[str, str], timeout: float = 600
+    module: str, *words: str, cwd: Path, env: Mapping[str, str], timeout: float = 600, further: Sequence[str] = TORCH
 ) -> subprocess.CompletedProcess[str]:
     """What ``subprocess.run([sys.executable, "-m", module, *words], ...)`` returns.
+
+    ``further`` are modules that are imported beside those of optest's command line.
 
     Raises:
         subprocess.TimeoutExpired: after ``timeout`` seconds; the program and what it started are ended.
     """
-    server = _servers[-1]
+    server = _server((*COMMAND_LINE, *further))
     assert server.stdin is not None
     assert server.stdout is not None
     with tempfile.TemporaryDirectory(prefix="warm-python-") as folder:

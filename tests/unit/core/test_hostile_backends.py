@@ -295,20 +295,6 @@ def test_a_forked_child_of_the_backend_ends_where_the_backend_ends() -> None:
     assert verdict.status is Status.PASSED
 
 
-def test_a_forked_child_in_a_worker_does_not_answer_for_the_next_case(tmp_path: Any) -> None:
-    options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
-    worker = WorkerProcess(options, "worker")
-    try:
-        first, second = (
-            worker.execute([case_of(fault=fault, shape=(rows, 5))]).verdicts[0]
-            for rows, fault in ((4, "fork"), (6, "zeros"))
-        )
-    finally:
-        worker.close()
-    assert first.status is Status.PASSED
-    assert (second.status, second.reason) == (Status.FAILED, Reason.VALUE)
-
-
 @pytest.mark.parametrize("fault", ["writes into every pipe", "closes every pipe"])
 def test_a_worker_whose_pipes_are_spoilt_is_replaced(tmp_path: Any, fault: str) -> None:
     options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
