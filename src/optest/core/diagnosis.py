@@ -19,7 +19,7 @@ from optest.backends import BackendDriver, declared_numerics
 from optest.backends.abilities import Blames
 from optest.compare import Expected
 from optest.compare.verdict import judge
-from optest.core.backend_answer import ask_backend
+from optest.core.actual import ask_backend
 from optest.core.border import Border
 from optest.core.error_patterns import (
     as_multiple,

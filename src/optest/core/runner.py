@@ -12,7 +12,7 @@ import numpy as np
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import MeasuresCompilation, WritesOutputs
 from optest.compare import Expected
-from optest.core.backend_answer import BackendAnswer, ask_backend
+from optest.core.actual import BackendAnswer, ask_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import excused, fault_verdict

@@ -15,7 +15,7 @@ from optest.backends import BackendDriver, FurtherAnswer, declared_numerics
 from optest.backends.abilities import Blames, GivesFurtherAnswers
 from optest.compare import Expected
 from optest.compare.verdict import judge
-from optest.core.backend_answer import BackendAnswer, further_answers
+from optest.core.actual import BackendAnswer, further_answers
 from optest.core.border import Border
 from optest.core.diagnosis import diagnosed
 from optest.core.expectations import doubted, fault_verdict, refusal_verdict
