@@ -2,7 +2,7 @@
 
     make house        (or: python tools/house.py [--largest N] [--without-cases])
 
-The budgets are those of docs/architecture.md; a part without one is listed for its size. Lines are those of `wc -l`.
+A part without a budget is listed for its size. Lines are those of `wc -l`.
 Exits with 1 if a part is over its budget.
 """
 
