@@ -48,7 +48,7 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         Unavailable: if the driver lacks something on this machine.
     """
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
-    if isolation == "none" or (isolation == "auto" and jobs == 1 and not _runs_foreign_code(request)):
+    if isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
@@ -124,7 +124,7 @@ def _deadlines(request: RunRequest) -> Deadlines:
     return Deadlines(usual_s=None if settings.stated("timeout") else settings["timeout"])
 
 
-def _runs_foreign_code(request: RunRequest) -> bool:
+def _needs_isolation(request: RunRequest) -> bool:
     return (
         request.driver.isolated
         or any(case.generator or case.reference for case in request.cases)

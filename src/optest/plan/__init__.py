@@ -1,6 +1,6 @@
 """Plans: YAML that a person writes, checked against one schema and turned into cases.
 
-Five stages: YAML with places (scalars, source); the schema (values, schema, plan_file), whose faults are problems;
+Five stages: YAML with places (scalars, yaml_source); the schema (values, schema, plan_file), whose faults are problems;
 layers (request, layers, operator_lookup); cases (cases, make_case and what it calls), those of a product by expansion;
 selection (select).
 

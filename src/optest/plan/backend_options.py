@@ -10,7 +10,7 @@ from optest.errors import UnknownName
 from optest.plan.layers import Entry, PlanContext
 from optest.plan.problems import Ledger, Place
 from optest.plan.request import CaseRequest
-from optest.plan.source import Path
+from optest.plan.yaml_source import Path
 from optest.spec import TestCase
 
 if TYPE_CHECKING:

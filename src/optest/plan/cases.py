@@ -20,8 +20,8 @@ from optest.plan.operator_lookup import KnownOperator, KnownOperators, Operators
 from optest.plan.problems import Ledger
 from optest.plan.product import Product
 from optest.plan.request import CaseRequest
-from optest.plan.source import Path
 from optest.plan.untrusted import refuse_untrusted
+from optest.plan.yaml_source import Path
 from optest.spec import BackendTarget, Fill, TestCase
 from optest.spec.construct import collection_paused
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from optest.errors import Problem
-from optest.plan.source import Path, Source
+from optest.plan.yaml_source import Path, Source
 from optest.registry import Registry
 from optest.spec import TestCase
 

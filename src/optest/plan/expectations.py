@@ -20,7 +20,7 @@ from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, problems_of
 from optest.plan.select import glob_pattern
-from optest.plan.source import MAX_BYTES, Path, Source, parse_source
+from optest.plan.yaml_source import MAX_BYTES, Path, Source, parse_source
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
 from optest.store import PathError, read_regular
 

@@ -21,7 +21,7 @@ from optest.plan.plan_file import parse_plan
 from optest.plan.repro import flow
 from optest.plan.request import CaseRequest
 from optest.plan.schema import PlanDocument
-from optest.plan.source import Source
+from optest.plan.yaml_source import Source
 from optest.spec import TIERS, BackendTarget, Fill, OperatorDescriptor, Sample, TestCase, Tier
 from optest.spec.construct import collection_paused
 

@@ -10,9 +10,9 @@ from optest.errors import UnknownName, UsageError
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Ledger, Place
 from optest.plan.request import COMMAND_LINE, CaseRequest
-from optest.plan.source import Path, Source
 from optest.plan.untrusted import allowed_folders
 from optest.plan.values import Layout, ToleranceChoice, read_generator
+from optest.plan.yaml_source import Path, Source
 from optest.spec import BackendTarget
 
 if TYPE_CHECKING:

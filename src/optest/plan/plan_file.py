@@ -15,8 +15,8 @@ from optest.plan.problems import all_at_once, nearest_key, problem_at, problems_
 from optest.plan.product import MAPPINGS, Product
 from optest.plan.product_reader import read_product
 from optest.plan.schema import CaseEntry, PlanDocument, known_keys
-from optest.plan.source import MAX_BYTES, Path, Source, parse_source
 from optest.plan.values import Misfit
+from optest.plan.yaml_source import MAX_BYTES, Path, Source, parse_source
 from optest.spec.construct import collection_paused
 from optest.store import PathError, read_regular, resolve_path
 

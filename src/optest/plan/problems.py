@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from optest.errors import PlanError, Problem, UnknownName, listed_names, nearest
 from optest.plan.request import COMMAND_LINE
-from optest.plan.source import Path, Source, format_path
 from optest.plan.values import Misfit, several, shown, whole_number
+from optest.plan.yaml_source import Path, Source, format_path
 
 if TYPE_CHECKING:
     from optest.plan.product import Product, Rows

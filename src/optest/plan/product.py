@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optest.plan.source import Path
 from optest.plan.values import GeneratorChoice, Misfit, refuse, shown
+from optest.plan.yaml_source import Path
 
 __all__ = [
     "MAPPINGS",

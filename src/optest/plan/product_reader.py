@@ -26,8 +26,8 @@ from optest.plan.product import (
     substituted,
 )
 from optest.plan.schema import CASE_PART, CaseEntry
-from optest.plan.source import Path, Source
 from optest.plan.values import GeneratorChoice, Misfit, shown
+from optest.plan.yaml_source import Path, Source
 
 __all__ = ["read_product"]
 

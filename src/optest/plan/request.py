@@ -210,7 +210,7 @@ def _attribute_value(text: str) -> Any:
     if re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})+", folded):
         return tuple(map(int, folded.split("x")))
     if text[0] in "[{\"'":
-        from optest.plan.source import load_value  # YAML is needed for lists alone
+        from optest.plan.yaml_source import load_value  # YAML is needed for lists alone
 
         return load_value(text)
     return text

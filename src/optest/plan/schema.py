@@ -25,7 +25,7 @@ from optest.errors import Problem
 from optest.plan import values
 from optest.plan.dialects import Dialect
 from optest.plan.product import Axis, Product, Rows, read_axes
-from optest.plan.source import Path, Source
+from optest.plan.yaml_source import Path, Source
 from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
 __all__ = ["CASE_PART", "CaseEntry", "Defaults", "Name", "PlanDocument", "known_keys", "plan_schema"]

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from optest.plan.source import Path
 from optest.plan.values import shown
+from optest.plan.yaml_source import Path
 from optest.store import PathError, resolve_path
 
 if TYPE_CHECKING:

@@ -134,5 +134,5 @@ def test_the_text_is_read_only_for_what_is_wrong(monkeypatch: pytest.MonkeyPatch
     def read(*_: object) -> Callable[..., Any]:
         raise AssertionError("the text was read")
 
-    monkeypatch.setattr("optest.plan.source._compose", read)
+    monkeypatch.setattr("optest.plan.yaml_source._compose", read)
     assert len(built().cases) == 6

@@ -12,7 +12,7 @@ from optest.generators import FILLS
 from optest.operators import operators
 from optest.plan import parse_plan
 from optest.plan.schema import CaseEntry, Defaults, PlanDocument
-from optest.plan.source import MAX_ALIASED_NODES, MAX_BYTES, MAX_DEPTH
+from optest.plan.yaml_source import MAX_ALIASED_NODES, MAX_BYTES, MAX_DEPTH
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
 PLANS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

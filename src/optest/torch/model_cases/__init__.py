@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optest.plan.dialects import Facts, Translated
-from optest.plan.source import Source
+from optest.plan.yaml_source import Source
 from optest.torch.model_cases.schema import model_cases_schema
 from optest.torch.model_cases.translation import translated
 

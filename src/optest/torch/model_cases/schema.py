@@ -17,8 +17,8 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import nearest
 from optest.plan.schema import Name
-from optest.plan.source import Path
 from optest.plan.values import Misfit, read_strict, shown, unknown_key
+from optest.plan.yaml_source import Path
 from optest.torch.model_cases.inits import INITS
 from optest.torch.model_cases.presets import PRESETS
 

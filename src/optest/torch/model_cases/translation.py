@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from optest.errors import Problem, nearest
 from optest.plan.dialects import Facts, Translated, slug
 from optest.plan.problems import problem_at, problems_of
-from optest.plan.source import Path, Source
 from optest.plan.values import Misfit, shown
+from optest.plan.yaml_source import Path, Source
 from optest.spec.call_names import is_dotted, misnamed
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 from optest.store import resolve_path

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from optest.errors import Problem, nearest
-from optest.plan.source import Path
+from optest.plan.yaml_source import Path
 from optest.torch.model_cases.schema import LEVELS, known_keys, level_of
 
 __all__ = ["example_at", "in_own_words"]

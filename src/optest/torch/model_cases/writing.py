@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from optest.plan.repro import flow
-from optest.plan.source import load_value
+from optest.plan.yaml_source import load_value
 
 __all__ = ["text_of_model_file"]
 

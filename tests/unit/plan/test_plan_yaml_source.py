@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from optest.errors import PlanError, Problem
-from optest.plan.source import MAX_BYTES, _PythonLoader, format_path, load_value, parse_source
+from optest.plan.yaml_source import MAX_BYTES, _PythonLoader, format_path, load_value, parse_source
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test of this file runs with both composers."""
     if request.param == "python":
-        monkeypatch.setattr("optest.plan.source._Loader", _PythonLoader)
+        monkeypatch.setattr("optest.plan.yaml_source._Loader", _PythonLoader)
     else:
         assert yaml.__with_libyaml__
 
