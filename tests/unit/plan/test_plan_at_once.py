@@ -287,5 +287,6 @@ def test_a_command_says_everything_at_once(tmp_path: Path) -> None:
         run_request({"op": ("relu",), "shape": ("input0=2",), "backend": "zz"})
     lines = str(raised.value).split("\n")
     assert lines[0] == "command line --backend: unknown backend 'zz'"
-    assert lines[1].startswith("    known: ascend, ")
+    assert lines[1].startswith("    known: ")
+    assert "ascend, " in lines[1]
     assert lines[2] == "    is it your own? then OPTEST_PLUGINS names the module that registers it"

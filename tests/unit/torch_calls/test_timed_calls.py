@@ -96,13 +96,17 @@ def test_a_call_in_place_may_be_timed_on_what_it_made(text: str, compiler: str) 
 
 
 def test_a_compiler_that_goes_wrong_after_many_calls_is_found() -> None:
+    graphs = 0
+
     def tires(graph: Any, _: Any) -> Any:
-        calls = 0
+        nonlocal graphs
+        graphs += 1
+        is_timed, calls = graphs == 2, 0  # the first graph is for the verdict
 
         def called(*given: Any) -> Sequence[Any]:
             nonlocal calls
             calls += 1
-            return [each + (calls > 12) for each in graph(*given)]
+            return [each + (is_timed and calls > 1) for each in graph(*given)]
 
         return called
 
