@@ -307,6 +307,7 @@ _OTHERS: _Rows = [
     ("histogram", Facts(bins_follow_values=True)),
     ("_ctc_loss", Facts(rounds_at_every_step=True)),
     ("grid_sampler_2d_backward", Facts(gradients_of="grid_sampler_2d")),
+    ("grid_sampler_3d_backward", Facts(gradients_of="grid_sampler_3d")),
     ("_upsample_bilinear2d_aa", Facts(is_normwise=True)),
 ]
 

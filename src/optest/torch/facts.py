@@ -105,7 +105,7 @@ class Facts:
     """It is a recurrence over its first dimension, and rounds once a step."""
 
     gradients_of: str = ""
-    """The operator whose gradients it makes, where torch takes apart that operator alone."""
+    """The operator whose gradients it makes, where that operator alone is taken apart."""
 
     # What it does to memory.
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 from math import sqrt
 from typing import Any
 
@@ -51,9 +52,14 @@ def _facts(func: Any) -> Facts:
 
 
 @lru_cache(maxsize=8)
-def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]]:
-    """What makes the gradients of an operator in the steps back through its decomposition; called as torch calls it."""
-    steps = torch._decomp.decomposition_table[getattr(torch.ops.aten, forward).default]
+def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]] | None:
+    """What makes the gradients of an operator in the steps back through its decomposition; called as torch calls it.
+
+    None where nobody takes the operator apart.
+    """
+    steps = torch._decomp.decomposition_table.get(getattr(torch.ops.aten, forward).default, _STEPS.get(forward))
+    if steps is None:
+        return None
 
     def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
         *arguments, wanted = given
@@ -65,6 +71,60 @@ def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]]:
         return [next(found) if is_wanted else None for is_wanted in wanted]
 
     return gradients
+
+
+def _sampled_in_3d(
+    picture: torch.Tensor, grid: torch.Tensor, interpolation: int, padding: int, align_corners: bool
+) -> torch.Tensor:
+    """``grid_sampler_3d`` out of sums and products, as torch documents ``grid_sample``.
+
+    ``picture`` has the shape (N, C, D, H, W), ``grid`` (N, d, h, w, 3) with the last axis of the picture first; the
+    result has (N, C, d, h, w). Two neighbours along each axis, or the nearest one (``interpolation`` 1).
+    """
+    elements = picture.movedim(1, -1)
+    batch = torch.arange(len(picture), device=picture.device).reshape(-1, 1, 1, 1)
+    axes = []
+    for size, position in zip(elements.shape[1:4], grid.flip(-1).unbind(-1), strict=True):
+        place = _place_of(position, size, padding, align_corners)
+        low = place.floor()
+        axes.append(
+            [(place.round(), torch.ones_like(place))]
+            if interpolation == _NEAREST
+            else [(low, low + 1.0 - place), (low + 1.0, place - low)]
+        )
+    total = elements.new_zeros(())
+    for neighbours in product(*axes):
+        inside = [
+            (index >= 0) & (index < size) for (index, _), size in zip(neighbours, elements.shape[1:4], strict=True)
+        ]
+        exists = inside[0] & inside[1] & inside[2]
+        indices = [torch.where(exists, index, 0.0).to(torch.int64) for index, _ in neighbours]
+        weight = neighbours[0][1] * neighbours[1][1] * neighbours[2][1]
+        total = (
+            total + torch.where(exists, weight, 0.0)[..., None] * elements[batch, indices[0], indices[1], indices[2]]
+        )
+    return total.movedim(-1, 1)
+
+
+_NEAREST = 1
+_BORDER, _REFLECTION = 1, 2
+
+
+def _place_of(position: torch.Tensor, size: int, padding: int, align_corners: bool) -> torch.Tensor:
+    """A position from -1 to 1 in elements of an axis, as the padding moves it."""
+    place = (position + 1.0) * (size * 0.5 - 0.5 if align_corners else size * 0.5)
+    low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+    place = place if align_corners else place - 0.5
+    if padding == _REFLECTION:
+        distance = (place - low).abs()
+        turns = (distance / span).floor() if span else torch.zeros_like(distance)
+        rest = distance - turns * span
+        place = torch.where(turns.remainder(2.0) == 1.0, span - rest, rest) + low if span else torch.zeros_like(place)
+    return place.clamp(0.0, size - 1.0) if padding in (_BORDER, _REFLECTION) else place
+
+
+_STEPS: Mapping[str, Callable[..., torch.Tensor]] = {"grid_sampler_3d": _sampled_in_3d}
+"""Operators that torch 2.13 has no decomposition of, in steps of torch."""
 
 
 @contextmanager
