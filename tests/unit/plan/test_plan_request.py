@@ -77,13 +77,14 @@ def test_attributes(text: str, value: Any) -> None:
     assert type(found) is type(value)
 
 
-@pytest.mark.parametrize("text", ["key", "key=", "=3", "key=[1", 'key="open', "key=[no]"])
+@pytest.mark.parametrize("text", ["key", "key=", "=3", "key=[1", 'key="open', "key=[no]", 'key="a\\0"'])
 def test_wrong_attributes(text: str) -> None:
     with pytest.raises(UsageError, match="--attr "):
         parse_attribute(text)
 
 
-plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)  # no text of a plan holds a NUL
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | words
 
 
 @given(value=plain | st.lists(plain, max_size=4))
