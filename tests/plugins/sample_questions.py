@@ -23,7 +23,7 @@ from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
 from optest.spec import BackendTarget, Numerics, Sample, Status, TestCase, Tier
 
-__all__ = ["Kernel", "Question", "question", "questions", "wrong_answers"]
+__all__ = ["Kernel", "Question", "by_reference", "question", "questions", "wrong_answers"]
 
 Kernel = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """``(inputs at their places, attributes)`` to the output, or a tuple of all, in their dtypes or not yet rounded."""
@@ -88,6 +88,12 @@ def _asked(name: str, samples: Sequence[Sample], seed: int) -> Iterator[Question
         inputs, _ = generator.generate(case)
         known = [] if case.expects_error else expected_outputs([case], inputs, None, driver)[0]
         yield Question(case, inputs, known)
+
+
+def by_reference(name: str) -> Kernel:
+    """The operator's own reference as a kernel."""
+    hook = load_object(str(operators.get(name).reference))
+    return lambda inputs, attributes: hook(inputs, attributes)[0]
 
 
 def wrong_answers(name: str, kernel: Kernel) -> list[str]:

@@ -1,6 +1,6 @@
 """What a process has one of for everybody in it, as foreign code left it: folder, signals, locale, environment.
 
-Read before foreign calls and after them; what is different is told in words and put back, so that the next calls find
+Read before foreign calls and after them; what is different is described and put back, so that the next calls find
 what these found.
 """
 
@@ -72,7 +72,7 @@ class ProcessState:
         for part, held in zip(self._parts, self._held, strict=True):
             now = part.read()
             if now != held:
-                changes += part.told(held, now)
+                changes += part.changes(held, now)
                 part.put_back(held, now)
         return changes
 
@@ -80,7 +80,7 @@ class ProcessState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     read: Callable[[], Any]
-    told: Callable[[Any, Any], Iterator[Change]]
+    changes: Callable[[Any, Any], Iterator[Change]]
     put_back: Callable[[Any, Any], None]
 
 
@@ -350,16 +350,16 @@ def _setlocale() -> Any:
 _PARTS: dict[str, _Part] = {}
 if sys.platform == "linux":
     _PARTS |= {
-        "folder": _Part(read=_folder, told=_changes_of_folder, put_back=_enter),
-        "mask": _Part(read=_mask, told=_changes_of_mask, put_back=_set_mask),
-        "blocked": _Part(read=_blocked, told=_changes_of_blocked, put_back=_set_blocked),
-        "actions": _Part(read=_actions, told=_changes_of_actions, put_back=_set_actions),
-        "handlers": _Part(read=_python_handlers, told=_changes_of_handlers, put_back=_set_handlers),
-        "streams": _Part(read=_open_streams, told=_changes_of_streams, put_back=_open_streams_again),
-        "timer": _Part(read=_timers, told=_changes_of_timers, put_back=_stop_timers),
-        "warnings": _Part(read=_errors_of_warnings, told=_changes_of_warnings, put_back=_put_warnings),
-        "locale": _Part(read=_locale, told=_changes_of_locale, put_back=_put_locale),
-        "environment": _Part(read=_environment, told=_changes_of_environment, put_back=_put_environment),
-        "standard": _Part(read=_open_standard, told=_changes_of_standard, put_back=_open_again),
-        "processors": _Part(read=_processors, told=_changes_of_processors, put_back=_let_run),
+        "folder": _Part(read=_folder, changes=_changes_of_folder, put_back=_enter),
+        "mask": _Part(read=_mask, changes=_changes_of_mask, put_back=_set_mask),
+        "blocked": _Part(read=_blocked, changes=_changes_of_blocked, put_back=_set_blocked),
+        "actions": _Part(read=_actions, changes=_changes_of_actions, put_back=_set_actions),
+        "handlers": _Part(read=_python_handlers, changes=_changes_of_handlers, put_back=_set_handlers),
+        "streams": _Part(read=_open_streams, changes=_changes_of_streams, put_back=_open_streams_again),
+        "timer": _Part(read=_timers, changes=_changes_of_timers, put_back=_stop_timers),
+        "warnings": _Part(read=_errors_of_warnings, changes=_changes_of_warnings, put_back=_put_warnings),
+        "locale": _Part(read=_locale, changes=_changes_of_locale, put_back=_put_locale),
+        "environment": _Part(read=_environment, changes=_changes_of_environment, put_back=_put_environment),
+        "standard": _Part(read=_open_standard, changes=_changes_of_standard, put_back=_open_again),
+        "processors": _Part(read=_processors, changes=_changes_of_processors, put_back=_let_run),
     }

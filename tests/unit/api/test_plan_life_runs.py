@@ -377,15 +377,15 @@ cases:
 
 
 def test_paths_of_the_command_line_are_trusted(tmp_path: Path) -> None:
-    Path("work").mkdir()
-    assert untrusted("", attr=(*COPY, f"backend_config.command.workdir={tmp_path / 'work'}")).exit_status == 0
-    assert Path("work/output/output0.bin").is_file()
+    Path("kept").mkdir()
+    assert untrusted("", attr=(*COPY, f"backend_config.command.workdir={tmp_path / 'kept'}")).exit_status == 0
+    assert Path("kept/output/output0.bin").is_file()
     assert (
         untrusted(
             "",
             attr=(
-                "backend_config.command.command=[cp, input/input0.bin, ../work/o]",
-                f"backend_config.command.outputs.output0={tmp_path / 'work' / 'o'}",
+                "backend_config.command.command=[cp, input/input0.bin, ../kept/o]",
+                f"backend_config.command.outputs.output0={tmp_path / 'kept' / 'o'}",
             ),
         ).exit_status
         == 0

@@ -7,23 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_questions import wrong_answers
+from sample_questions import by_reference, wrong_answers
 
 from optest.numerics import widen
-from optest.operators import operators
 from optest.operators.normalization.softmax_reference import seen
-from optest.registry import load_object
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
 Kernel = Callable[[Inputs, Attributes], Any]
 f4 = np.float32
-
-
-def by_reference(name: str) -> Kernel:
-    hook = load_object(str(operators.get(name).reference))
-    return lambda inputs, attributes: hook(inputs, attributes)[0]
 
 
 def eps_of(inputs: Inputs, attributes: Attributes) -> float:
