@@ -145,6 +145,9 @@ def is_packed(array: Array) -> bool:
 
 def _span(array: Array) -> tuple[Array, int]:
     """The bytes from the lowest to the highest element, and where among them element [0, 0, …] begins."""
+    if array.flags.c_contiguous:
+        packed: Array = array.reshape(-1).view(np.uint8)
+        return packed, 0
     reaches = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
     first = -sum(min(0, reach) for reach in reaches)
     length = first + sum(max(0, reach) for reach in reaches) + array.itemsize
