@@ -21,7 +21,7 @@ __all__ = ["FfiConfig", "is_shared_object", "read_ffi_config"]
 
 _KEYS = (
     *("library", "headers", "mapping", "profile", "device", "outputs"),
-    *("call", "guard", "threads", "sanitizer", "invariant", "probes"),
+    *("call", "guard", "threads", "sanitizer", "invariant", "probes", "session"),
 )
 _GUARDS = ("heap", "pages")
 _SANITIZERS = ("asan",)
@@ -40,6 +40,7 @@ class FfiConfig:
     may touch, None for both in turns. ``threads`` are the numbers of threads that have to agree, () for the library's
     own; ``sanitizer`` is the one that the library was built with; ``invariant`` promises the same bits for every number
     and alignment. ``probes`` says how often a case is called: ``all`` of them, or once between ``guards``.
+    ``session`` makes what the library did wrong when its device was selected a fault of this case; other cases note it.
     ``numerics`` are what the mapping declares of the device, one object for all that declare the same.
     """
 
@@ -57,6 +58,7 @@ class FfiConfig:
     sanitizer: str | None = None
     invariant: bool = False
     probes: str = "all"
+    session: bool = False
     numerics: Numerics = _DEFAULTS
 
     @property
@@ -115,6 +117,7 @@ class _Reader(SectionReader):
         sanitizer = self._choice("sanitizer", _SANITIZERS)
         invariant = self._flag("invariant")
         probes = self._choice("probes", _PROBES) or "all"
+        session = self._flag("session")
         file, mapping = self._mapping()
         if mapping is None:
             return None
@@ -137,6 +140,7 @@ class _Reader(SectionReader):
             sanitizer=sanitizer,
             invariant=invariant,
             probes=probes,
+            session=session,
             numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
         )
 

@@ -26,13 +26,16 @@ from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.roles import Role, drift, literal
 from optest.clib.library.session import header_of, opened, take_handle
 from optest.errors import Unavailable, UsageError, nearest
-from optest.spec import DType, dtype
+from optest.spec import DType, Fault, dtype
 
 __all__ = ["DirectSession"]
 
 
 class DirectSession:
     """One library, for as long as its worker lives."""
+
+    fault: Fault | None = None
+    """No device is selected, so there is none."""
 
     def __init__(self, config: FfiConfig) -> None:
         """Load and read the headers.

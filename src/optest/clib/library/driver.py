@@ -38,13 +38,13 @@ from optest.clib.library.operands import (
 from optest.clib.library.options import NAMES, config_of_options, mapping_of_options, require_installed
 from optest.clib.library.places import PlacePool
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.library.samples import with_samples_of_c
+from optest.clib.library.samples import session_sample, with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
 from optest.clib.library.session import Session
 from optest.clib.library.subject import Described, DirectSubject, Subject
 from optest.clib.probing.library_probe import LibraryProbe
 from optest.numerics import Array
-from optest.spec import Check, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
+from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
 
 __all__ = ["FfiBackend"]
 
@@ -67,6 +67,7 @@ class FfiBackend(BackendDriver):
         self._checks: dict[str, tuple[Check, ...]] = {}
         self._further: dict[str, Sequence[FurtherAnswer]] = {}
         self._stated: dict[str, Any] = {}
+        self._has_session_sample = False
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take where the library lies and how it is asked; nothing is loaded.
@@ -76,6 +77,7 @@ class FfiBackend(BackendDriver):
             Unavailable: for files that are not there.
         """
         self._stated = config_of_options(options)
+        self._has_session_sample = False
         mapping = mapping_of_options(self._stated)
         if mapping is not None:
             require_installed(self._stated, mapping)
@@ -96,7 +98,14 @@ class FfiBackend(BackendDriver):
 
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         mapping = mapping_of_options(self._stated)
-        return [sample for sample, _ in own] if mapping is None else with_samples_of_c(own, mapping, self.unsupported)
+        if mapping is None:
+            return [sample for sample, _ in own]
+        samples = with_samples_of_c(own, mapping, self.unsupported)
+        if not self._has_session_sample:
+            session = session_sample(own, mapping, self.unsupported)
+            self._has_session_sample = session is not None
+            samples += [] if session is None else [session]
+        return samples
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return read_ffi_config(case)[1]
@@ -284,6 +293,8 @@ class FfiBackend(BackendDriver):
         self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
     ) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+        if config.session and session.fault is not None:
+            raise session.fault
         probe = self._library_probe(case, config)
         with self._described(case, config, session, inputs) as (memory, _, _, subject):
             if case.expects_error is not None:
@@ -297,7 +308,7 @@ class FfiBackend(BackendDriver):
                     raise Fault(Reason.NOT_REFUSED, said)
                 return {name: accepted[name] for name in names or accepted}
             result = probe.probe_case(case.key, memory, subject, config)
-        self._checks = {case.key: (*result.checks, *_notes_of_attributes(case, config))}
+        self._checks = {case.key: (*result.checks, *_notes_of_attributes(case, config), *_notes_of_session(session))}
         self._further = {case.key: [_of_the_operator(each, names) for each in result.further]}
         return {name: result.outputs[name] for name in names}
 
@@ -325,6 +336,11 @@ def _notes_of_attributes(case: TestCase, config: FfiConfig) -> Sequence[Check]:
     if case.descriptor.name not in config.mapping.direct:
         return notes_of_attributes(case, config.mapping)
     return narrowed(bound_case(case, config.mapping, specs_of_case(case, config.layouts)).entry, case)
+
+
+def _notes_of_session(session: Session | DirectSession) -> Sequence[Check]:
+    fault = session.fault
+    return () if fault is None else (Check(name="device selection", state=CheckState.NOTE, detail=str(fault)),)
 
 
 def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:

@@ -20,7 +20,7 @@ from optest.clib.library.sample_sizes import in_blocks, large, whole
 from optest.clib.library.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
 
-__all__ = ["with_samples_of_c"]
+__all__ = ["session_sample", "with_samples_of_c"]
 
 _AT_ONCE = 14
 _BLOCKS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
@@ -71,6 +71,16 @@ def with_samples_of_c(
     for call in calls:
         asked += [*_derived(call, entry), *_far_indices(call, entry), *refusals(call, entry, kinds)]
     return asked
+
+
+def session_sample(
+    own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> Sample | None:
+    """The one case of a check that reports what the library did wrong before any case, on a call that it takes."""
+    calls = calls_from(own, lack)
+    if not calls or mapping.get_device is None or own[0][1].descriptor.name in mapping.direct:
+        return None
+    return _sample("session", calls[0].configured({"session": True}))
 
 
 def _of_functions(

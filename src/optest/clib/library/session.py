@@ -29,7 +29,11 @@ _NO_SUCH_DEVICE = 9_999
 
 
 class Session:
-    """One library on one device, for as long as its worker lives."""
+    """One library on one device, for as long as its worker lives.
+
+    ``fault`` is what the library did wrong when its device was selected. It is no case's: the case that has ``session``
+    in its configuration reports it, the others note it.
+    """
 
     def __init__(self, config: FfiConfig) -> None:
         """Load, read the headers, select the device, take a handle.
@@ -47,7 +51,7 @@ class Session:
         self._operators: dict[str, BoundOperator] = {}
         self._synchronize: BoundCall | None = None
         self._select(config)
-        self._require_selected(config)
+        self.fault = self._fault_of_selection(config)
         self._create_tensor = self._call(
             "tensor", self.mapping.tensor.create.function, self.mapping.tensor.create.arguments
         )
@@ -147,32 +151,30 @@ class Session:
         except StatusError as error:
             raise Unavailable(f"device {config.device}:{config.device_number}", str(error)) from None
 
-    def _require_selected(self, config: FfiConfig) -> None:
-        """Ask for a device that is not there; the one that was selected has to stay so.
-
-        Raises:
-            Fault: STATE if it does not.
-        """
+    def _fault_of_selection(self, config: FfiConfig) -> Fault | None:
+        """STATE if a device that is not there stays selected after it was refused; the right one is selected again."""
         if self.mapping.get_device is None:
-            return
+            return None
         select = self._call("set_device", self.mapping.set_device.function, self.mapping.set_device.arguments)
-        asked = self._call("get_device", self.mapping.get_device.function, self.mapping.get_device.arguments)
-        before = self._selected(asked)
+        selected = self._call("get_device", self.mapping.get_device.function, self.mapping.get_device.arguments)
+        before = self._selected(selected)
+        fault = None
         for device in dict.fromkeys((self.mapping.devices[config.device], *self.mapping.devices.values())):
             try:
                 select({"device": device, "device_id": _NO_SUCH_DEVICE})
             except StatusError as error:  # noqa: PERF203 - each device is refused by itself
-                after = self._selected(asked)
+                after = self._selected(selected)
                 if after != before:
-                    self._select(config)
                     detail = f"device {before[0]}:{before[1]} was selected, and then {after[0]}:{after[1]}"
-                    said = f"a device that was refused stays selected: {detail}; {error}"
-                    raise Fault(Reason.STATE, said, details={"selected_device": detail}) from None
+                    message = f"a device that was refused stays selected: {detail}; {error}"
+                    fault = Fault(Reason.STATE, message, details={"selected_device": detail})
+                    break
         self._select(config)
+        return fault
 
-    def _selected(self, asked: BoundCall) -> tuple[int, int]:
+    def _selected(self, get_device: BoundCall) -> tuple[int, int]:
         device, number = ctypes.c_int(-1), ctypes.c_int(-1)
-        asked({"device_slot": ctypes.byref(device), "device_id_slot": ctypes.byref(number)})
+        get_device({"device_slot": ctypes.byref(device), "device_id_slot": ctypes.byref(number)})
         return device.value, number.value
 
     def _take_handle(self) -> Handle:
