@@ -15,6 +15,9 @@ from optest.infiniop.devices import (
 from optest.infiniop.liboperators import LIBINFINIOP, InfiniLib, open_lib
 from optest.infiniop.op_register import OpRegister
 from optest.infiniop.structs import (
+    Handle,
+    OpDescriptor,
+    TensorDescriptor,
     infiniopHandle_t,
     infiniopOperatorDescriptor_t,
     infiniopTensorDescriptor_t,
@@ -47,12 +50,15 @@ from optest.infiniop.utils import (
 __all__ = [
     "LIBINFINIOP",
     "CTensor",
+    "Handle",
     "InfiniDeviceEnum",
     "InfiniDeviceNames",
     "InfiniDtype",
     "InfiniDtypeNames",
     "InfiniLib",
+    "OpDescriptor",
     "OpRegister",
+    "TensorDescriptor",
     "TestTensor",
     "TestWorkspace",
     "check_error",

@@ -9,38 +9,32 @@ import numpy as np
 
 from optest.errors import UsageError
 from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of, infini_dtype
-from optest.infiniop.elements import to_codes
+from optest.infiniop.elements import to_codes, to_torch_dtype
 from optest.infiniop.torch_bridge import is_torch, to_array
-from optest.numerics import Array, dtype_of, is_known, numpy_dtype, round_to
-from optest.spec import TensorSpec, format_shape
+from optest.numerics import Array, dtype_of, is_known, numpy_dtype, round_to, widen
+from optest.spec import DType, TensorSpec, format_shape
 
 __all__ = ["codes_of", "gathered", "infini_dtype_of", "strides_of", "whole_file"]
 
 
 def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
-    """Given values as they lie in memory, in ``shape``; sizes of 1 repeat. Lists are rounded once, arrays never.
+    """Given values as they lie in memory, in ``shape``; sizes of 1 repeat. Values of another dtype are converted:
+    a torch tensor as torch does, which cuts off fractions of integers, everything else rounded once.
 
     Raises:
-        UsageError: for another dtype or a shape that does not fit.
+        UsageError: for a shape that does not fit; for numbers that an integer type does not hold.
     """
+    if is_torch(given) and dt not in COMPONENTS:
+        given = given.to(to_torch_dtype(dt))
     array = _array(given)
-    wanted = numpy_dtype(element_of(dt))
-    if not _is_array(given):
+    if array.dtype != numpy_dtype(element_of(dt)):
         array = _converted(array, dt)
-    elif dt in COMPONENTS and array.dtype in (np.complex64, np.complex128):
-        array = to_codes(array, dt)
-    elif array.dtype != wanted:
-        raise UsageError(f"values are {array.dtype}, but should be {wanted} for {dt.name}; convert them first")
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise UsageError(
             f"values have the shape {format_shape(array.shape)}, but should have {format_shape(shape)}"
         ) from None
-
-
-def _is_array(given: Any) -> bool:
-    return is_torch(given) or isinstance(given, np.ndarray) or hasattr(given, "__dlpack__")
 
 
 def _array(given: Any) -> Array:
@@ -52,18 +46,23 @@ def _array(given: Any) -> Array:
 
 
 def _converted(values: Array, dt: InfiniDtype) -> Array:
-    """Numbers of a list in the element type."""
+    """Numbers in the element type."""
     element = element_of(dt)
     if dt in COMPONENTS:
         return to_codes(values, dt)
     if element.is_inexact:
-        return round_to(values.astype(np.complex128 if element.is_complex else np.float64), element)
+        return round_to(_widest(values, element), element)
     if element.is_integer and values.size and not element.min_int <= values.min() <= values.max() <= element.max_int:
         raise UsageError(f"values reach from {values.min()} to {values.max()}, which {dt.name} does not hold")
     exact: Array = values.astype(numpy_dtype(element))
     if not np.array_equal(exact, values):
         raise UsageError(f"values have fractions, which {dt.name} does not hold")
     return exact
+
+
+def _widest(values: Array, element: DType) -> Array:
+    wide = widen(values) if is_known(values.dtype) else values
+    return wide.astype(np.complex128 if element.is_complex else np.float64)
 
 
 def gathered(source: Any) -> Array:

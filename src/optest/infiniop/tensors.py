@@ -82,7 +82,7 @@ class CTensor:
 class TestTensor(CTensor):
     """A tensor with values, in memory that is watched.
 
-    Modes: ``random`` (floats uniform in [-1, 1), integers over all their bits), ``zeros``, ``ones``, ``randint``,
+    Modes: ``random`` (floats uniform in [0, 1), integers over all their bits), ``zeros``, ``ones``, ``randint``,
     ``float8_e4m3fn``, ``manual`` and ``binary`` (``set_tensor``); beyond the seed's, ``normal``, ``special`` (NaN,
     infinities, subnormals among others), ``integer-exact``, and ``empty``, whose elements hold the poison. Then
     ``value * scale + bias``.
@@ -192,8 +192,10 @@ class TestTensor(CTensor):
     def logical_array(self) -> Array:
         """The values without layout, for computing what is expected: a dense NumPy array that no C function gets.
 
-        C16 and C32 come as complex64. Mode ``empty`` has none.
+        What was written to :meth:`torch_tensor` shows in it. C16 and C32 come as complex64. Mode ``empty`` has none.
         """
+        if self._torch is not None:
+            return from_codes(to_array(self._torch), self.dt)
         if self._logical is None:
             raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
         return from_codes(self._logical, self.dt)
@@ -206,7 +208,7 @@ class TestTensor(CTensor):
         return from_codes(self._memory.fetch().array, self.dt)
 
     def torch_tensor(self) -> Any:
-        """:meth:`logical_array` for torch: always the same tensor, on the tensor's device.
+        """:meth:`logical_array` for torch: always the same tensor, in torch's own memory on the tensor's device.
 
         Raises:
             Unavailable: without torch.
@@ -214,7 +216,7 @@ class TestTensor(CTensor):
         if self._torch is None:
             if self._logical is None:
                 raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
-            self._torch = self._as_torch(to_tensor(self._logical))
+            self._torch = self._as_torch(to_tensor(self._logical).clone())
             if isinstance(self._memory, DeviceMemory):
                 self._torch = self._torch.to(require_device(self.device))
         return self._torch
@@ -226,6 +228,20 @@ class TestTensor(CTensor):
             Unavailable: without torch.
         """
         return self._as_torch(self._memory.tensor())
+
+    @property
+    def _torch_tensor(self) -> Any:
+        """The seed's attribute behind :meth:`torch_tensor`."""
+        return self.torch_tensor()
+
+    @_torch_tensor.setter
+    def _torch_tensor(self, tensor: Any) -> None:
+        self.update_torch_tensor(tensor)
+
+    @property
+    def _data_tensor(self) -> Any:
+        """The seed's attribute behind :meth:`actual_tensor`."""
+        return self.actual_tensor()
 
     def _as_torch(self, tensor: Any) -> Any:
         if self.dt is InfiniDtype.C32:

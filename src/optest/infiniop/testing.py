@@ -242,8 +242,8 @@ def _answer(asked: _Asked, test_func: Callable[..., Any], handle: Any, scope: Ca
     unseen = LIBINFINIOP.take_unseen()
     if unseen:
         raise Fault(Reason.RAISED, f"{unseen[0].error()}, and nobody looked at it; give it to check_error")
-    if not scope.calls:
-        raise Fault(Reason.NOTHING_COMPARED, "the test called no operator of the library")
+    if not scope.calls:  # scripts return early from cases that they do not mean
+        return Verdict(status=Status.SKIPPED, message="the test returned without a call of an operator")
     return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
 
 

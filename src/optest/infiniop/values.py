@@ -39,7 +39,7 @@ def drawn(
 ) -> Array:
     """``count`` elements as they lie in memory, one-dimensional; the same for the same arguments on every machine.
 
-    ``random`` is uniform in [-1, 1) for floats and spreads the magnitudes of integers over all bits; ``randint`` has
+    ``random`` is uniform in [0, 1) for floats and spreads the magnitudes of integers over all bits; ``randint`` has
     ``low`` up to, but without, ``high``.
 
     Raises:
@@ -66,6 +66,8 @@ def _fill(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
         return Fill(kind="randint", parameters={"low": first, "high": last})
     if mode == "random" and not element.is_inexact:
         return Fill(kind="randn")
+    if _FILLS[mode] == "uniform":
+        return Fill(kind="uniform", parameters={"low": 0.0, "high": 1.0})
     return Fill(kind=_FILLS[mode])
 
 

@@ -137,13 +137,13 @@ def test_committed_bits_of_a_seed() -> None:
     assert [float(each).hex() for each in drawn] == GOLDEN
 
 
-GOLDEN = ["0x1.ef75360000000p-3", "0x1.a9a1b80000000p-1", "0x1.3e5b6a0000000p-1", "-0x1.9e9b620000000p-1"]
+GOLDEN = ["0x1.9ba17a0000000p-2", "0x1.8b99e80000000p-1", "0x1.ea1fe40000000p-2", "0x1.206cbe0000000p-1"]
 
 
-def test_random_values_are_of_both_signs_and_use_all_bits_of_integers() -> None:
+def test_random_values_lie_in_the_unit_interval_and_use_all_bits_of_integers() -> None:
     floats = TestTensor((1000,), None, F32, CPU, seed=1).logical_array()
-    assert floats.min() < -0.9
-    assert floats.max() > 0.9
+    assert 0 <= floats.min() < 0.1
+    assert 0.9 < floats.max() <= 1
     for dt in (InfiniDtype.I8, InfiniDtype.U16, InfiniDtype.I64, InfiniDtype.U64):
         drawn = TestTensor((2000,), None, dt, CPU, seed=1).logical_array()
         assert int(drawn.max()) > np.iinfo(drawn.dtype).max // 4
@@ -207,7 +207,6 @@ def test_manual_values_keep_their_bits_and_lists_are_rounded_once() -> None:
 @pytest.mark.parametrize(
     ("shape", "strides", "dt", "given", "said"),
     [
-        ((2,), None, F32, np.ones(2), "values are float64, but should be float32 for F32"),
         ((2,), None, F32, np.ones(3, np.float32), "values have the shape 3, but should have 2"),
         ((2, 2), (0, 1), F32, np.arange(4, dtype=np.float32).reshape(2, 2), "differ between elements that share"),
         ((2,), None, InfiniDtype.U8, [1, 256], "values reach from 1 to 256, which U8 does not hold"),
@@ -330,8 +329,28 @@ class TestWithTorch:
         assert tensor.strides == [0, 1]
         assert torch.equal(tensor.torch_tensor(), torch.arange(3.0).expand(4, 3))
         assert torch.equal(TestTensor.from_dlpack(torch.arange(3)).torch_tensor(), torch.arange(3))
-        with pytest.raises(UsageError, match="values are float32, but should be float16 for F16"):
-            TestTensor.from_torch(torch.ones(3), InfiniDtype.F16, CPU)
+
+    def test_another_dtype_is_converted(self) -> None:
+        import torch
+
+        halves = TestTensor.from_torch(torch.tensor([1.00390625, 3.0]), InfiniDtype.BF16, CPU)
+        assert torch.equal(halves.torch_tensor(), torch.tensor([1.0, 3.0], dtype=torch.bfloat16))
+        whole = TestTensor((2,), None, InfiniDtype.I32, CPU, mode="manual", set_tensor=torch.tensor([1.75, -2.5]))
+        assert whole.torch_tensor().tolist() == [1, -2], "as torch converts"
+        given = np.array([1.00390625, 3.0])
+        rounded = TestTensor((2,), None, InfiniDtype.BF16, CPU, mode="manual", set_tensor=given)
+        assert torch.equal(rounded.torch_tensor(), halves.torch_tensor())
+
+    def test_the_logical_tensor_lies_in_memory_of_torch(self) -> None:
+        import torch
+
+        tensor = TestTensor((2, 3), None, F32, CPU, mode="ones")
+        tensor.torch_tensor().mul_(2)
+        assert tensor.actual_tensor().eq(1).all(), "what C gets is another memory"
+        assert (tensor.logical_array() == 2).all()
+        tensor.torch_tensor().set_(torch.arange(4.0).untyped_storage(), 0, (4,), (1,))
+        assert tensor._torch_tensor.tolist() == [0, 1, 2, 3]
+        assert tensor._data_tensor.data_ptr() == tensor.data()
 
     def test_c16_has_no_torch_tensor(self) -> None:
         with pytest.raises(UsageError, match="C16 is two float8"):
