@@ -16,7 +16,7 @@ from optest.clib.ffi.statuses import StatusError
 from optest.core.border import Border
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop.arguments import as_a_command, chosen
-from optest.infiniop.comparison import Discrepancy
+from optest.infiniop.comparison import Discrepancy, verdict_of_assertion
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, get_sync_func, infini_device
 from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
@@ -234,6 +234,8 @@ def _answer(asked: _Asked, test_func: Callable[..., Any], handle: Any, scope: Ca
     except Discrepancy as discrepancy:
         return discrepancy.verdict
     except AssertionError as error:
+        if (verdict := verdict_of_assertion(error)) is not None:
+            return verdict
         raise Fault(Reason.VALUE, str(error).strip() or "the test's assertion does not hold") from None
     except StatusError as error:
         if error.name in _LACKS:

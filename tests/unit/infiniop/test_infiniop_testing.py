@@ -261,3 +261,16 @@ def test_a_function_that_is_only_called_test_has_the_name_of_its_file(lib: Infin
 
     (result,) = reported(test, [(InfiniDtype.I8,)]).results
     assert result.id == "test_infiniop_testing[F32](I8)"
+
+
+def test_an_assertion_of_torch_says_what_is_off(lib: InfiniLib) -> None:
+    torch = pytest.importorskip("torch")
+
+    def test_close(handle, device, size, tensor_dtype, sync):
+        ones = torch.ones(size)
+        assert torch.allclose(ones + torch.arange(size) * 1e-3, ones, rtol=0, atol=1.5e-3)
+
+    (result,) = reported(test_close, [(4,)]).results
+    assert result.reason is Reason.VALUE
+    assert result.verdict.measures[0].mismatched == 2
+    assert result.verdict.measures[0].worst_index == (3,)
