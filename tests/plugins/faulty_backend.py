@@ -210,6 +210,9 @@ class FaultyBuffersBackend(BackendDriver):
                 return
             case "tail":
                 out.flat[:-3] = right.flat[:-3]
+            case "tail and first":
+                out.flat[:-3] = right.flat[:-3]
+                out.flat[0] += 1
             case "overrun":
                 out[...] = right
                 ctypes.memset(out.ctypes.data + out.nbytes, 0, 8)

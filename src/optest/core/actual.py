@@ -12,7 +12,7 @@ from optest.backends import BackendDriver, FurtherAnswer
 from optest.backends.abilities import GivesFurtherAnswers, WritesOutputs, guards_memory
 from optest.core.border import Border
 from optest.core.outputs import in_order
-from optest.memory.buffers import Buffer, never_written
+from optest.memory.buffers import Buffer, never_written, require_written
 from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import (
     MARGIN_BYTES,
@@ -265,20 +265,14 @@ def _fill_our_buffers(
 
     first = filled(WRITE_POISONS[0])
     if any(buffer.has_untouched() for buffer in first):
-        for (name, _), one, other in zip(outputs, first, filled(WRITE_POISONS[1]), strict=True):
-            _require_written(name, never_written(one, other))
+        second = filled(WRITE_POISONS[1])
+        require_written(
+            {
+                name: (one.array, never_written(one, other))
+                for (name, _), one, other in zip(outputs, first, second, strict=True)
+            }
+        )
     return [buffer.array for buffer in first]
-
-
-def _require_written(name: str, never: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-    if not never.any():
-        return
-    index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(never))][: never.ndim]
-    raise Fault(
-        Reason.UNWRITTEN,
-        f"{int(never.sum())} of {never.size} elements of output {name} were never written; the first at {index}",
-        details={"output": name, "index": index},
-    )
 
 
 def _require_same_bits(first: Sequence[Array], second: Sequence[Array]) -> None:

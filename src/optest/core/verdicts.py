@@ -24,6 +24,7 @@ from optest.core.operand_readings import judged_by_readings
 from optest.core.outputs import in_order
 from optest.core.phases import REFERENCE, RUN, Clock
 from optest.core.worst_operands import with_definition, with_worst_operands
+from optest.numerics import round_to
 from optest.spec import Check, CheckState, ExpectedError, Fault, Reason, Status, TestCase, Verdict
 
 __all__ = ["verdict_of"]
@@ -53,7 +54,12 @@ def verdict_of(
     if case.expects_error is not None:
         return refusal_verdict(case, case.expects_error, inputs, answer.fault)
     if answer.fault is not None:
-        return replace(_of_fault(case, inputs, answer.fault, has_reference=bool(expected)), checks=answer.checks)
+        verdict = _of_fault(case, inputs, answer.fault, has_reference=bool(expected))
+        wrong = _wrong_among_written(case, driver, inputs, expected or (), answer.fault)
+        if wrong is not None:
+            message = f"{verdict.message}; elements that were written are wrong, too"
+            verdict = replace(verdict, message=message, measures=wrong.measures)
+        return replace(verdict, checks=answer.checks)
     if not expected:
         return Verdict(
             status=Status.UNCHECKED,
@@ -101,6 +107,24 @@ def _of_fault(case: TestCase, inputs: Sequence[Array], fault: Fault, *, has_refe
         return fault_verdict(fault)
     verdict = refusal_verdict(case, ExpectedError(), inputs, fault)
     return replace(verdict, message=f"{verdict.message}; {why}")
+
+
+def _wrong_among_written(
+    case: TestCase, driver: BackendDriver, inputs: Sequence[Array], expected: Sequence[Expected], fault: Fault
+) -> Verdict | None:
+    """What is wrong with the elements that were written, where others were not; None if nothing, or nothing is known.
+
+    One fault must not hide another: for the comparison, elements without a result get the right one.
+    """
+    if not expected or not all(each.name in fault.written for each in expected):
+        return None
+    outputs = []
+    for each in expected:
+        values, never = fault.written[each.name]
+        outputs.append(np.where(never, round_to(np.asarray(each.value), each.dtype), values))
+    with Border("the comparison", _INTERNAL):
+        verdict = judge(case, outputs, expected, numerics=declared_numerics(driver, case), inputs=inputs)
+    return verdict if verdict.status is Status.FAILED else None
 
 
 def _judged(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -12,9 +13,9 @@ import numpy as np
 from optest.memory.poisons import Poison
 from optest.memory.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
-from optest.spec import DType, TensorSpec, contiguous_strides, format_shape
+from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides, format_shape
 
-__all__ = ["Buffer", "Change", "never_written"]
+__all__ = ["Buffer", "Change", "never_written", "require_written"]
 
 _GUARD_BYTES = 256
 _ALIGNMENT_BYTES = 64
@@ -407,3 +408,22 @@ def _differs(memory: Array, pattern: bytes) -> Array:
         words = memory.view(_WORDS[len(pattern)])
         return np.asarray(words != np.frombuffer(pattern, words.dtype)[0])
     return np.asarray((memory.reshape(-1, len(pattern)) != np.frombuffer(pattern, np.uint8)).any(axis=1))
+
+
+def require_written(outputs: Mapping[str, tuple[Array, Array]]) -> None:
+    """Require that no element was left out, of outputs by name with the mask of those that were never written.
+
+    Raises:
+        Fault: UNWRITTEN for the first output that has some, with all outputs, so that the others can be judged.
+    """
+    for name, (_, never) in outputs.items():
+        if not never.any():
+            continue
+        index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(never))][: never.ndim]
+        count = f"{int(never.sum())} of {never.size} elements of output {name}"
+        raise Fault(
+            Reason.UNWRITTEN,
+            f"{count} were never written; the first at {index}",
+            details={"output": name, "index": index},
+            written=outputs,
+        )

@@ -120,7 +120,8 @@ class Fault(Exception):
     """The backend did not deliver, and this is why; raised by drivers, turned into a verdict by the runner.
 
     ``details`` are facts for the report: ``exit_code``, ``signal``, ``stderr_tail``, ``command``, ``path``. They are
-    kept as plain data: numbers, text, lists and mappings; anything else as its ``repr``.
+    kept as plain data: numbers, text, lists and mappings; anything else as its ``repr``. Where elements of outputs were
+    never written, ``written`` has each output by name with the mask of these elements: the others can be judged.
 
     Raises:
         ValueError: for a status that is no failure; only UNSUPPORTED and UNAVAILABLE may skip a case.
@@ -133,9 +134,11 @@ class Fault(Exception):
         *,
         status: Status | None = None,
         details: Mapping[str, Any] | None = None,
+        written: Mapping[str, tuple[Any, Any]] | None = None,
     ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.written = written or {}
         self.message = _printable(message)
         self.status = status or reason.status
         self.details: dict[str, Any] = _plain(details or {})

@@ -191,6 +191,14 @@ def test_buffers_of_optest_show_what_was_written(fault: str, reason: Reason | No
     assert verdict.reason is reason, verdict.message
 
 
+def test_a_wrong_element_is_seen_beside_unwritten_ones() -> None:
+    (verdict,) = run_here(case_of(backend="faulty-buffers", fault="tail and first")).verdicts
+    assert verdict.reason is Reason.UNWRITTEN
+    assert [(each.mismatched, each.worst_index) for each in verdict.measures] == [(1, (0, 0))]
+    (alone,) = run_here(case_of(backend="faulty-buffers", fault="tail")).verdicts
+    assert not alone.measures
+
+
 def test_an_output_that_looks_like_the_poison_is_not_unwritten() -> None:
     """Data whose right result is the poison's own bytes passes: the second poison tells."""
     looks = np.full((4, 5), 0xA5, dtype=np.uint8)

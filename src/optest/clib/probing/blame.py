@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from optest.clib.library.memory import CaseMemory
@@ -10,7 +10,8 @@ from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
 from optest.clib.probing.call_conditions import SECOND, SUSPECTS, THIRD, Call, CallConditions, ConditionedCalls, Suspect
 from optest.clib.probing.policy import ANYWHERE, SAME_BITS, Policy
-from optest.clib.probing.results import Answer, ProbeResult, first_index, is_reproducible, where_different
+from optest.clib.probing.results import Answer, ProbeResult, is_reproducible, where_different
+from optest.memory.buffers import require_written
 from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
@@ -93,18 +94,11 @@ class Blame:
     def require_written(self, place: Place) -> None:
         """Raise where an element holds each of two poisons after two calls."""
         never: dict[str, Array] = {}
+        outputs: Mapping[str, Array] = {}
         for poison in (Poison.A5, Poison.X5A):
             place.fill(Filling(outputs=poison), self._memory.values)
             self._call(self._memory.pointers(place))
             untouched = self._untouched(place)
-            place.collect(copied=False)
+            outputs = place.collect(copied=True)
             never = {name: each & never.get(name, each) for name, each in untouched.items()}
-        for name, each in never.items():
-            if each.any():
-                index = first_index(each)
-                raise Fault(
-                    Reason.UNWRITTEN,
-                    f"{int(each.sum())} of {each.size} elements of output {name} were never written; "
-                    f"the first at {index}",
-                    details={"output": name, "index": index},
-                )
+        require_written({name: (outputs[name], each) for name, each in never.items()})
