@@ -157,7 +157,7 @@ _LIKELY = st.dictionaries(
 """What has the right form more often than not."""
 _KEYS = (
     *("create", "run", "dtypes", "dtypes_of", "ranks", "in_place", "refuses", "choices", "left_out", "implied"),
-    *("always", "arange", "swapped", "starts_as", "broadcasts", "workspace", "output_layouts", "no_such_key"),
+    *("always", "arange", "swapped", "starts_as", "broadcasts", "workspace", "layouts", "no_such_key"),
 )
 
 
@@ -230,11 +230,11 @@ def test_any_mapping_is_read_or_is_told(tmp_path: Path, key: str, node: Any, ope
             "arange: {position_ids: {of: input, dim: -2, dtype: int65}}",
             "did you mean int64?",
         ),
-        ("output_layouts: any", "output_layouts: some", "output_layouts"),
+        ("layouts: {out: rows}", "layouts: {out: columns}", "layouts"),
     ],
 )
 def test_data_that_nobody_reads_is_told(tmp_path: Path, old: str, new: str, said: str) -> None:
-    text = BUILT_IN.read_text().replace("    name: Add\n", "    name: Add\n    output_layouts: any\n")
+    text = BUILT_IN.read_text().replace("    name: Add\n", "    name: Add\n    layouts: {out: rows}\n")
     assert old in text
     (tmp_path / "own.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(UsageError) as refused:

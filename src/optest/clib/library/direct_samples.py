@@ -99,8 +99,10 @@ def can_take(sample: Sample, base: TestCase, lack: Callable[[TestCase], str | No
 
 
 def _case_of(stated: Mapping[str, Any], base: TestCase) -> TestCase:
-    """The base with other layouts, sizes and dtypes; outputs of another shape are not known and stand for any."""
+    """The base with other attributes, layouts, sizes and dtypes; outputs of another shape are unknown: any will do."""
     dtypes = stated.get("dtypes", ())
+    if "attributes" in stated:
+        base = dataclasses.replace(base, attributes=base.descriptor.bind(stated["attributes"]))
     arguments = [
         dataclasses.replace(each, spec=_spec(stated["shapes"][each.name], dtypes[index]))
         for index, each in enumerate(base.inputs)

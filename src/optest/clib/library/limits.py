@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from optest.clib.library.direct import SAME, DirectCall
-from optest.clib.library.mapping import RANK, OperatorMapping
-from optest.spec import TensorSpec, TestCase
+from optest.clib.library.mapping import LAYOUTS, RANK, OperatorMapping
+from optest.spec import TensorSpec, TestCase, contiguous_strides
 
-__all__ = ["SAME", "lack_of_dtypes", "lack_of_tensors", "tensors_of"]
+__all__ = ["SAME", "lack_of_dtypes", "lack_of_layouts", "lack_of_tensors", "tensors_of"]
 
 
 def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
@@ -42,6 +42,21 @@ def lack_of_dtypes(tensors: Mapping[str, TensorSpec], entry: OperatorMapping | D
             if own not in allowed and not (SAME in allowed and own in alike):
                 return f"for {own} as {tensor}"
     return None
+
+
+def lack_of_layouts(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) -> str | None:
+    """Which tensor lies in memory as the operator does not take it; None if each does as it should."""
+    for tensor, needed in entry.layouts.items():
+        if tensor in tensors and not _has_layout(tensors[tensor], needed):
+            return f"for {tensor} {tensors[tensor]}: {LAYOUTS[needed]}"
+    return None
+
+
+def _has_layout(spec: TensorSpec, needed: str) -> bool:
+    if needed == "dense":
+        return spec.is_dense
+    innermost = (contiguous_strides(spec.shape) if spec.strides is None else spec.strides)[-2:]
+    return not innermost or 1 in (innermost if needed == "matrix" else innermost[-1:])
 
 
 def _lack_of_ranks(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) -> str | None:

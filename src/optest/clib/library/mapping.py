@@ -16,6 +16,7 @@ from optest.errors import nearest
 from optest.spec import OperatorDescriptor, UnfitArguments
 
 __all__ = [
+    "LAYOUTS",
     "NO_CALL",
     "NO_OBJECT",
     "NO_PROTOCOL",
@@ -43,6 +44,12 @@ REFUSALS = {
     "index": "an index that a tensor does not have",
 }
 """Kinds of wrong calls."""
+LAYOUTS = {
+    "dense": "row-major, without gaps",
+    "rows": "the innermost stride is 1",
+    "matrix": "one of the two innermost strides is 1, as in BLAS",
+}
+"""What a library may need of the layout of a tensor."""
 SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<dim>-?[0-9]{1,2})\]|\.dtype)")
 """A size of a tensor, or its dtype."""
 
@@ -95,10 +102,10 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     What the library says that it has: ``dtypes`` that all tensors share (() for every one of the library's), but those
     in ``dtypes_of``, each with its own list, in which ``same`` is the shared one; ``ranks`` by tensor, with
-    ``input-2`` for two less than another has. ``in_place`` are
-    the inputs that an output may be, with the same layout; ``output_layouts`` the layouts that an output may have;
-    ``refuses`` what it promises to refuse, where that is not what the library promises; ``indexes`` says of which
-    tensor's dimension an input holds indices (``{position_ids: "cos[0]"}``).
+    ``input-2`` for two less than another has. ``layouts`` is how a tensor has to lie in memory (:data:`LAYOUTS`);
+    ``in_place`` are the inputs that an output may be, with the same layout; ``refuses`` what it promises to refuse,
+    where that is not what the library promises; ``indexes`` says of which tensor's dimension an input holds indices
+    (``{position_ids: "cos[0]"}``).
 
     Where C differs: ``choices`` are C's numbers (or names of them in the headers) for an attribute's values;
     ``left_out`` what is passed for an attribute that is none, perhaps by the first input's dtype (``other`` is the
@@ -119,7 +126,7 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dtypes_of: Mapping[str, tuple[str, ...]] = {}
     ranks: Mapping[str, tuple[int | str, ...]] = {}
     in_place: tuple[str, ...] = ()
-    output_layouts: Literal["any", "dense"] = "any"
+    layouts: Mapping[str, Literal["dense", "rows", "matrix"]] = {}
     refuses: tuple[str, ...] | None = None
     indexes: Mapping[str, str] = {}
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
@@ -220,7 +227,10 @@ def unknown_names(operator: OperatorMapping, descriptor: OperatorDescriptor) -> 
     named = [(role.kind, role.name, known[role.kind]) for role in operator.roles() if role.kind in known]
     named += [("input", name, inputs) for name in (*operator.in_place, *operator.arange)]
     named += [("input", counting.of, inputs) for counting in operator.arange.values()]
-    named += [("tensor", name, tensors) for name in (*operator.dtypes_of, *operator.ranks, *operator.swapped)]
+    named += [
+        ("tensor", name, tensors)
+        for name in (*operator.dtypes_of, *operator.ranks, *operator.layouts, *operator.swapped)
+    ]
     named += [("tensor", rule["name"], tensors) for rule in _rules_of_ranks(operator) if rule]
     if start is not None:
         named += [("output", start.output, outputs), ("input", start.input, inputs)]

@@ -6,12 +6,13 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from optest.clib.library.direct import DirectCall
-from optest.clib.library.limits import lack_of_tensors, tensors_of
+from optest.clib.library.limits import lack_of_layouts, lack_of_tensors, tensors_of
 from optest.clib.library.mapping import SIZE, LibraryMapping, OperatorMapping
 from optest.clib.library.roles import ELEMENTS, Role, literal
 from optest.numerics import Array, numpy_dtype, round_to
@@ -46,14 +47,17 @@ __all__ = [
     "values",
 ]
 
+OutputLayout = tuple[str, tuple[int, ...] | None, int]
+"""Name, strides and offset of an output, in elements."""
 Constant = Callable[[str], int]
 """The value of a name in the headers."""
 MISSING = object()
 BOUNDS = {"lowest": -math.inf, "highest": math.inf}
 
 
-def lack(case: TestCase, mapping: LibraryMapping) -> str | None:
-    """Why the mapping cannot call this case, in words; None if it can."""
+def lack(case: TestCase, mapping: LibraryMapping, layouts: Sequence[OutputLayout] = ()) -> str | None:
+    """Why the mapping cannot call this case, in words; None if it can. ``layouts`` are those of the outputs, by name:
+    strides and offset, dense where there is none."""
     name = case.descriptor.name
     entry = mapping.entry(case.descriptor)
     if entry is None:
@@ -62,8 +66,13 @@ def lack(case: TestCase, mapping: LibraryMapping) -> str | None:
     missing = [spec.dtype.name for spec in specs if spec.dtype.name not in mapping.dtypes]
     if missing:
         return f"mapping {mapping.name} has no dtype {missing[0]}"
-    if case.expects_error is None and (why := lack_of_tensors(case, entry)):
-        return f"mapping {mapping.name} has no {name} {why}"
+    if case.expects_error is None:
+        tensors = tensors_of(case)
+        for output, strides, offset in layouts:
+            if output in tensors:
+                tensors[output] = replace(tensors[output], strides=strides, offset=offset)
+        if why := lack_of_tensors(case, entry) or lack_of_layouts(tensors, entry):
+            return f"mapping {mapping.name} has no {name} {why}"
     return _lack_of_inputs(case, entry, mapping.name) or _lack_of_attributes(case, entry, mapping.name)
 
 

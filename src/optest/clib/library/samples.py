@@ -69,7 +69,8 @@ def with_samples_of_c(
     for call in calls[:1]:
         asked += [*_extremes(call, entry), *(_sample("large", each) for each in large(call))]
     for call in calls:
-        asked += [*_derived(call, entry), *_far_indices(call, entry), *refusals(call, entry, kinds)]
+        derived = (each for each in _derived(call, entry) if not entry.layouts or can_take(each, call.base, lack))
+        asked += [*derived, *_far_indices(call, entry), *refusals(call, entry, kinds)]
     return asked
 
 
