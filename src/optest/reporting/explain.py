@@ -439,7 +439,8 @@ def _remedy_of_layout(result: CaseResult) -> str:
     The last block is the first suspect for dense tensors alone.
     """
     specs = layouts_of(result).values()
-    if any(spec.strides is not None and not spec.is_dense for spec in specs):
+    is_in_a_gap = result.verdict.details.get("place") == "gap"
+    if is_in_a_gap or any(spec.strides is not None and not spec.is_dense for spec in specs):
         return "check the strides: this case has a strided tensor, which may be taken for a dense one"
     if () in result.shapes.values():
         return "check tensors without dimensions: they have one element and no stride"
