@@ -253,12 +253,37 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         read_headers([tmp_path], compiler="no-such-compiler")
 
 
-def test_of_many_headers_a_few_are_named(tmp_path: Path) -> None:
+def test_a_header_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a.h").write_text("int f(void);\n")
+    (tmp_path / "z.h").write_text('#include "nowhere.h"\nint g(void);\n')
+    header = read_headers([tmp_path])
+    assert set(header.prototypes) == {"f"}
+    assert [(Path(each.file).name, "nowhere.h" in each.hint) for each in header.problems] == [("z.h", True)]
     for number in range(9):
-        (tmp_path / f"b{number}.h").write_text("int f(void);\n")
-    (tmp_path / "z.h").write_text('#include "nowhere.h"\n')
-    with pytest.raises(UsageError, match=r"refuses [^,]*b0\.h, .*b3\.h and 6 more\n(.|\n)*z\.h:1:.*nowhere\.h"):
+        (tmp_path / f"a{number}.h").write_text('#include "nowhere.h"\n')
+    (tmp_path / "a.h").unlink()
+    with pytest.raises(UsageError, match=r"refuses [^,]*a0\.h, .*a3\.h and 6 more\n(.|\n)*a0\.h:1:.*nowhere\.h"):
         read_headers([tmp_path])
+
+
+CPP = """
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+struct Plan;
+typedef Plan *plan_t;
+extern "C" int plan_make(plan_t *slot, size_t count, const int64_t *sizes, bool keep);
+extern "C" int plan_run(Plan *plan, std::vector<int> sizes);
+"""
+
+
+def test_headers_of_cxx_with_functions_of_c_are_read(tmp_path: Path) -> None:
+    (tmp_path / "plan.h").write_text(CPP)
+    header = read_headers([tmp_path])
+    kinds = [each.type.kind for each in header.prototype("plan_make").parameters]
+    assert kinds == [CKind.POINTER, CKind.UINT, CKind.POINTER, CKind.BOOL]
+    with pytest.raises(HeaderError, match="plan_run cannot be used from Python"):
+        header.prototype("plan_run")
 
 
 @pytest.mark.blas

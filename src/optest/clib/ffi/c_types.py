@@ -44,7 +44,6 @@ _BASIC: dict[tuple[str, ...], tuple[CKind, int]] = {
     **_integers(),
     ("void",): (CKind.VOID, 0),
     ("_Bool",): (CKind.BOOL, 1),
-    ("bool",): (CKind.BOOL, 1),
     ("float",): (CKind.FLOAT, 4),
     ("double",): (CKind.FLOAT, 8),
     ("double", "long"): (CKind.FLOAT, _LONG_DOUBLE),
@@ -55,6 +54,7 @@ _BASIC: dict[tuple[str, ...], tuple[CKind, int]] = {
 KNOWN_TYPEDEFS: Mapping[str, CType] = {
     name: CType(kind=kind, spelling=name, size=size)
     for name, kind, size in (
+        ("bool", CKind.BOOL, 1),
         ("_Float16", CKind.FLOAT, 2),
         ("__fp16", CKind.FLOAT, 2),
         ("__bf16", CKind.FLOAT, 2),

@@ -41,20 +41,24 @@ def read_headers(
 ) -> Header:
     """Read header files; a folder stands for all its ``*.h`` and is searched for includes.
 
-    One declaration that cannot be read spoils no other: it is an error when it is asked for.
+    One declaration that cannot be read spoils no other: it is an error when it is asked for. Nor does a header that the
+    preprocessor refuses: it is one of the problems.
 
     Raises:
-        UsageError: for a header that does not exist or that the preprocessor refuses.
+        UsageError: for a header that does not exist; if the preprocessor refuses every one.
         Unavailable: if there is no C compiler.
     """
     files, folders = _files(headers)
-    text = preprocess(files, include=[*folders, *include], define=define, compiler=compiler)
+    text, refused = preprocess(files, include=[*folders, *include], define=define, compiler=compiler)
     reader = _Reader({str(path.resolve()) for path in files})
     declarations, macros = cut(text)
     for declaration in declarations:
         reader.take(declaration)
     for macro in macros:
         reader.take_macro(macro)
+    for path, said in refused.items():
+        why = next((line for line in said.splitlines() if "error" in line), said.splitlines()[-1])
+        reader.problems.append(Problem(message="this header cannot be read", file=str(path), hint=why))
     return reader.header(files)
 
 
@@ -88,7 +92,7 @@ class _Reader:
         self._types = Types()
         self._prototypes: dict[str, Prototype] = {}
         self._refused: dict[str, Problem] = {}
-        self._problems: list[Problem] = []
+        self.problems: list[Problem] = []
         self._inline: list[str] = []
 
     def take(self, declaration: Declaration) -> None:
@@ -101,12 +105,20 @@ class _Reader:
             return
         self._types.unplaced = _why_unplaced(declaration.file) if "{" in words else ""
         try:
+            self._name_structs(words)
             for node in self._parsed(declaration.text, words):
                 self._add(self._types.read(node, f"{declaration.file}:{declaration.line}"), declaration)
         except ParseError as error:
             self._refuse(declaration, self._why_unparsed(words, error))
         except CannotExpress as error:
             self._refuse(declaration, str(error))
+
+    def _name_structs(self, words: Sequence[str]) -> None:
+        """In C++ the tag of a struct is a type: ``typedef Plan *plan_t;``."""
+        for before, word in zip(("", *words), words, strict=False):
+            is_tag = word in self._types.named_structs and word not in self._types.typedefs
+            if is_tag and before not in ("struct", "union", "enum"):
+                self._types.read(self._parsed(f"typedef struct {word} {word};", ())[0], "")
 
     def _why_unparsed(self, words: Sequence[str], error: ParseError) -> str:
         """pycparser says where it stopped; the usual reason is a type that no header before has declared."""
@@ -147,7 +159,7 @@ class _Reader:
         if name:
             self._refused.setdefault(name, problem)
         else:
-            self._problems.append(problem)
+            self.problems.append(problem)
 
     def take_macro(self, macro: Macro) -> None:
         """Keep a macro of the library's own headers if its value is an integer."""
@@ -166,7 +178,7 @@ class _Reader:
             files=tuple(map(str, files)),
             prototypes=MappingProxyType(self._prototypes),
             refused=MappingProxyType(self._refused),
-            problems=tuple(self._problems),
+            problems=tuple(self.problems),
             inline=tuple(self._inline),
             enums=MappingProxyType(types.enums),
             constants=MappingProxyType(types.constants),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -50,35 +51,79 @@ _MOST_NAMED = 4
 
 def preprocess(
     headers: Sequence[Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
-) -> str:
-    """The text of ``headers``, one after the other in one translation unit, with line markers and ``#define`` lines.
+) -> tuple[str, dict[Path, str]]:
+    """The text of ``headers``, one after the other in one translation unit, with line markers and ``#define`` lines;
+    and those that the preprocessor refuses, with what it said, which are left out.
 
     ``compiler`` is a program such as ``gcc``; empty takes the first of cc, gcc, clang on the PATH.
 
     Raises:
         Unavailable: if there is no C compiler.
-        UsageError: if the preprocessor refuses a header, with what it said.
+        UsageError: if the preprocessor refuses all of them, or all of them together, with what it said.
     """
     program = _program(compiler)
+    options = [f"-D{macro}" for macro in (*_NEUTRAL, *define)] + [f"-I{path.resolve()}" for path in include]
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
-        unit, output = Path(folder, "unit.c"), Path(folder, "unit.i")
-        unit.write_text("".join(f'#include "{path.resolve()}"\n' for path in headers))
-        command = [program, "-E", "-dD", "-x", "c", "-std=gnu11"]
-        command += [f"-D{macro}" for macro in (*_NEUTRAL, *define)]
-        command += [f"-I{path.resolve()}" for path in include]
-        ended = run([*command, str(unit), "-o", str(output)], cwd=folder, env=_environment(), timeout_s=_TIMEOUT_S)
-        if ended.returncode != 0 or ended.timed_out:
+        unit = _Unit(Path(folder), program, options)
+        said = unit.refusal(headers)
+        refused: dict[Path, str] = {}
+        if said and len(headers) > 1:
+            refused = {each: alone for each in headers if (alone := unit.refusal([each]))}
+            read = [each for each in headers if each not in refused]
+            said = unit.refusal(read) if read else said
+        if said:
             more = f" and {len(headers) - _MOST_NAMED} more" if len(headers) > _MOST_NAMED else ""
             listed = ", ".join(map(str, headers[:_MOST_NAMED])) + more
-            said = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
             hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
             raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(said)}{hint}")
-        return output.read_text(errors="replace")
+        return unit.output.read_text(errors="replace"), refused
+
+
+class _Unit:
+    """A translation unit that includes headers, in a folder of its own."""
+
+    def __init__(self, folder: Path, program: str, options: Sequence[str]) -> None:
+        self.output = folder / "unit.i"
+        self._folder, self._source, self._stand_ins = folder, folder / "unit.c", folder / "stand-ins"
+        self._stand_ins.mkdir()
+        command = [program, "-E", "-dD", "-x", "c", "-std=gnu11", *options]
+        self._command = [*command, "-idirafter", str(self._stand_ins), str(self._source), "-o", str(self.output)]
+
+    def refusal(self, headers: Sequence[Path]) -> str:
+        """What the preprocessor says against ``headers``; empty if it takes them, and then ``output`` has the text.
+
+        Headers of the C++ standard library, which have no suffix, are stood in for: by the header of C that ``cstddef``
+        and the like stand for, the others by nothing, since no function with C linkage needs what they declare.
+        """
+        self._source.write_text("".join(f'#include "{path.resolve()}"\n' for path in headers))
+        missing = ""
+        while True:
+            ended = run(self._command, cwd=str(self._folder), env=_environment(), timeout_s=_TIMEOUT_S)
+            if ended.returncode == 0 and not ended.timed_out:
+                return ""
+            said = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
+            found = _MISSING.search(said)
+            if found is None or found[1] == missing:
+                return said
+            missing = found[1]
+            text = f"#include <{missing[1:]}.h>\n" if missing.startswith("c") and _is_of_c(missing[1:]) else ""
+            (self._stand_ins / missing).write_text(text)
+
+
+_MISSING = re.compile(r"fatal error: '?([a-z_0-9]+)'?(?:: No such file or directory| file not found)")
+
+
+def _is_of_c(name: str) -> bool:
+    try:
+        find_header(f"{name}.h")
+    except Unavailable:
+        return False
+    return True
 
 
 def _environment() -> dict[str, str]:
-    """Without what is preloaded into this process: the compiler has no use for a sanitizer."""
-    return {name: value for name, value in environment().items() if name != "LD_PRELOAD"}
+    """Without what is preloaded into this process: the compiler has no use for a sanitizer. It speaks English."""
+    return {name: value for name, value in environment().items() if name != "LD_PRELOAD"} | {"LC_ALL": "C"}
 
 
 def find_header(name: str) -> Path:
