@@ -248,6 +248,44 @@ def test_the_built_in_mapping_names_what_operators_have(name: str) -> None:
     assert unknown_names(read_mapping(BUILT_IN).operators[name], operators.get(name)) == []
 
 
+def test_a_mapping_extends_another(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "extends: infiniop\nname: own\noperators: {relu: null, sub: {name: Sub2, create: [slot], run: [stream]}}\n"
+    )
+    mapping, base = read_mapping(own), read_mapping(BUILT_IN)
+    assert (mapping.name, mapping.operators["sub"].name) == ("own", "Sub2")
+    assert mapping.operators.keys() == base.operators.keys() - {"relu"}
+    assert mapping.dtypes == base.dtypes
+    (tmp_path / "heir.yaml").write_text("extends: gone.yaml\n")
+    with pytest.raises(UsageError, match=r"heir\.yaml, extends: there is no mapping .*gone\.yaml"):
+        read_mapping(tmp_path / "heir.yaml")
+
+
+def test_a_mapping_that_extends_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop.yaml").write_text("extends: loop.yaml\n")
+    with pytest.raises(UsageError, match="extends itself"):
+        read_mapping(tmp_path / "loop.yaml")
+
+
+@pytest.mark.parametrize("layout", ["dense", "rows", "matrix"])
+def test_layouts_that_a_library_needs(tmp_path: Path, layout: str) -> None:
+    own = tmp_path / "own.yaml"
+    relu = f"{{name: Relu, create: [slot], run: [input:input], layouts: {{input: {layout}, out: rows}}}}"
+    own.write_text(f"extends: infiniop\noperators: {{relu: {relu}}}\n")
+    mapping = read_mapping(own)
+
+    def takes(*strides: int, out: tuple[int, int] = (3, 1)) -> bool:
+        case = case_of(operators.get("relu"), spec("float32", 2, 3, strides=strides), outputs=(spec("float32", 2, 3),))
+        return lack(case, mapping, [("out", out, 0)]) is None
+
+    assert takes(3, 1)
+    assert takes(5, 1) == (layout != "dense")
+    assert takes(1, 2) == (layout == "matrix")
+    assert not takes(6, 2)
+    assert not takes(3, 1, out=(1, 2))
+
+
 def test_names_that_an_operator_does_not_have_are_told_with_the_nearest() -> None:
     entry = read_mapping(BUILT_IN).operators["rope"]
     said = "\n".join(unknown_names(entry, operators.get("softmax")))

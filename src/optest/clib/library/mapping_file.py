@@ -35,13 +35,15 @@ def mapping_path(name: str, base_dir: str) -> Path:
 def read_mapping(path: Path) -> LibraryMapping:
     """Read a file and check everything that needs no library.
 
+    A file that ``extends`` another one, by its name or path, states only what differs.
+
     Raises:
         UsageError: naming the file and the key.
     """
     if not path.is_file():
         raise UsageError(_no_such_mapping(path))
     try:
-        data = yaml.load(path.read_bytes(), _Loader)
+        data = _whole(path, ())
         mapping = _with_tensors(msgspec.convert(_as_read(data), LibraryMapping))
     except yaml.YAMLError as error:
         raise UsageError(f"mapping {path} is no YAML: {error}") from None
@@ -52,6 +54,25 @@ def read_mapping(path: Path) -> LibraryMapping:
     if problems:
         raise UsageError("\n".join(f"mapping {_placed(path, problem)}: {problem}" for problem in problems))
     return mapping
+
+
+def _whole(path: Path, heirs: tuple[Path, ...]) -> Any:
+    """The file's data with what it takes over from the mapping that it ``extends``: keys and operators of its own stand
+    in place of those there, and an operator that is ``null`` is left out."""
+    if path in heirs:
+        raise UsageError(f"mapping {path} extends itself")
+    data = yaml.load(path.read_bytes(), _Loader)
+    if not isinstance(data, dict) or not isinstance(data.get("extends"), str):
+        return data
+    base = mapping_path(data.pop("extends"), str(path.parent)).absolute()
+    if not base.is_file():
+        raise UsageError(f"mapping {path}, extends: {_no_such_mapping(base)}")
+    taken_over = _whole(base, (*heirs, path))
+    if not isinstance(taken_over, dict):
+        return data
+    both = [each.get("operators") for each in (taken_over, data)]
+    operators = {name: entry for each in both if isinstance(each, dict) for name, entry in each.items()}
+    return {**taken_over, **data, "operators": {name: each for name, each in operators.items() if each is not None}}
 
 
 def _as_read(data: Any) -> Any:
