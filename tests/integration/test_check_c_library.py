@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
 
 from optest.api.checking import check, write
@@ -151,6 +152,11 @@ def test_one_operator_passes_and_its_plan_runs(library: Path, tmp_path: Path) ->
     assert len(again.results) > 60
 
 
+def pasted(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program, *words = shlex.split(line)
+    return warm_python.run(program, *words, cwd=folder, env=os.environ)
+
+
 def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,8 +166,7 @@ def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
     result = bad(check(given, stream=io.StringIO()))[0]
     assert "--mapping infiniop" in result.repro
     assert "backend_config" not in result.repro
-    line = f"{sys.executable} -m {result.repro}"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, env=dict(os.environ), check=False)
+    done = pasted(result.repro, tmp_path)
     assert done.returncode == 1, done.stderr
     assert "FAILED  relu[float32](4x37)  NAN" in done.stdout
 
@@ -174,8 +179,6 @@ def test_a_layout_of_a_failure_is_in_the_plan_that_runs_it_again(
     given = {**options(library / "broken", tmp_path, "mul"), "case_set": ("output-layouts",), "exitfirst": True}
     result = bad(check(given, stream=io.StringIO()))[0]
     assert result.reason is Reason.OUT_OF_BOUNDS
-    done = subprocess.run(
-        f"{sys.executable} -m {result.repro}", shell=True, capture_output=True, text=True, check=False
-    )
+    done = pasted(result.repro, tmp_path)
     assert done.returncode == 1, done.stderr
     assert "OUT_OF_BOUNDS" in done.stdout

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import warm_python
 
 from optest.api import bootstrap
 from optest.plan.expectations import Expectations
@@ -24,14 +24,7 @@ HANDFUL = (
 
 def script(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, str(BENCHMARKS / f"{name}.py"), *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=600,
-    )
+    return warm_python.run(name, *words, cwd=BENCHMARKS, env=environment)
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

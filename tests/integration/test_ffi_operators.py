@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from library_faults import in_rounds
 
 from optest.api.running import RunOutcome
 from optest.clib.library.mapping_file import mapping_path, read_mapping
-from optest.spec import Reason, Status
+from optest.spec import CheckState, Reason, Status
 
 pytestmark = [
     pytest.mark.cxx,
@@ -131,10 +132,22 @@ RIGHT = [
 
 
 def test_every_operator_passes_in_its_dtypes_and_odd_layouts(library: Path, tmp_path: Path) -> None:
-    outcome = answered(tmp_path, RIGHT, library)
+    outcome = answered(tmp_path, RIGHT, library, threads=[1, 3])
     assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
+    threads = [check.state for each in outcome.results for check in each.verdict.checks if check.name == "threads"]
+    assert set(threads) == {CheckState.DONE}, "their number changes no bit"
     known = read_mapping(mapping_path("infiniop", "."))
     assert {each["op"] for each in RIGHT} == set(known.operators) - {"softplus", "log_softmax"}
+
+
+@pytest.mark.heavy
+def test_no_sanitizer_has_anything_to_say(library: Path, tmp_path: Path) -> None:
+    subprocess.run(["make", "-s", "-j2", "asan"], cwd=library, check=True, timeout=600)
+    place = {"headers": str(library / "include"), "sanitizer": "asan", "probes": "guards"}
+    outcome = answered(tmp_path, RIGHT, library / "asan", **place)
+    if {each.reason for each in outcome.results} == {Reason.UNAVAILABLE}:
+        pytest.skip(outcome.results[0].verdict.message)
+    assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
 
 
 def test_what_the_library_lacks_is_unavailable_for_its_cases_alone(library: Path, tmp_path: Path) -> None:

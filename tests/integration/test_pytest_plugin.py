@@ -193,7 +193,7 @@ def test_what_a_device_does_not_have_is_noted_below_the_report(tmp_path: Path) -
     for model in ("one", "two"):
         cases = "".join(f"  - {{name: c{op}, op: torch.{op}, inputs: [{tensor}]}}\n" for op in ("abs", "neg"))
         (tmp_path / f"{model}.yaml").write_text(f"model: {model}\ncases:\n{cases}")
-    for more in ([], ["-n", "2"]):
+    for more in ([], ["-n", "1"]):
         told = run(tmp_path, "-p", "optest.pytest_plugin", *more).stdout.partition("= operator cases =")[2]
         notes = re.findall(r"^note: \S*(one|two).yaml: device_layout of 2 tensors is not used", told, re.MULTILINE)
         assert sorted(notes) == ["one", "two"], told
@@ -259,7 +259,7 @@ def test_wrong_data_is_known_from_outside_and_a_line_too_many_is_told(tmp_path: 
     assert "did not happen" not in done.stdout
     known.write_text(KNOWN + '  - {case: "rigth*", reason: VALUE, why: a slip}\n')
     (tmp_path / "pytest.ini").write_text(f"{ini}optest_expectations = known.yaml\n")
-    for more in ([], ["-n", "2"]):
+    for more in ([], ["-n", "1"]):
         assert "did not happen: rigth* VALUE" in run(tmp_path, *more).stdout
     assert "did not happen" not in run(tmp_path, "-k", "right").stdout
 
@@ -292,7 +292,7 @@ def test_marks_of_the_files_are_listed(project: Path) -> None:
 
 @pytest.mark.heavy
 def test_nothing_but_skips_is_no_success(project: Path) -> None:
-    for more in (["-q"], ["-n", "2"]):
+    for more in (["-q"], ["-n", "1"]):
         done = run(project, "-k", "left_out", *more)
         assert done.returncode == 5, done.stdout
         assert "no operator case was verified: all 2 were skipped" in done.stdout
@@ -305,7 +305,7 @@ def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) 
     good, bad = project / "good.yaml", project / "bad.yaml"
     good.write_text(f"model: good\n{CASES}")
     bad.write_text("model: bad\ncases:\n  - name: a\n    op: torch.mul\n    inputs: [{tensor: {shap: [2]}}]\n")
-    for parallel in ([], ["-n", "2"]):
+    for parallel in ([], ["-n", "1"]):
         done = run(project, str(good), str(bad), *parallel)
         assert "bad.yaml:5" in done.stdout
         assert "shap" in done.stdout
@@ -379,7 +379,7 @@ def test_what_failed_last_runs_alone_and_a_model_alone_runs_for_real(fresh: Path
 def test_models_may_be_several_and_are_known_to_the_controller(fresh: Path) -> None:
     done = run(fresh, "--model", "gpt-oss", "--model", "granite4h", "-k", "mul_ok")
     assert "2 passed, 6 deselected" in done.stdout
-    done = run(fresh, "-n", "2", "--model", "granite4")
+    done = run(fresh, "-n", "1", "--model", "granite4")
     assert done.returncode == 4
     assert "no model is called 'granite4'; did you mean 'granite4h'?" in done.stderr + done.stdout
     assert "INTERNALERROR" not in done.stdout
@@ -520,7 +520,7 @@ def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
     left_out = "SKIPPED [1] models/granite4h.yaml:1: not collected, for the reason that is told of models/gpt-oss.yaml"
     assert left_out in done.stdout
     assert "1 passed, 2 skipped, 1 error" in done.stdout
-    for more in (["-k", "mul_ok"], ["-n", "2"]):
+    for more in (["-k", "mul_ok"], ["-n", "1"]):
         done = run(fresh, *more, "--torch-device", "cudda")
         assert done.returncode == 4, done.stdout + done.stderr
         assert "unknown torch device 'cudda'; did you mean 'cuda'?" in done.stdout + done.stderr
@@ -548,7 +548,7 @@ def test_marks_of_a_conftest_hold_for_their_item_alone(fresh: Path) -> None:
         "        if item.nodeid.endswith('granite4h::view_accepted'):\n"
         "            item.add_marker(pytest.mark.xfail)\n"
     )
-    for more in ([], ["-n", "2"]):
+    for more in ([], ["-n", "1"]):
         done = run(fresh, "-rA", *more)
         assert "2 failed, 2 passed, 3 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
         assert "PASSED models/granite4h.yaml::granite4h::mul_ok" in done.stdout
@@ -603,15 +603,9 @@ def test_every_id_selects_its_item_alone_when_it_is_given_back(tmp_path: Path, m
     (tmp_path / "pytest.ini").write_text("[pytest]\n")  # or the ids begin at some file of a folder above
     ids = [f"m.yaml::{model}::{name}" for name in ODD]
     asked = [["m.yaml"], *([each] for each in ids), ids[:2], [ids[0], "m.yaml"]]
-    done = subprocess.run(
-        [sys.executable, "-c", COLLECTING, json.dumps(asked)],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TEST_COMPILE_BACKEND": "eager"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    (tmp_path / "collecting.py").write_text(COLLECTING)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TEST_COMPILE_BACKEND": "eager"}
+    done = warm_python.run("collecting", json.dumps(asked), cwd=tmp_path, env=environment)
     got = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ids ")]
     expected = [ids, *([each] for each in ids), ids[:2], ids]
     assert [(status, sorted(each)) for status, each in got] == [(0, sorted(each)) for each in expected], done.stderr

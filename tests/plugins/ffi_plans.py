@@ -19,7 +19,7 @@ def ffi_case(op: str, *shapes: Any, dtype: Any = "float32", **further: Any) -> d
 
 
 def run_ffi_plan(folder: Path, cases: Sequence[dict[str, Any]], **config: Any) -> RunOutcome:
-    """``config`` is what backend ffi is told of all cases."""
+    """``config`` is what backend ffi is given for all cases."""
     defaults = {"timeout": 200, "backend_config": {"ffi": config}}
     file = folder / "plan.yaml"
     file.write_text(yaml.safe_dump({"version": 1, "backend": "ffi", "defaults": defaults, "cases": list(cases)}))
