@@ -20,7 +20,7 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 OF_A_TERMINAL = ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "COLUMNS", "LINES", "PYTEST_ADDOPTS")
-for name in [each for each in os.environ if each in OF_A_TERMINAL or each.startswith("OPTEST_")]:
+for name in [each for each in os.environ if each in OF_A_TERMINAL or each.startswith(("OPTEST_", "INFINI"))]:
     del os.environ[name]
 
 # Hundreds of tests start programs: without bytecode each of them would compile the whole package again.

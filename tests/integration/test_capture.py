@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Set
 from pathlib import Path
 
@@ -25,7 +23,7 @@ NAMES = ("gpt2", "llama", "mixture", "mobilenet", "resnet", "speech")
 
 def optest(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
     """What the command prints."""
-    ended = warm_python.run("optest", *words, cwd=folder, env=user_environment(**environment))
+    ended = warm_python.run("optest", *words, cwd=folder, env=user_environment(OPTEST_ISOLATE="none", **environment))
     text = ended.stdout + ended.stderr
     assert ended.returncode == status, text
     assert "Traceback" not in text, text
@@ -40,8 +38,9 @@ def results_of(folder: Path) -> dict[str, CaseResult]:
 def test_capturing_again_gives_the_stored_bytes(tmp_path: Path) -> None:
     """In another process, with the seeds that the command sets."""
     lines = [f"capture({f'{MODELS / name}.py:forward'!r}, {f'{name}.yaml'!r})" for name in NAMES]
-    script = "\n".join(["from optest.torch.capture_command import capture", *lines])
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=user_environment(), timeout=600, check=True)
+    (tmp_path / "again.py").write_text("\n".join(["from optest.torch.capture_command import capture", *lines]))
+    done = warm_python.run("again", cwd=tmp_path, env=user_environment())
+    assert done.returncode == 0, done.stderr
     for name in NAMES:
         assert (tmp_path / f"{name}.yaml").read_bytes() == (MODELS / f"{name}.yaml").read_bytes(), name
 

@@ -72,11 +72,12 @@ def run_cold(project: Path, *arguments: str, path: Path | None = None, **env: st
 
 def environment(project: Path, path: Path | None, further: dict[str, str]) -> dict[str, str]:
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(project), "COLUMNS": "200"}
-    return {**variables, "TEST_COMPILE_BACKEND": "eager", **further}
+    # A worker of torch takes seconds to start: only those tests have one that are of what a worker does.
+    return {**variables, "TEST_COMPILE_BACKEND": "eager", "OPTEST_ISOLATE": "none", **further}
 
 
 def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
-    done = run(project)
+    done = run(project, OPTEST_ISOLATE="auto")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 4 passed, 2 skipped" in done.stdout
     assert "torch on the CPU accepts the call, but the case expects it to be refused" in done.stdout
@@ -148,7 +149,7 @@ def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path)
     """Though quick cases are run several at once."""
     refused = "  - {name: c0, op: torch.abs, inputs: [{tensor: {shape: [2]}}], expects_error: {type: ValueError}}\n"
     (tmp_path / "m.yaml").write_text(SIX.replace("cases:\n", f"cases:\n{refused}"))
-    done = run(tmp_path, "-p", "optest.pytest_plugin", "-x", "m.yaml")
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-x", "m.yaml", OPTEST_ISOLATE="auto")
     assert "1 failed" in done.stdout, done.stdout
     assert [result.id for result in results_of(tmp_path)] == ["m::c0"]
 
@@ -162,7 +163,7 @@ def test_nothing_is_sure_to_come_next_where_a_failure_ends_the_session(tmp_path:
         "def pytest_runtest_call(item):\n"
         "    print('ahead of', item.name, len(item.session.stash[RESULTS].following(item)))\n"
     )
-    done = run(tmp_path, "-p", "optest.pytest_plugin", "-s", option, "m.yaml")
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-s", option, "m.yaml", OPTEST_ISOLATE="auto")
     assert f"ahead of c1 {ahead}\n" in done.stdout, done.stdout + done.stderr
 
 
@@ -416,9 +417,8 @@ cases:
 def test_a_real_crash_fails_its_item_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "shaky_op.py").write_text(PLUGIN)
     (tmp_path / "shaky.yaml").write_text(SHAKY)
-    done = run(
-        tmp_path, "-p", "optest.pytest_plugin", "-v", "shaky.yaml", path=tmp_path, OPTEST_PLUGINS="shaky_op"
-    )  # fmt: skip
+    more = {"OPTEST_PLUGINS": "shaky_op", "OPTEST_ISOLATE": "auto"}
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-v", "shaky.yaml", path=tmp_path, **more)
     outcomes = re.findall(r"shaky.yaml::shaky::(\w+) (PASSED|FAILED)", done.stdout.partition("FAILURES")[0])
     assert outcomes == [("before", "PASSED"), ("dies", "FAILED"), ("after", "PASSED")], done.stdout + done.stderr
     assert "SIGSEGV" in done.stdout
