@@ -152,7 +152,8 @@ def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
 ) -> None:
     monkeypatch.setenv("INFINIOP_FAULT", "relu_nan_becomes_0")
     monkeypatch.chdir(tmp_path)
-    given = {**options(c_library / "broken", tmp_path, "relu"), "case_set": ("special", "layouts-at-once")}
+    which = {"case_set": ("special", "layouts-at-once"), "exitfirst": True}
+    given = {**options(c_library / "broken", tmp_path, "relu"), **which}
     result = bad(check(given, stream=io.StringIO()))[0]
     assert "--mapping infiniop" in result.repro
     assert "backend_config" not in result.repro
