@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/README.md")])
@@ -112,6 +114,27 @@ def with_commands() -> list[Any]:
     ]
 
 
+PLAIN = re.compile(r"""(?:\w+=[\w,./]+ )*optest(?: (?:'[^']*'|"[\w= ]*"|[^\s'"\\$`|&;<>(){}*?~]+))*""")
+"""A command of optest alone, without anything that only a shell understands."""
+
+
+def ended(command: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    if PLAIN.fullmatch(command):
+        words = shlex.split(command)
+        place = words.index("optest")
+        stated = dict(word.split("=", 1) for word in words[:place])
+        return warm_python.run("optest", *words[place + 1 :], cwd=folder, env={**environment, **stated}, is_script=True)
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
 def first_missing(shown: list[str], printed: list[str]) -> str | None:
     """The first shown line that is not printed where it should be, None if all are."""
     place, gap = 0, True
@@ -145,18 +168,10 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
         if exported := re.fullmatch(r"export (\w+)=(\S*)", step.command):
             environment[exported[1]] = exported[2]
             continue
-        ended = subprocess.run(
-            ["bash", "-c", step.command],
-            cwd=copy,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        output = ended.stdout + ended.stderr
+        done = ended(step.command, copy, environment)
+        output = done.stdout + done.stderr
         where = f"{page.relative_to(ROOT)}: $ {step.command}\n{output}"
-        assert ended.returncode == step.status, f"status {ended.returncode}, but should be {step.status}\n{where}"
+        assert done.returncode == step.status, f"status {done.returncode}, but should be {step.status}\n{where}"
         missing = first_missing(step.shown, [line for line in output.splitlines() if line.strip()])
         assert missing is None, f"not printed here: {missing}\n{where}"
     if left_out:

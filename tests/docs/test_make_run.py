@@ -21,11 +21,11 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make_run(repository: Path) -> subprocess.CompletedProcess[str]:
-    """``make run`` with the optest of these tests in place of a new virtual environment."""
+def make_run(repository: Path, programs: Path) -> subprocess.CompletedProcess[str]:
+    """``make run`` with these programs in place of those of a new virtual environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPTEST_", "MAKE"))}
     return subprocess.run(
-        ["make", "-o", ".venv/.run", "run", f"BIN={Path(sys.executable).parent}"],
+        ["make", "-o", ".venv/.run", "run", f"BIN={programs}"],
         cwd=repository,
         env={**kept, "PYTHONPATH": ""},
         capture_output=True,
@@ -34,36 +34,37 @@ def make_run(repository: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def change(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
 def test_it_shows_both(repository: Path) -> None:
-    ended = make_run(repository)
+    ended = make_run(repository, Path(sys.executable).parent)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "41 passed" in ended.stdout
     assert "FAILED  matmul half  broken against numpy" in ended.stdout
     assert "docs/tutorial.md" in ended.stdout
 
 
-def test_a_plan_that_fails_fails_it(repository: Path) -> None:
-    change(repository / "examples/quickstart/plan.yaml", "input1: 128x32}, name: matmul half", "input1: 12x32}")
-    assert make_run(repository).returncode != 0
+OPTEST = """#!/bin/sh
+case "$*" in
+    "run "*"--backend broken"*) exit {broken} ;;
+    "run "*) exit {right} ;;
+    "report latest -q") echo '{report}' ;;
+esac
+"""
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("right", "broken", "report", "succeeds"),
     [
-        ("a, b = a[..., :-1], b[..., :-1, :]", "pass"),
-        ("a, b = a[..., :-1], b[..., :-1, :]", "raise ValueError"),
-        ("a, b = a[..., :-1], b[..., :-1, :]", "a = a * np.nan"),
+        (0, 1, "1 failed: 1 VALUE", True),
+        (1, 1, "1 failed: 1 VALUE", False),
+        (0, 0, "1 passed", False),
+        (0, 3, "1 failed: 1 RAISED", False),
+        (0, 1, "1 failed: 1 NAN", False),
     ],
-    ids=["repaired", "raises", "another reason"],
+    ids=["as meant", "the plan fails", "repaired", "raises", "another reason"],
 )
-def test_a_backend_that_does_not_fail_as_meant_fails_it(repository: Path, old: str, new: str) -> None:
-    change(repository / "examples/quickstart/broken_backend.py", old, new)
-    ended = make_run(repository)
-    assert "41 passed" in ended.stdout
-    assert ended.returncode != 0, ended.stdout
+def test_it_fails_unless_the_plan_passes_and_the_backend_fails_as_meant(
+    repository: Path, right: int, broken: int, report: str, succeeds: bool
+) -> None:
+    (repository / "optest").write_text(OPTEST.format(right=right, broken=broken, report=report))
+    (repository / "optest").chmod(0o755)
+    assert (make_run(repository, repository).returncode == 0) is succeeds

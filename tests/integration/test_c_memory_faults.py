@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import re
 import shutil
 import subprocess
 import time
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from ffi_plans import ffi_case as case
-from ffi_plans import run_ffi_plan
+from ffi_plans import library_of, run_ffi_plan
 
 from optest.clib.ffi.held import running_threads
 from optest.clib.library.driver import FfiBackend
@@ -46,131 +47,18 @@ pytestmark = [
 
 DRIVER = FfiBackend()
 
-FAULTS = [
-    "right",
-    *("reads_behind", "writes_behind", "writes_far_behind", "aligns_down", "reads_output"),
-    *("remembers_address", "wrong_now_and_then", "wrong_in_fifth_call", "wrong_in_second_call"),
-    *("rounds_upward", "flushes_to_zero", "unmasks_traps"),
-    *("prints", "prints_once", "leaks", "leaks_little", "caches_once", "writes_late"),
-    *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
-    *("aborts", "divides_by_zero", "reads_fresh_heap", "leaves_files_open", "leaves_threads"),
-    *("changes_folder", "closes_output", "blocks_signals", "adds_variable"),
-    *("changes_input", "skips_last", "refuses", "reads_before"),
-]
-"""In the order of the C enumeration."""
-
-SHIM = """
-#include <fenv.h>
-#include <math.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <xmmintrin.h>
-
-enum { N = 20, RIGHT, FAULTS };
-int fault = RIGHT;
-int calls, greeted;
-static int zero;
-static void *volatile kept, *volatile cache;
-static const float *last;
-static float first;
-float *written;  /* by the last call */
-
-__attribute__((constructor)) static void choose(void) {
-    const char *text = getenv("SHIM_FAULT");
-    if (text) fault = RIGHT + atoi(text);
-}
-
-/* What a thread that is not waited for would do at any time is done while the next call elsewhere is at work. */
-static void write_late(float *y) {
-    if (written && written != y) written[3] = 7;
-    written = y;
-}
-
-volatile int is_over;
-
-static void *sleep_long(void *nothing) {
-    while (!is_over) usleep(1000);
-    return nothing;
-}
-
-/* tanh of 20 float32 */
-int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *s) {
-    (void)d, (void)w, (void)size, (void)s;
-    if (fault == ALIGNS_DOWN) x = (const float *)((uintptr_t)x & ~(uintptr_t)15);
-    if (x != last) last = x, first = x[0];
-    for (int i = 0; i < N; ++i) {
-        if (fault == WRITES_LATE && i == 3) continue;
-        if (fault == SKIPS_LAST && i == N - 1) continue;
-        const float value = fault == REMEMBERS_ADDRESS && i == 0 ? first : x[i];
-        const float before = fault == READS_OUTPUT ? 0 * y[i] : 0;
-        y[i] = (float)tanh((double)value) + before;
-    }
-    ++calls;
-    switch (fault) {
-    case READS_BEHIND: zero = 0 * ((const volatile char *)(x + N))[2]; break;
-    case READS_BEFORE: y[0] += x[-1]; break;
-    case WRITES_BEHIND: y[N] = 0; break;
-    case WRITES_FAR_BEHIND: y[N + 20] = 0; break;
-    case WRONG_NOW_AND_THEN: if (rand() % 5 == 0) y[1] = 3; break;
-    case WRONG_IN_SECOND_CALL: if (calls % 2) y[1] = 3; break;
-    case WRONG_IN_FIFTH_CALL: if (calls % 5 == 4) y[1] = 3; break;
-    case ROUNDS_UPWARD: fesetround(FE_UPWARD); break;
-    case FLUSHES_TO_ZERO: _mm_setcsr(_mm_getcsr() | 0x8040); break;
-    case UNMASKS_TRAPS: feenableexcept(FE_DIVBYZERO); break;
-    case PRINTS: puts("tanh: done"); break;
-    case PRINTS_ONCE: if (!greeted) greeted = 1, puts("welcome"); break;
-    case LEAKS: kept = malloc(100000); memset(kept, 1, 100000); break;
-    case LEAKS_LITTLE: kept = malloc(24); break;
-    case CACHES_ONCE: if (!cache) cache = malloc(100000); break;
-    case WRITES_LATE: write_late(y); break;
-    case ONE_ULP_BY_ALIGNMENT: if ((uintptr_t)x % 64) y[5] = nextafterf(y[5], 9); break;
-    case WRONG_BY_ALIGNMENT: if ((uintptr_t)x % 64 == 0) y[5] += 1; break;
-    case ONE_ULP_BY_THREADS: if (atoi(getenv("INFINIOP_THREADS") ?: "1") == 7) y[5] = nextafterf(y[5], 9); break;
-    case WRONG_BY_THREADS: if (atoi(getenv("INFINIOP_THREADS") ?: "1") == 7) y[5] += 1; break;
-    case ABORTS: abort();
-    case DIVIDES_BY_ZERO: raise(8); break;
-    case LEAVES_FILES_OPEN: dup(0); break;
-    case CHANGES_FOLDER: if (chdir("/")) abort(); break;
-    case CLOSES_OUTPUT: close(1); break;
-    case BLOCKS_SIGNALS: {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, NULL);
-        break;
-    }
-    case CHANGES_INPUT: ((float *)x)[3] = 7; break;
-    case REFUSES: return 1;
-    case ADDS_VARIABLE: setenv("TANH_WAS_HERE", "1", 1); break;
-    case LEAVES_THREADS: {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, sleep_long, NULL) == 0) pthread_detach(thread);
-        break;
-    }
-    case READS_FRESH_HEAP: {
-        float *volatile scratch = malloc(N * sizeof(float));
-        for (int i = 0; i < 10; ++i) scratch[i] = 1;
-        if (scratch[15] != scratch[15]) y[2] = 5;
-        free(scratch);
-        break;
-    }
-    }
-    return 0;
-}
-"""
+SOURCE = Path(__file__).parent / "memory_faults" / "faulty_tanh.c"
+FAULTS = re.search(r"enum \{\s*(RIGHT,.*?),\s*\}", SOURCE.read_text(), re.DOTALL)[1].lower().replace(",", " ").split()
+"""In the order of the C enumeration, which begins at 0."""
 
 
 @pytest.fixture(scope="module")
 def objects(c_library: Path) -> list[str]:
     """The faulty function in front of the right library, and that library."""
-    folder = c_library
-    (folder / "shim.c").write_text("#include <signal.h>\n" + SHIM.replace("FAULTS", ", ".join(FAULTS[1:]).upper()))
-    command = ["gcc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", "libshim.so", "shim.c", "-pthread", "-lm"]
-    subprocess.run(command, cwd=folder, check=True, timeout=600)
-    return [str(folder / "libshim.so"), *(str(folder / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
+    shim = str(c_library / "libshim.so")
+    command = ["gcc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", shim, str(SOURCE), "-pthread", "-lm"]
+    subprocess.run(command, check=True, timeout=600)
+    return [shim, *(str(c_library / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
 
 
 @pytest.fixture
@@ -178,19 +66,17 @@ def fault(objects: list[str]) -> Iterator[Any]:
     """Sets which fault the library makes."""
     library = ctypes.CDLL(objects[0])
     chosen = ctypes.c_int.in_dll(library, "fault")
-    right = chosen.value
-
     greeted = ctypes.c_int.in_dll(library, "greeted")
     written = ctypes.c_void_p.in_dll(library, "written")
 
     def choose(name: str) -> None:
-        chosen.value, greeted.value, written.value = right + FAULTS.index(name), 0, None
+        chosen.value, greeted.value, written.value = FAULTS.index(name), 0, None
 
     is_over = ctypes.c_int.in_dll(library, "is_over")
     is_over.value = 0
     threads = running_threads()
     yield choose
-    chosen.value, is_over.value = right, 1
+    chosen.value, is_over.value = 0, 1
     ends = time.monotonic() + 60  # a thread of somebody else may stay
     while running_threads() > threads and time.monotonic() < ends:
         time.sleep(0.001)
@@ -492,19 +378,14 @@ def test_a_first_call_that_is_wrong_by_its_place_is_said_to_be_so(
 
 def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:
     """There a write is a crash at its element; comparing 32 MiB with what they were would take longer than the call."""
-    (tmp_path / "writes.c").write_text(
-        "#include <stddef.h>\nvoid f(size_t n, float *x, float *y) {\n"
-        "    for (size_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0;\n    x[n / 2] = 1;\n}\n"
-    )
-    (tmp_path / "writes.h").write_text("#include <stddef.h>\nvoid f(size_t n, float *x, float *y);\n")
-    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "libwrites.so", "writes.c"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
-    (tmp_path / "own.yaml").write_text(
-        "version: 1\nname: writes\nlibrary: [writes]\ndtypes: {float32: float}\noperators:\n  relu:\n"
-        "    - functions: {float32: f}\n      dims: {input: [n], out: [n]}\n"
-        "      call: [size:n, input:input, output:out]\n"
-    )
-    place = {"library": [str(tmp_path / "libwrites.so")], "headers": str(tmp_path / "writes.h"), "mapping": "own.yaml"}
+    source = """
+    #include <stddef.h>
+    void f(size_t n, float *x, float *y) {
+        for (size_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0;
+        x[n / 2] = 1;
+    }
+    """
+    place = library_of(tmp_path, "relu", source)
     small, large = answer(tmp_path, [case("relu", [4096]), case("relu", [1 << 23])], **place)
     assert (small.status, small.reason) == (Status.FAILED, Reason.INPUT_MUTATED), small.verdict.message
     assert "element [2048] of input input" in small.verdict.message
@@ -514,24 +395,15 @@ def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alignment", [1, 64])
 def test_a_mapping_says_what_pointers_have_to_be_multiples_of(tmp_path: Path, alignment: int) -> None:
-    (tmp_path / "vectors.c").write_text(
-        "#include <stddef.h>\n#include <stdint.h>\nvoid f(size_t n, const float *x, float *y) {\n"
-        "    if (((uintptr_t)x | (uintptr_t)y) % 64) __builtin_trap();\n"
-        "    for (size_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0;\n}\n"
-    )
-    (tmp_path / "vectors.h").write_text("#include <stddef.h>\nvoid f(size_t n, const float *x, float *y);\n")
-    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "libvectors.so", "vectors.c"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
-    (tmp_path / "own.yaml").write_text(
-        f"version: 1\nname: vectors\nlibrary: [vectors]\ndtypes: {{float32: float}}\nalignment: {alignment}\n"
-        "operators:\n  relu:\n    - functions: {float32: f}\n      dims: {input: [n], out: [n]}\n"
-        "      call: [size:n, input:input, output:out]\n"
-    )
-    place = {
-        "library": [str(tmp_path / "libvectors.so")],
-        "headers": str(tmp_path / "vectors.h"),
-        "mapping": "own.yaml",
+    source = """
+    #include <stddef.h>
+    #include <stdint.h>
+    void f(size_t n, const float *x, float *y) {
+        if (((uintptr_t)x | (uintptr_t)y) % 64) __builtin_trap();
+        for (size_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0;
     }
+    """
+    place = library_of(tmp_path, "relu", source, alignment=alignment)
     results = answer(tmp_path, [case("relu", [37]), case("relu", [(1 << 22) + 5])], **place)
     assert [each.status for each in results] == [Status.PASSED if alignment == 64 else Status.CRASHED] * 2
     if alignment == 64:
@@ -609,7 +481,7 @@ def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:
         }
         return NULL;
     }
-    void shared_tanh(size_t n, const float *x, float *y) {
+    void f(size_t n, const float *x, float *y) {
         pthread_t other;
         (void)n, in = x, out = y;
         if (calls++ == 0) pthread_barrier_init(&filled, NULL, 2);
@@ -619,23 +491,8 @@ def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:
         if (calls % 5 == 0) pthread_join(other, NULL);
     }
     """
-    (tmp_path / "race.c").write_text(source)
-    (tmp_path / "race.h").write_text("#include <stddef.h>\nvoid shared_tanh(size_t n, const float *x, float *y);\n")
-    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "librace.so", "race.c", "-pthread", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
-    (tmp_path / "own.yaml").write_text(
-        "version: 1\nname: race\nlibrary: [race]\ndtypes: {float32: float}\noperators:\n  tanh:\n"
-        "    - functions: {float32: shared_tanh}\n      dims: {input: [n], out: [n]}\n"
-        "      call: [size:n, input:input, output:out]\n"
-    )
-    results = answer(
-        tmp_path,
-        [case("tanh", [65536])],
-        library=[str(tmp_path / "librace.so")],
-        headers=str(tmp_path / "race.h"),
-        mapping="own.yaml",
-    )
-    assert results[0].reason is Reason.NONDETERMINISTIC, results[0].verdict.message
+    (result,) = answer(tmp_path, [case("tanh", [65536])], **library_of(tmp_path, "tanh", source))
+    assert result.reason is Reason.NONDETERMINISTIC, result.verdict.message
 
 
 @pytest.mark.heavy

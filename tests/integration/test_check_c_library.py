@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 import yaml
+from library_faults import headers_of
 
 from optest.api.checking import check, write
 from optest.api.running import RunOutcome, run
@@ -63,23 +65,12 @@ FAULTS = {
 """Some of every kind, with the operator and the case set that are asked and the reasons that suit it."""
 
 
-@pytest.fixture(scope="module")
-def library(c_library: Path) -> Path:
-    return c_library
-
-
-@pytest.fixture(autouse=True)
-def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("INFINIOP_FAULT", raising=False)
-    monkeypatch.delenv("INFINI_ROOT", raising=False)
-
-
 def options(library: Path, folder: Path, *names: str) -> dict[str, object]:
     """What a user types, as the command line hands it on."""
     return {
         "backend": "ffi",
         "library": (str(library),),
-        "headers": (str(library / "include") if (library / "include").exists() else str(library.parent / "include"),),
+        "headers": (str(headers_of(library)),),
         "mapping": "infiniop",
         "op": names,
         "runs_dir": str(folder / "runs"),
@@ -104,9 +95,9 @@ PARTS: dict[str, dict[str, object]] = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("part", PARTS)
-def test_there_is_nothing_to_say_of_the_right_library(library: Path, tmp_path: Path, part: str) -> None:
+def test_there_is_nothing_to_say_of_the_right_library(c_library: Path, tmp_path: Path, part: str) -> None:
     stream = io.StringIO()
-    outcome = check({**options(library, tmp_path), **PARTS[part]}, stream=stream)
+    outcome = check({**options(c_library, tmp_path), **PARTS[part]}, stream=stream)
     assert told(outcome) == []
     assert outcome.exit_status == 0
     operators = {each.operator for each in outcome.results if each.status.value == "passed"}
@@ -116,13 +107,13 @@ def test_there_is_nothing_to_say_of_the_right_library(library: Path, tmp_path: P
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_found(fault: str, c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, reasons = FAULTS[fault]
     operator, case_set = asked.split("/")
     monkeypatch.setenv("INFINIOP_FAULT", fault)
     timeout = 3.0 if "hangs" in fault else 200.0
     given = {
-        **options(library / "broken", tmp_path, operator),
+        **options(c_library / "broken", tmp_path, operator),
         "case_set": (case_set,),
         "exitfirst": True,
         "timeout": timeout,
@@ -136,8 +127,8 @@ def told_of(found: list[CaseResult]) -> list[str]:
     return [f"{each.id}: {each.reason}: {each.verdict.message}" for each in found]
 
 
-def test_one_operator_passes_and_its_plan_runs(library: Path, tmp_path: Path) -> None:
-    given = {**options(library, tmp_path, "relu"), "case_set": ("ordinary", "output-layouts", "refused", "in-place")}
+def test_one_operator_passes_and_its_plan_runs(c_library: Path, tmp_path: Path) -> None:
+    given = {**options(c_library, tmp_path, "relu"), "case_set": ("ordinary", "output-layouts", "refused", "in-place")}
     outcome = check(given, stream=io.StringIO())
     assert told(outcome) == []
     assert len(outcome.results) > 100
@@ -145,37 +136,40 @@ def test_one_operator_passes_and_its_plan_runs(library: Path, tmp_path: Path) ->
     plan.parent.mkdir()
     write({**given, "case_set": ("output-layouts", "in-place")}, str(plan))
     held = yaml.safe_load(plan.read_text())["defaults"]["backend_config"]["ffi"]
-    assert held == {"library": str(library), "headers": str(library / "include"), "mapping": "infiniop"}
+    assert held == {"library": str(c_library), "headers": str(c_library / "include"), "mapping": "infiniop"}
     again = run({"plan": str(plan), "runs_dir": str(tmp_path / "again")}, stream=io.StringIO())
     assert told(again) == []
     assert len(again.results) > 60
 
 
+def pasted(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    program, *words = shlex.split(line)
+    return warm_python.run(program, *words, cwd=folder, env=os.environ)
+
+
 def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFINIOP_FAULT", "relu_nan_becomes_0")
     monkeypatch.chdir(tmp_path)
-    given = {**options(library / "broken", tmp_path, "relu"), "case_set": ("special", "layouts-at-once")}
+    which = {"case_set": ("special", "layouts-at-once"), "exitfirst": True}
+    given = {**options(c_library / "broken", tmp_path, "relu"), **which}
     result = bad(check(given, stream=io.StringIO()))[0]
     assert "--mapping infiniop" in result.repro
     assert "backend_config" not in result.repro
-    line = f"{sys.executable} -m {result.repro}"
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, env=dict(os.environ), check=False)
+    done = pasted(result.repro, tmp_path)
     assert done.returncode == 1, done.stderr
     assert "FAILED  relu[float32](4x37)  NAN" in done.stdout
 
 
 def test_a_layout_of_a_failure_is_in_the_plan_that_runs_it_again(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INFINIOP_FAULT", "mul_ignores_strides_of_output")
     monkeypatch.chdir(tmp_path)
-    given = {**options(library / "broken", tmp_path, "mul"), "case_set": ("output-layouts",), "exitfirst": True}
+    given = {**options(c_library / "broken", tmp_path, "mul"), "case_set": ("output-layouts",), "exitfirst": True}
     result = bad(check(given, stream=io.StringIO()))[0]
     assert result.reason is Reason.OUT_OF_BOUNDS
-    done = subprocess.run(
-        f"{sys.executable} -m {result.repro}", shell=True, capture_output=True, text=True, check=False
-    )
+    done = pasted(result.repro, tmp_path)
     assert done.returncode == 1, done.stderr
     assert "OUT_OF_BOUNDS" in done.stdout

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import warm_python
 
 from optest.api import bootstrap
 from optest.plan.expectations import Expectations
@@ -24,14 +25,7 @@ HANDFUL = (
 
 def script(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, str(BENCHMARKS / f"{name}.py"), *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=600,
-    )
+    return warm_python.run(name, *words, cwd=BENCHMARKS, env=environment)
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -106,7 +100,9 @@ def test_a_variant_that_passes_without_a_reason_is_told(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_an_honest_backend_raises_no_alarm() -> None:
-    words = ("--op", "exp", "--op", "sum", "--op", "layer_norm", "--op", "gemm")
-    done = script("honest", "--backend", "numpy-single", "--cases", "600", "--jobs", "1", *words)
+    """As a program of its own: its processes are spawned, and import what is called ``__main__`` here."""
+    words = ("--op", "exp", "--op", "sum", "--op", "layer_norm", "--op", "gemm", "--cases", "600", "--jobs", "1")
+    command = [sys.executable, str(BENCHMARKS / "honest.py"), "--backend", "numpy-single", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ": 0 alarms." in done.stdout

@@ -26,20 +26,7 @@ pytestmark = [
 ]
 
 SPECIAL = {"fill": "data", "values": [-float("inf"), -3.0, -1e-40, 0.0, 0.5, 2.0, float("inf"), float("nan")]}
-REVERSED = {"shape": [6, 5], "strides": [-5, 1], "offset": 25}
-PADDED = {"shape": [4, 5], "strides": [7, 1]}
 TRANSPOSED = {"shape": [4, 5], "strides": [1, 4]}
-
-
-@pytest.fixture(scope="module")
-def library(c_library: Path) -> Path:
-    return c_library
-
-
-@pytest.fixture(autouse=True)
-def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("INFINIOP_FAULT", raising=False)
-    monkeypatch.delenv("INFINI_ROOT", raising=False)
 
 
 def answered(folder: Path, cases: list[dict[str, Any]], **config: Any) -> RunOutcome:
@@ -53,31 +40,23 @@ def answer(folder: Path, asked: dict[str, Any], **config: Any) -> CaseResult:
 
 RIGHT = [
     case("add", [4, 5], [5]),
-    case("add", PADDED, TRANSPOSED, dtype="float16"),
-    case("add", [33], [33], dtype="int64"),
     case("add", [0, 3], [0, 3]),
-    case("sub", REVERSED, [6, 5], dtype="float64"),
     case("mul", [], []),
     case("mul", [4, 5], [4, 5], backend_config={"ffi": {"outputs": {"out": {"strides": [8, 1]}}}}),
     case("mul", [4, 5], [4, 5], backend_config={"ffi": {"outputs": {"out": {"strides": [-5, 1], "offset": 15}}}}),
     case("mul", {"shape": [4, 5], "strides": [0, 1]}, [4, 5], dtype="bfloat16"),
-    case("relu", REVERSED, dtype="bfloat16"),
     case("relu", [8], generator=SPECIAL),
-    *(case(op, PADDED) for op in ("gelu", "silu", "sigmoid", "tanh")),
-    case("softmax", [3, 5], attributes={"dim": 0}),
     case("softmax", TRANSPOSED, dtype="float64"),
-    case("swiglu", [4, 5], TRANSPOSED),
     case("gemm", [3, 5], [5, 4], [3, 4], attributes={"alpha": 2.0, "beta": 0.5}),
     case("gemm", [3, 5], [5, 4], [4], attributes={"alpha": 2.0, "beta": 0.5}),
-    case("gemm", {"shape": [3, 7], "strides": [9, 1]}, {"shape": [7, 4], "strides": [1, 7]}),
     case("add", [4, 5], [4, 6], expects_error={"type": "StatusError", "match": "BAD_TENSOR_SHAPE"}),
     case("mul", [3], [3], dtype=["float32", "float64"], expects_error={"type": "StatusError", "match": "DTYPE"}),
     case("gelu", [17], dtype="int32", expects_error={"type": "StatusError"}),
 ]
 
 
-def test_the_right_library_passes(library: Path, tmp_path: Path) -> None:
-    outcome = answered(tmp_path, RIGHT, library=str(library), headers=str(library / "include"), device="cpu")
+def test_the_right_library_passes(c_library: Path, tmp_path: Path) -> None:
+    outcome = answered(tmp_path, RIGHT, library=str(c_library), headers=str(c_library / "include"), device="cpu")
     assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
     assert len(outcome.results) == len(RIGHT)
     assert outcome.exit_status == 0
@@ -87,8 +66,8 @@ def test_the_right_library_passes(library: Path, tmp_path: Path) -> None:
     assert {each.isolation for each in outcome.results} == {"worker"}
 
 
-def test_an_attribute_that_c_gets_narrower_is_noted(library: Path, tmp_path: Path) -> None:
-    result = answer(tmp_path, case("gemm", [3, 5], [5, 4], attributes={"alpha": 0.1}), library=str(library))
+def test_an_attribute_that_c_gets_narrower_is_noted(c_library: Path, tmp_path: Path) -> None:
+    result = answer(tmp_path, case("gemm", [3, 5], [5, 4], attributes={"alpha": 0.1}), library=str(c_library))
     assert result.status is Status.PASSED
     (note,) = [each for each in result.verdict.checks if each.name == "attributes as stated"]
     assert note.state is CheckState.NOTE
@@ -105,15 +84,15 @@ int infiniopTanh(void *d, void *w, size_t n, void *y, const void *x, void *s) { 
 """
 
 
-def test_a_hang_a_crash_and_refusals_of_other_objects(library: Path, tmp_path: Path) -> None:
+def test_a_hang_a_crash_and_refusals_of_other_objects(c_library: Path, tmp_path: Path) -> None:
     """Of several shared objects the first that has a symbol is asked."""
     (tmp_path / "shim.c").write_text(SHIM)
     command = ["gcc", "-shared", "-fPIC", "-o", "libshim.so", "shim.c"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
-    objects = ["libshim.so", *(str(library / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
+    objects = ["libshim.so", *(str(c_library / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
     asked = [case(op, [4, 5]) for op in ("relu", "silu", "sigmoid", "tanh", "gelu")]
     asked[0]["timeout"] = 1
-    results = answered(tmp_path, asked, library=objects, headers=str(library / "include")).results
+    results = answered(tmp_path, asked, library=objects, headers=str(c_library / "include")).results
     assert [(each.status, each.reason) for each in results] == [
         (Status.TIMEOUT, Reason.DEADLINE),
         (Status.CRASHED, Reason.SIGNAL),
@@ -132,16 +111,16 @@ def test_a_hang_a_crash_and_refusals_of_other_objects(library: Path, tmp_path: P
     assert "frames" not in told
 
 
-def test_what_is_missing_is_unavailable_for_its_case_alone(library: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_unavailable_for_its_case_alone(c_library: Path, tmp_path: Path) -> None:
     asked = [
         case("add", [3], [3]),
         case("add", [4], [4], backend_config={"ffi": {"library": "nowhere"}}),
         case("add", [5], [5], backend_config={"ffi": {"headers": "nowhere"}}),
         case("add", [6], [6], backend_config={"ffi": {"device": "nvidia"}}),
-        case("mul", [7], [7], backend_config={"ffi": {"library": [str(library / "lib" / "libinfinirt.so")]}}),
+        case("mul", [7], [7], backend_config={"ffi": {"library": [str(c_library / "lib" / "libinfinirt.so")]}}),
         case("div", [3], [3]),
     ]
-    results = answered(tmp_path, asked, library=str(library), headers=str(library / "include")).results
+    results = answered(tmp_path, asked, library=str(c_library), headers=str(c_library / "include")).results
     assert [each.reason for each in results] == [None, *[Reason.UNAVAILABLE] * 4, Reason.UNSUPPORTED]
     messages = [each.verdict.message for each in results]
     assert "nowhere/lib/libinfiniop.so" in messages[1]
@@ -212,10 +191,10 @@ def test_a_wrong_configuration_is_refused_when_the_plan_is_read(
     ],
 )
 def test_a_mapping_that_drifted_from_the_header_names_the_argument(
-    library: Path, tmp_path: Path, old: str, new: str, said: str
+    c_library: Path, tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     mapping = mapping_file(tmp_path, old, new)
-    result = answer(tmp_path, case("add", [3], [3]), library=str(library), mapping=mapping)
+    result = answer(tmp_path, case("add", [3], [3]), library=str(c_library), mapping=mapping)
     assert result.reason is Reason.BAD_CASE
     assert said in result.verdict.message
     assert ".h:" in result.verdict.message

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 def run(folder: Path, file: str, *more: str) -> tuple[dict[str, CaseResult], str]:
     """The results of a plan by case, and what was printed."""
-    environment = user_environment(OPTEST_PLUGINS="faulty_torch")
+    environment = user_environment(OPTEST_PLUGINS="faulty_torch", OPTEST_ISOLATE="none")
     ended = warm_python.run("optest", "run", "--plan", file, *more, cwd=folder, env=environment)
     text = ended.stdout + ended.stderr
     assert "Traceback" not in text, text

@@ -294,9 +294,7 @@ def walks(draw: st.DrawFn) -> Node:
     return Node(op, shapes | ({"W": (3, 2, *kernel)} if op == "Conv" else {}), attributes)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(node=walks())
 def test_windows_go_where_they_go_there(node: Node, tmp_path: Path) -> None:
     try:

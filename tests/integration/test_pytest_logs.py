@@ -65,7 +65,7 @@ def logging_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_there(folder: Path, *arguments: str) -> str:
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "OPTEST_ISOLATE": "none"}
     done = warm_python.run("pytest", "--compile-backend", "eager", *arguments, cwd=folder, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout

@@ -72,11 +72,12 @@ def run_cold(project: Path, *arguments: str, path: Path | None = None, **env: st
 
 def environment(project: Path, path: Path | None, further: dict[str, str]) -> dict[str, str]:
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(project), "COLUMNS": "200"}
-    return {**variables, "TEST_COMPILE_BACKEND": "eager", **further}
+    # A worker of torch takes seconds to start: only those tests have one that are of what a worker does.
+    return {**variables, "TEST_COMPILE_BACKEND": "eager", "OPTEST_ISOLATE": "none", **further}
 
 
 def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
-    done = run(project)
+    done = run(project, OPTEST_ISOLATE="auto")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 4 passed, 2 skipped" in done.stdout
     assert "torch on the CPU accepts the call, but the case expects it to be refused" in done.stdout
@@ -148,7 +149,7 @@ def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path)
     """Though quick cases are run several at once."""
     refused = "  - {name: c0, op: torch.abs, inputs: [{tensor: {shape: [2]}}], expects_error: {type: ValueError}}\n"
     (tmp_path / "m.yaml").write_text(SIX.replace("cases:\n", f"cases:\n{refused}"))
-    done = run(tmp_path, "-p", "optest.pytest_plugin", "-x", "m.yaml")
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-x", "m.yaml", OPTEST_ISOLATE="auto")
     assert "1 failed" in done.stdout, done.stdout
     assert [result.id for result in results_of(tmp_path)] == ["m::c0"]
 
@@ -162,7 +163,7 @@ def test_nothing_is_sure_to_come_next_where_a_failure_ends_the_session(tmp_path:
         "def pytest_runtest_call(item):\n"
         "    print('ahead of', item.name, len(item.session.stash[RESULTS].following(item)))\n"
     )
-    done = run(tmp_path, "-p", "optest.pytest_plugin", "-s", option, "m.yaml")
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-s", option, "m.yaml", OPTEST_ISOLATE="auto")
     assert f"ahead of c1 {ahead}\n" in done.stdout, done.stdout + done.stderr
 
 
@@ -193,7 +194,7 @@ def test_what_a_device_does_not_have_is_noted_below_the_report(tmp_path: Path) -
     for model in ("one", "two"):
         cases = "".join(f"  - {{name: c{op}, op: torch.{op}, inputs: [{tensor}]}}\n" for op in ("abs", "neg"))
         (tmp_path / f"{model}.yaml").write_text(f"model: {model}\ncases:\n{cases}")
-    for more in ([], ["-n", "2"]):
+    for more in ([], ["-n", "1"]):
         told = run(tmp_path, "-p", "optest.pytest_plugin", *more).stdout.partition("= operator cases =")[2]
         notes = re.findall(r"^note: \S*(one|two).yaml: device_layout of 2 tensors is not used", told, re.MULTILINE)
         assert sorted(notes) == ["one", "two"], told
@@ -259,7 +260,7 @@ def test_wrong_data_is_known_from_outside_and_a_line_too_many_is_told(tmp_path: 
     assert "did not happen" not in done.stdout
     known.write_text(KNOWN + '  - {case: "rigth*", reason: VALUE, why: a slip}\n')
     (tmp_path / "pytest.ini").write_text(f"{ini}optest_expectations = known.yaml\n")
-    for more in ([], ["-n", "2"]):
+    for more in ([], ["-n", "1"]):
         assert "did not happen: rigth* VALUE" in run(tmp_path, *more).stdout
     assert "did not happen" not in run(tmp_path, "-k", "right").stdout
 
@@ -292,7 +293,7 @@ def test_marks_of_the_files_are_listed(project: Path) -> None:
 
 @pytest.mark.heavy
 def test_nothing_but_skips_is_no_success(project: Path) -> None:
-    for more in (["-q"], ["-n", "2"]):
+    for more in (["-q"], ["-n", "1"]):
         done = run(project, "-k", "left_out", *more)
         assert done.returncode == 5, done.stdout
         assert "no operator case was verified: all 2 were skipped" in done.stdout
@@ -305,7 +306,7 @@ def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) 
     good, bad = project / "good.yaml", project / "bad.yaml"
     good.write_text(f"model: good\n{CASES}")
     bad.write_text("model: bad\ncases:\n  - name: a\n    op: torch.mul\n    inputs: [{tensor: {shap: [2]}}]\n")
-    for parallel in ([], ["-n", "2"]):
+    for parallel in ([], ["-n", "1"]):
         done = run(project, str(good), str(bad), *parallel)
         assert "bad.yaml:5" in done.stdout
         assert "shap" in done.stdout
@@ -357,7 +358,7 @@ def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> 
     messages = [each.get("message", "") for each in suite.iter("failure")]
     assert [each.startswith("NOT_REFUSED: torch on the CPU accepts") for each in messages] == [True, True]
     # what failed last is known by the ids of all, and runs alone
-    done = run(fresh, "--lf", "-v", "-n", "2")
+    done = run(fresh, "--lf", "-v", "-n", "1")
     assert "2 failed in" in done.stdout, done.stdout
     assert "models/granite4h.yaml::granite4h::view_accepted" in done.stdout
 
@@ -379,7 +380,7 @@ def test_what_failed_last_runs_alone_and_a_model_alone_runs_for_real(fresh: Path
 def test_models_may_be_several_and_are_known_to_the_controller(fresh: Path) -> None:
     done = run(fresh, "--model", "gpt-oss", "--model", "granite4h", "-k", "mul_ok")
     assert "2 passed, 6 deselected" in done.stdout
-    done = run(fresh, "-n", "2", "--model", "granite4")
+    done = run(fresh, "-n", "1", "--model", "granite4")
     assert done.returncode == 4
     assert "no model is called 'granite4'; did you mean 'granite4h'?" in done.stderr + done.stdout
     assert "INTERNALERROR" not in done.stdout
@@ -416,9 +417,8 @@ cases:
 def test_a_real_crash_fails_its_item_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "shaky_op.py").write_text(PLUGIN)
     (tmp_path / "shaky.yaml").write_text(SHAKY)
-    done = run(
-        tmp_path, "-p", "optest.pytest_plugin", "-v", "shaky.yaml", path=tmp_path, OPTEST_PLUGINS="shaky_op"
-    )  # fmt: skip
+    more = {"OPTEST_PLUGINS": "shaky_op", "OPTEST_ISOLATE": "auto"}
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-v", "shaky.yaml", path=tmp_path, **more)
     outcomes = re.findall(r"shaky.yaml::shaky::(\w+) (PASSED|FAILED)", done.stdout.partition("FAILURES")[0])
     assert outcomes == [("before", "PASSED"), ("dies", "FAILED"), ("after", "PASSED")], done.stdout + done.stderr
     assert "SIGSEGV" in done.stdout
@@ -520,7 +520,7 @@ def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
     left_out = "SKIPPED [1] models/granite4h.yaml:1: not collected, for the reason that is told of models/gpt-oss.yaml"
     assert left_out in done.stdout
     assert "1 passed, 2 skipped, 1 error" in done.stdout
-    for more in (["-k", "mul_ok"], ["-n", "2"]):
+    for more in (["-k", "mul_ok"], ["-n", "1"]):
         done = run(fresh, *more, "--torch-device", "cudda")
         assert done.returncode == 4, done.stdout + done.stderr
         assert "unknown torch device 'cudda'; did you mean 'cuda'?" in done.stdout + done.stderr
@@ -548,7 +548,7 @@ def test_marks_of_a_conftest_hold_for_their_item_alone(fresh: Path) -> None:
         "        if item.nodeid.endswith('granite4h::view_accepted'):\n"
         "            item.add_marker(pytest.mark.xfail)\n"
     )
-    for more in ([], ["-n", "2"]):
+    for more in ([], ["-n", "1"]):
         done = run(fresh, "-rA", *more)
         assert "2 failed, 2 passed, 3 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
         assert "PASSED models/granite4h.yaml::granite4h::mul_ok" in done.stdout
@@ -603,15 +603,9 @@ def test_every_id_selects_its_item_alone_when_it_is_given_back(tmp_path: Path, m
     (tmp_path / "pytest.ini").write_text("[pytest]\n")  # or the ids begin at some file of a folder above
     ids = [f"m.yaml::{model}::{name}" for name in ODD]
     asked = [["m.yaml"], *([each] for each in ids), ids[:2], [ids[0], "m.yaml"]]
-    done = subprocess.run(
-        [sys.executable, "-c", COLLECTING, json.dumps(asked)],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TEST_COMPILE_BACKEND": "eager"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    (tmp_path / "collecting.py").write_text(COLLECTING)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TEST_COMPILE_BACKEND": "eager"}
+    done = warm_python.run("collecting", json.dumps(asked), cwd=tmp_path, env=environment)
     got = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ids ")]
     expected = [ids, *([each] for each in ids), ids[:2], ids]
     assert [(status, sorted(each)) for status, each in got] == [(0, sorted(each)) for each in expected], done.stderr

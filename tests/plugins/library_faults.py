@@ -13,6 +13,12 @@ TABLE = Path(__file__).parents[2] / "examples" / "c_library" / "faults.def"
 _LINE = re.compile(r'^FAULT_LINE\((\w+), "([^"]+)", "([^"]+)", "([^"]+)"\)$', re.MULTILINE)
 
 
+def headers_of(library: Path) -> Path:
+    """Those of the right library, also for a broken one, which lies in it."""
+    own = library / "include"
+    return own if own.exists() else library.parent / "include"
+
+
 @dataclass(frozen=True)
 class LibraryFault:
     name: str

@@ -1,11 +1,14 @@
 """``python -m MODULE`` in a fork of a process that has imported what most programs need: started in no time.
 
-A fork begins where ``python -m`` would after these imports: in its own folder, environment, ``sys.path`` and session.
-Tests of what is imported, and when, and tests that send signals start the real program instead.
+A fork begins where ``python -m`` would after these imports: in its own folder, environment, ``sys.path`` and session,
+with the filter for warnings that ``PYTHONWARNINGS`` names. As a console script it has no working directory in
+``sys.path``. Tests of what is imported, and when, and tests that send signals start the real program instead.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import runpy
@@ -13,7 +16,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,9 +54,15 @@ def _server(preloaded: tuple[str, ...]) -> subprocess.Popen[str]:
 
 
 def run(
-    module: str, *words: str, cwd: Path, env: Mapping[str, str], timeout: float = 600, further: Sequence[str] = TORCH
+    module: str,
+    *words: str,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float = 600,
+    further: Sequence[str] = TORCH,
+    is_script: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """What ``subprocess.run([sys.executable, "-m", module, *words], ...)`` returns.
+    """What ``subprocess.run([sys.executable, "-m", module, *words], ...)`` returns, or that of a console script.
 
     ``further`` are modules that are imported beside those of optest's command line.
 
@@ -63,8 +74,8 @@ def run(
     assert server.stdout is not None
     with tempfile.TemporaryDirectory(prefix="warm-python-") as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
-        asked = {"module": module, "words": words, "cwd": str(cwd), "env": dict(env), "timeout": timeout}
-        server.stdin.write(json.dumps({**asked, "out": str(out), "err": str(err)}) + "\n")
+        program = {"module": module, "words": words, "is_script": is_script, "env": dict(env), "timeout": timeout}
+        server.stdin.write(json.dumps({**program, "cwd": str(cwd), "out": str(out), "err": str(err)}) + "\n")
         server.stdin.flush()
         status, seconds = server.stdout.readline().split()
         _spent.append(float(seconds))
@@ -78,12 +89,14 @@ def _serve() -> None:
     for name in sys.argv[1:]:
         __import__(name)
     own = list(sys.path)
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
-        asked = json.loads(line)
+        program = json.loads(line)
         child = os.fork()
         if child == 0:
-            _become(asked, own)
-        is_late, status, seconds = _end_of(child, asked["timeout"])
+            _become(program, own)
+        is_late, status, seconds = _end_of(child, program["timeout"])
         sys.stdout.write(f"{_LATE if is_late else os.waitstatus_to_exitcode(status)} {seconds}\n")
         sys.stdout.flush()
 
@@ -101,21 +114,33 @@ def _end_of(child: int, timeout: float) -> tuple[bool, int, float]:
         time.sleep(0.01)
 
 
-def _become(asked: Mapping[str, Any], path: Sequence[str]) -> None:
+def _become(program: Mapping[str, Any], path: Sequence[str]) -> None:
     os.setsid()
-    os.chdir(asked["cwd"])
-    for stream, target, mode in ((0, os.devnull, os.O_RDONLY), (1, asked["out"], _WRITE), (2, asked["err"], _WRITE)):
-        os.dup2(os.open(target, mode, 0o600), stream)
+    os.chdir(program["cwd"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for stream, target in ((1, program["out"]), (2, program["err"])):
+        os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
     os.environ.clear()
-    os.environ.update(asked["env"])
+    os.environ.update(program["env"])
     further = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    sys.path[:] = [asked["cwd"], *further, *path[1:]]
-    sys.argv[:] = [asked["module"], *asked["words"]]
-    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
-    sys.exit(0)
+    sys.path[:] = [*([] if program["is_script"] else [program["cwd"]]), *further, *path[1:]]
+    if action := os.environ.get("PYTHONWARNINGS"):
+        warnings.simplefilter(action)  # type: ignore[arg-type]
+    sys.argv[:] = [program["module"], *program["words"]]
+    status: object = None
+    try:
+        runpy.run_module(program["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        status = end.code
+    if isinstance(status, str):
+        sys.stderr.write(f"{status}\n")
+    # As multiprocessing ends its forks: the interpreter would free every module, each in a page of its own.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
 
-
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 if __name__ == "__main__":
     _serve()

@@ -22,7 +22,6 @@ from optest.errors import Unavailable, UsageError
 from optest.memory.buffers import Buffer
 from optest.spec import DTYPES, TensorSpec, dtype
 
-CBLAS = Path("/usr/include/x86_64-linux-gnu/cblas.h")
 VOID = CType(kind=CKind.VOID, spelling="void")
 NUMBERS = {
     "int8_t": CType(kind=CKind.INT, spelling="int8_t", size=1),
@@ -342,25 +341,3 @@ def test_a_real_library_is_called_by_its_header(build_library, tmp_path: Path) -
     with pytest.raises(Unavailable, match="symbol tiny_absent is unavailable"):
         bind(library, header.prototype("tiny_absent"))
     assert library.missing(header.prototypes) == ("tiny_absent",)
-
-
-@pytest.mark.blas
-@pytest.mark.cxx
-@pytest.mark.skipif(not CBLAS.exists(), reason="needs libopenblas-dev")
-def test_cblas_is_called_by_its_header() -> None:
-    library, header = open_library("openblas"), read_headers([CBLAS])
-    name = header.constants
-    gemm = bind(library, header.prototype("cblas_sgemm"), enums=header.enums)
-    a, b = (np.arange(6, dtype=np.float32).reshape(shape) for shape in ((2, 3), (3, 2)))
-    c = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(2, 2), strides=(5, 1)), name="c")
-    order, plain = name["CblasRowMajor"], name["CblasNoTrans"]
-    gemm(order, plain, plain, 2, 2, 3, 1.0, a, 3, b, 2, 0.0, c, 5)
-    assert np.array_equal(c.array, a @ b)
-    assert c.outside() is None
-    with pytest.raises(BadCall, match=r"argument 2 \(TransA\) is 99, which is no enum CBLAS_TRANSPOSE"):
-        gemm(order, 99, plain, 2, 2, 3, 1.0, a, 3, b, 2, 0.0, c, 5)
-    with pytest.raises(BadCall, match=r"argument 8 \(A\) is an array of float64, but should hold float"):
-        gemm(order, plain, plain, 2, 2, 3, 1.0, a.astype(np.float64), 3, b, 2, 0.0, c, 5)
-    # Debian's build leaves out the bfloat16 functions that its header declares.
-    missing = library.missing(header.prototypes)
-    assert [name for name in missing if "bf16" not in name and not name.startswith("cblas_sb")] == []

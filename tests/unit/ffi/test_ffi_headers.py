@@ -14,7 +14,6 @@ from optest.errors import Unavailable, UnknownName, UsageError
 pytestmark = pytest.mark.cxx
 
 CBLAS = Path("/usr/include/x86_64-linux-gnu/cblas.h")
-EXAMPLE = Path(__file__).parents[3] / "examples" / "c_library" / "include"
 
 REAL_WORLD = """
 #ifndef TINY_H
@@ -300,11 +299,3 @@ def test_cblas() -> None:
     assert header.prototype("cblas_ddot").restype is ctypes.c_double
     assert header.problems == ()
     assert set(header.refused) == {"cblas_cdotu", "cblas_cdotc", "cblas_zdotu", "cblas_zdotc", "cblas_xerbla"}
-
-
-@pytest.mark.skipif(not EXAMPLE.is_dir(), reason="examples/c_library is not there")
-def test_the_example_library() -> None:
-    header = read_headers([EXAMPLE])
-    assert header.prototypes
-    assert not header.problems
-    assert not header.refused

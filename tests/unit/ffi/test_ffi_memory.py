@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from optest.memory.buffers import Buffer, never_written
 from optest.memory.poisons import READ_POISONS, WRITE_POISONS, Poison
 from optest.memory.regions import Placement
 from optest.numerics import numpy_dtype, widen
+from optest.process import fork_and_run
 from optest.spec import DTYPES, TensorSpec, contiguous_strides, dtype
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are guarded with mprotect")
@@ -270,21 +271,20 @@ def test_a_change_says_where(capsys: pytest.CaptureFixture[str]) -> None:
 )
 @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
 def test_pages_trap_at_the_very_byte(placement: Placement, byte: int, dies: bool, write: bool) -> None:
-    program = f"""
-import ctypes
-from optest.memory.buffers import Buffer
-from optest.memory.regions import Placement
-from optest.spec import TensorSpec, dtype
-buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(6,)), name="x", placement=Placement.{placement.name})
-place = buffer.address + {byte}
-print(buffer.describe(place), flush=True)
-{"ctypes.memset(place, 1, 1)" if write else "ctypes.string_at(place, 1)"}
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ended.returncode == (-signal.SIGSEGV if dies else 0), ended.stderr
+    buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(6,)), name="x", placement=placement)
+    address = buffer.address + byte
+
+    def touch() -> bytes:
+        faulthandler.disable()
+        ctypes.memset(address, 1, 1) if write else ctypes.string_at(address, 1)
+        return b"survived"
+
+    fork = fork_and_run(touch)
+    assert fork.read(200) == (b"" if dies else b"survived")
+    assert fork.end() == ((-signal.SIGSEGV, signal.SIGSEGV) if dies else (0, None))
     behind = "0 bytes behind the end of x (float32[6]), 1 element behind the last"
     before = "1 byte before the start of x (float32[6]), 1 element before the first"
-    assert ended.stdout.strip() == {24: behind, -1: before}.get(byte, f"at byte {byte} of x (float32[6])")
+    assert buffer.describe(address) == {24: behind, -1: before}.get(byte, f"at byte {byte} of x (float32[6])")
 
 
 @linux

@@ -1,5 +1,6 @@
 """Whose malloc it is, asked in other programs than this one: Debian's Python, which is not position-independent, one
-that is built like it, and one whose malloc was replaced."""
+that is built like it, and one whose malloc was replaced. Where it is glibc's, how much of the heap is taken tells
+something of a library, but for settings of Python's and malloc's own."""
 
 from __future__ import annotations
 
@@ -114,3 +115,32 @@ def test_it_is_not_where_another_library_was_loaded_before(tmp_path: Path) -> No
     preloaded = built(TAKES_MALLOCS_PLACE, tmp_path / "libplace.so", "-shared", "-fPIC")
     assert said_by(sys.executable)[1] == "True"
     assert said_by(sys.executable, LD_PRELOAD=str(preloaded))[1] == "False"
+
+
+needs_glibc_malloc = pytest.mark.skipif(not glibc.has_glibc_malloc(), reason="needs glibc's malloc")
+
+
+@pytest.mark.parametrize(("malloc", "is_known"), [("pymalloc", True), ("malloc", False), ("malloc_debug", False)])
+@needs_glibc_malloc
+def test_the_heap_is_not_known_where_pythons_own_objects_lie_there(malloc: str, is_known: bool) -> None:
+    assert known({"PYTHONMALLOC": malloc}) is is_known
+
+
+@pytest.mark.parametrize(
+    ("tunables", "is_known"),
+    [
+        ("glibc.malloc.tcache_count=255", True),
+        ("glibc.malloc.perturb=0:glibc.malloc.tcache_count=1000", False),
+        ("glibc.malloc.tcache_count=many:", True),
+    ],
+)
+@needs_glibc_malloc
+def test_the_heap_is_not_known_where_malloc_keeps_many_free_blocks(tunables: str, is_known: bool) -> None:
+    assert known({"GLIBC_TUNABLES": tunables}) is is_known
+
+
+def known(stated: dict[str, str]) -> bool:
+    program = "from optest.clib.ffi.held import heap_bytes; print(heap_bytes() is not None)"
+    variables = {**os.environ, **stated}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
+    return done.stdout.split() == ["True"]

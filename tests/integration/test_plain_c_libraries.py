@@ -1,9 +1,11 @@
-"""Plain functions in the styles of real libraries: descriptors and workspaces, plans, structs of tensors, suffixes.
+"""Plain functions in the styles of real libraries: descriptors and workspaces, plans, structs of tensors, suffixes,
+a context in every call with shapes as arrays; and libraries that nobody here wrote.
 
 Honest ones pass; single faults are found."""
 
 from __future__ import annotations
 
+import ctypes
 import io
 import shutil
 import subprocess
@@ -19,6 +21,7 @@ from optest.spec import CaseResult, Reason, Status
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
 
 SOURCES = Path(__file__).parent / "plain_styles"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 REFUSED = {"type": "StatusError"}
 
 
@@ -36,11 +39,16 @@ class Libraries:
             subprocess.run(command, check=True)
         return made
 
-    def asked(self, name: str, *cases: dict[str, Any], fault: str = "") -> list[CaseResult]:
+    def asked(
+        self, name: str, *cases: dict[str, Any], fault: str = "", changed: tuple[str, str] = ("", "")
+    ) -> list[CaseResult]:
+        """The results of these cases; of the mapping's text, the first of ``changed`` is replaced by the second."""
+        mapping = self.folder / f"{name}.yaml"
+        mapping.write_text((SOURCES / mapping.name).read_text().replace(*changed))
         place = {
             "library": str(self.built(name, fault)),
             "headers": str(SOURCES / f"{name}.h"),
-            "mapping": str(SOURCES / f"{name}.yaml"),
+            "mapping": str(mapping),
         }
         return list(run_ffi_plan(self.folder, cases, **place).results)
 
@@ -104,6 +112,16 @@ HONEST = {
         case("embedding", [6, 4], [3], dtypes=["float32", "int32"]),
         case("exp", [4], ffi={"call": {"null": ["input:input"]}}, expects_error={**REFUSED, "match": "null pointer"}),
     ],
+    "ctx": [
+        case("softmax", PADDED, out={"strides": [7, 1]}, attributes={"dim": -1}),
+        case("softmax", [4, 5], attributes={"dim": 1}),
+        case("mul", PADDED, {"shape": [4, 5], "strides": [9, 1]}, out={"strides": [6, 1]}),
+        case("sum", [2, 3, 4], attributes={"dim": [1]}),
+        case("sum", [2, 3, 4], attributes={"dim": [-1], "keepdim": True}),
+        case("neg", {"shape": [2, 3, 4], "strides": [1, -9, 2], "offset": 20}, out={"strides": [40, 3, 11]}),
+        case("gelu", [3, 5], attributes={"approximate": "tanh"}),
+        case("gelu", [3, 5]),
+    ],
 }
 
 
@@ -130,6 +148,7 @@ def test_honest_libraries_pass(libraries: Libraries, name: str) -> None:
         ("plx", "ROWS_LEAK", case("matmul", [65, 66], [66, 65]), Reason.LEAK),
         ("gx", "EPSILON_IGNORED", HONEST["gx"][0], Reason.VALUE),
         ("gx", "INDICES_UNCHECKED", HONEST["gx"][5], Reason.NOT_REFUSED),
+        ("ctx", "IGNORES_STRIDE", HONEST["ctx"][0], Reason.OUT_OF_BOUNDS),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -161,8 +180,36 @@ def test_the_librarys_own_text_is_told(libraries: Libraries) -> None:
     assert "vexp_f32 returned -1: null pointer" in result.verdict.message
 
 
+HANDLE = "{function: t_new, arguments: [slot, constant:3 as int]}"
+
+
+def test_a_handle_may_be_what_its_function_returns(libraries: Libraries) -> None:
+    results = libraries.asked("ctx", *HONEST["ctx"], changed=(HANDLE, "{function: t_made, arguments: []}"))
+    assert [each.status for each in results] == [Status.PASSED] * len(HONEST["ctx"])
+
+
+def test_a_handle_that_is_refused_names_function_and_status(libraries: Libraries) -> None:
+    (result,) = libraries.asked("ctx", case("gelu", [3]), changed=("constant:3", "constant:2"))
+    assert result.status is Status.ERROR
+    assert "t_new returned -2 (T_ARG)" in result.verdict.message
+
+
+def test_what_a_function_does_not_take_is_a_gap_in_words(libraries: Libraries) -> None:
+    gaps = {
+        "takes input and out in one layout, but the steps are [7, 1] and [5, 1]": case(
+            "softmax", PADDED, attributes={"dim": -1}
+        ),
+        "takes a number as dim, but it is None; left_out may say": case("sum", [2, 3]),
+        "has no dim of 0": case("softmax", [2, 3], attributes={"dim": 0}),
+    }
+    results = libraries.asked("ctx", *gaps.values())
+    assert {each.verdict.reason for each in results} == {Reason.UNSUPPORTED}
+    for words, result in zip(gaps, results, strict=True):
+        assert words in result.verdict.message
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", list(HONEST))
+@pytest.mark.parametrize("name", ["nnd", "plx", "gx", "vk"])
 def test_a_check_of_an_honest_library_raises_no_alarm(libraries: Libraries, name: str) -> None:
     given = {
         "backend": "ffi",
@@ -175,3 +222,49 @@ def test_a_check_of_an_honest_library_raises_no_alarm(libraries: Libraries, name
     outcome = check(given, stream=io.StringIO())
     assert [each.verdict.message for each in outcome.results if each.status is Status.FAILED] == []
     assert outcome.exit_status == 0
+
+
+REAL = {
+    "libliquid.so": (
+        "liquid",
+        [
+            case("dot", [129], [129]),
+            case("dot", [1], [1]),
+            case("matmul", [5, 7], [7, 3], dtypes=["float64"]),
+            case("sub", [3, 37], [3, 37], dtypes=["float64"]),
+            case("div", [3, 37], [3, 37]),
+        ],
+    ),
+    "libgsl.so.27": (
+        str(EXAMPLES / "gsl" / "gsl.yaml"),
+        [
+            case("gemm", PADDED, [5, 3], [4, 3], attributes={"alpha": 0.5, "beta": -1.5}, dtypes=["float64"]),
+            case("gemm", [5, 4], [5, 3], attributes={"trans_a": True}, dtypes=["float64"]),
+            case("add", PADDED, {"shape": [4, 5], "strides": [6, 1]}, out={"strides": [9, 1]}, dtypes=["float64"]),
+            case("sub", {"shape": [9], "strides": [3]}, [9], dtypes=["float64"]),
+            case("mean", {"shape": [65], "strides": [2]}, attributes={"dim": [0]}, dtypes=["float64"]),
+        ],
+    ),
+    "libvolk.so.2.5": (
+        str(EXAMPLES / "volk" / "volk.yaml"),
+        [
+            case("add", [3, 37], [3, 37]),
+            case("mul", [37], [37], dtypes=["float64"]),
+            case("bitwise_and", [37], [37], dtypes=["int32"]),
+            case("cast", [37], attributes={"dtype": "float32"}, dtypes=["float64"]),
+            case("dot", [129], [129]),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("library", list(REAL))
+def test_a_real_library_passes(tmp_path: Path, library: str) -> None:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        pytest.skip(f"needs {library}")
+    mapping, cases = REAL[library]
+    results = run_ffi_plan(tmp_path, cases, mapping=mapping).results
+    assert [each.verdict.message for each in results if each.status is not Status.PASSED] == []
+    assert len(results) == len(cases)
