@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any
 from optest.clib.ffi.handles import Leak
 from optest.clib.ffi.statuses import StatusError
 from optest.core.border import Border
+from optest.core.phases import Phase
+from optest.core.worker_death import death, overtime
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop.arguments import as_a_command, chosen
 from optest.infiniop.comparison import Discrepancy, verdict_of_assertion
@@ -22,6 +25,7 @@ from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, get_syn
 from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
 from optest.infiniop.scope import CaseScope, case_scope
 from optest.infiniop.status import check_error
+from optest.process import fork_and_run
 from optest.reporting.explain import explain, headline
 from optest.spec import (
     BAD_STATUSES,
@@ -45,6 +49,8 @@ _WITH_BFLOAT16 = {
     InfiniDeviceEnum.ILUVATAR,
     InfiniDeviceEnum.CAMBRICON,
 }
+_TIMEOUT_S = 300.0
+"""The usual deadline of a case."""
 _LACKS = ("INFINI_STATUS_NOT_IMPLEMENTED", "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED")
 
 
@@ -160,9 +166,11 @@ def _reported(
     results: list[CaseResult] = []
     leaks: list[Leak] = []
     handle = create_handle()
+    # A device's context does not live on in a fork; a test that is part of a program may keep what it finds there.
+    judged = _verdict_of_fork if chosen.script and known is InfiniDeviceEnum.CPU else _verdict
     try:
         for each in asked if wanted is None else [asked[wanted]]:
-            verdict = _verdict(each, test_func, handle, leaks)
+            verdict = judged(each, test_func, handle, leaks)
             results.append(_result(each, verdict))
             _tell(results[-1])
             if stop_at_first and verdict.status in BAD_STATUSES:
@@ -207,6 +215,31 @@ def _name_of(test_func: Callable[..., Any]) -> str:
 
 def _shown(argument: Any) -> str:
     return argument.name if isinstance(argument, Enum) else repr(argument)
+
+
+def _verdict_of_fork(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: list[Leak]) -> Verdict:
+    """The same in a fork of this process, in which nothing has run yet: a crash or a hang ends one case alone."""
+
+    def ask() -> bytes:
+        lost: list[Leak] = []
+        return pickle.dumps((_verdict(asked, test_func, handle, lost), lost))
+
+    fork = fork_and_run(ask)
+    try:
+        answer = fork.read(_TIMEOUT_S)
+    except TimeoutError:
+        fork.end()
+        return overtime(Phase.RUN, _TIMEOUT_S, "")
+    except BaseException:
+        fork.end()
+        raise
+    returncode, signal = fork.end()
+    if returncode or not answer:
+        return death(Phase.RUN, returncode, signal, "")
+    verdict: Verdict
+    verdict, lost = pickle.loads(answer)
+    leaks += lost
+    return verdict
 
 
 def _verdict(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: list[Leak]) -> Verdict:

@@ -26,6 +26,7 @@ from optest.infiniop import (
     profile_operation,
 )
 from optest.infiniop import test_operator as run_operator
+from optest.infiniop.arguments import chosen
 from optest.infiniop.testing import OperatorReport, OperatorTestFailed
 from optest.spec import Reason, Status
 
@@ -274,3 +275,18 @@ def test_an_assertion_of_torch_says_what_is_off(lib: InfiniLib) -> None:
     assert result.reason is Reason.VALUE
     assert result.verdict.measures[0].mismatched == 2
     assert result.verdict.measures[0].worst_index == (3,)
+
+
+def test_a_crash_in_a_script_ends_one_case(lib: InfiniLib, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen, "script", "twice.py")
+    twice = asked("infiniopTwice")
+
+    def test_dies(handle, device, size, tensor_dtype, sync):
+        if size == 2:
+            ctypes.memset(0, 1, 1)
+        twice(handle, device, size, tensor_dtype, sync)
+
+    report = reported(test_dies, [(1,), (2,), (3,)])
+    assert [each.status for each in report.results] == [Status.PASSED, Status.CRASHED, Status.PASSED]
+    assert report.results[1].reason is Reason.SIGNAL
+    assert report.results[1].verdict.details["signal"] == "SIGSEGV"
