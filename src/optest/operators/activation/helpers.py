@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import SETS
 from optest.operators.samples import EVERY_FLOAT, call, line, of_every_value, standard, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.spec import DType, Sample, UnfitArguments
 
-COMMON_SETS = (*SETS, "range")
-OF_ONE = (*COMMON_SETS, "exhaustive")
 SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
 _NEAR_ZERO = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)] + [0.0, -0.0]
 _FAR = ((-110.0, 110.0), (-1e30, 1e30))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.activation.helpers import OF_ONE, of_one, with_attributes
+from optest.operators.activation.helpers import of_one, with_attributes
 from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.samples import MILLION, call, of_a_million, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
@@ -17,39 +17,35 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="relu",
-        aliases=("Relu",),
+        aliases=("Relu: X -> Y",),
         dtype_variants=NUMBERS,
         infer="infer_relu",
         rule=exact("a choice between input and 0; nothing is computed"),
-        case_sets=(*OF_ONE, "refused"),
         description="The larger of input and 0; NaN stays NaN.",
     ),
     OperatorDescriptor(
         name="leaky_relu",
-        aliases=("LeakyRelu",),
+        aliases=("LeakyRelu: X -> Y",),
         attributes=(attribute("negative_slope|alpha: float = 0.01", "Factor of what is below 0."),),
         terms="leaky_relu_terms",
         rule=ulp(0.5, _IDENTITY, "|out| more below 0"),
-        case_sets=(*OF_ONE, "attributes"),
         description="input above 0, else negative_slope * input.",
     ),
     OperatorDescriptor(
         name="elu",
-        aliases=("Elu",),
+        aliases=("Elu: X -> Y",),
         attributes=(attribute("alpha: float = 1.0", "Factor of what is below 0."),),
         terms="elu_terms",
         rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
-        case_sets=(*OF_ONE, "attributes"),
         description="input above 0, else alpha * (exp(input) - 1).",
     ),
     OperatorDescriptor(
         name="hardswish",
-        aliases=("hard_swish", "HardSwish"),
+        aliases=("hard_swish", "HardSwish: X -> Y"),
         terms="hardswish_terms",
         rule=ulp(2.5, f"the division: {OPENCL}", "3·|out| more, and between -3 and 3 also 2·|input|", cpu=1.0),
         domain={"input": Interval(low=-8.0, high=8.0)},
-        case_sets=OF_ONE,
         description="input * min(max(input + 3, 0), 6) / 6.",
     ),
     twin="activation_reference",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.activation.helpers import (
-    COMMON_SETS,
-    OF_ONE,
     SHAPES,
     infer_floating,
     of_one,
@@ -23,7 +21,7 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="gelu",
-        aliases=("Gelu",),
+        aliases=("Gelu: X -> Y",),
         attributes=(
             attribute(
                 "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
@@ -33,18 +31,16 @@ DESCRIPTORS = in_module(
         terms="gelu_terms",
         rule=ulp(16.0, f"erf: {OPENCL}; {MEASURED}", "6·|x| more for the cancellation, 4·|x| with tanh", cpu=6.0),
         domain={"input": Interval(low=-8.0, high=8.0)},
-        case_sets=(*OF_ONE, "attributes"),
         description="Gaussian error linear unit.",
     ),
     OperatorDescriptor(
         name="sigmoid",
-        aliases=("Sigmoid",),
+        aliases=("Sigmoid: X -> Y",),
         dtype_variants=(*NUMBERS, *BOOL),
         infer="..shapes:infer_float",
         terms="sigmoid_terms",
         rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
-        case_sets=OF_ONE,
         description="1 / (1 + exp(-input)); integers give float32.",
     ),
     OperatorDescriptor(
@@ -54,7 +50,6 @@ DESCRIPTORS = in_module(
         terms="silu_terms",
         rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
-        case_sets=OF_ONE,
         description="Sigmoid linear unit: input * sigmoid(input).",
     ),
     OperatorDescriptor(
@@ -66,13 +61,12 @@ DESCRIPTORS = in_module(
         terms="softplus_terms",
         rule=ulp(4.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),
         domain={"input": Interval(low=-30.0, high=30.0)},
-        case_sets=(*OF_ONE, "attributes"),
         description="log(1 + exp(beta * input)) / beta.",
     ),
     OperatorDescriptor(
         name="swiglu",
         signature="gate, up? -> out",
-        aliases=("SwiGLU", "silu_and_mul"),
+        aliases=("SwiGLU: A, B? -> Y", "silu_and_mul"),
         terms="swiglu_terms",
         rule=ulp(
             0.5,
@@ -80,7 +74,6 @@ DESCRIPTORS = in_module(
             "8·|silu(gate)·up| more; below -86.9 silu(gate) may be 0",
         ),
         domain={"gate": Interval(low=-15.0, high=15.0)},
-        case_sets=(*COMMON_SETS, "attributes", "refused"),
         description="silu(gate) * up, of two tensors of one shape. Without up, gate is split along its last dimension: "
         "the first half is the gate, the second is up, as in fused gate-and-up projections.",
     ),

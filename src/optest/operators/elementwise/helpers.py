@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import SETS
 from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, given, promote_tensors
 from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
-BINARY_SETS = (*SETS, "broadcast", "refused")
-COMPARISON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "broadcast", "refused")
-UNARY_SETS = (*SETS, "exhaustive")
 _LONG = 1500
 """More than a block of a thousand, with so much behind it that some of it is not 0."""
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))

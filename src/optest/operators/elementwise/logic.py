@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.describe import SETS, exact, in_module
-from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, both, grid, unary
+from optest.operators.describe import exact, in_module
+from optest.operators.elementwise.helpers import FEW, binary, both, grid, unary
 from optest.operators.samples import EVERY_FLOAT, call, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
@@ -26,7 +26,6 @@ _BITS = (
 _TWO = "input, other -> out"
 _TRUTH = "truth: whatever is not 0 is true, NaN too"
 _TWOS_COMPLEMENT = "bits of integers in two's complement"
-_BINARY = (*COMPARISON_SETS, "special")
 
 
 def _logic(name: str, alias: str, description: str) -> OperatorDescriptor:
@@ -39,7 +38,6 @@ def _logic(name: str, alias: str, description: str) -> OperatorDescriptor:
         infer="helpers:infer_comparison",
         rule=exact(_TRUTH),
         samples="logic_samples",
-        case_sets=(*_BINARY, "truth"),
         description=description,
     )
 
@@ -54,35 +52,32 @@ def _bitwise(name: str, alias: str, description: str) -> OperatorDescriptor:
         infer="infer_bitwise",
         rule=exact(_TWOS_COMPLEMENT),
         samples="bitwise_samples",
-        case_sets=_BINARY,
         description=description,
     )
 
 
 DESCRIPTORS = in_module(
     __name__,
-    _logic("logical_and", "And", "Logical and."),
-    _logic("logical_or", "Or", "Logical or."),
-    _logic("logical_xor", "Xor", "Logical exclusive or."),
+    _logic("logical_and", "And: A, B -> C", "Logical and."),
+    _logic("logical_or", "Or: A, B -> C", "Logical or."),
+    _logic("logical_xor", "Xor: A, B -> C", "Logical exclusive or."),
     OperatorDescriptor(
         name="logical_not",
         category="logic",
-        aliases=("Not",),
+        aliases=("Not: X -> Y",),
         dtype_variants=(*NUMBERS, *BOOL),
         rule=exact(_TRUTH),
-        case_sets=(*SETS, "truth"),
         description="Whether input is false.",
     ),
-    _bitwise("bitwise_and", "BitwiseAnd", "Bitwise and; for bool, logical and."),
-    _bitwise("bitwise_or", "BitwiseOr", "Bitwise or; for bool, logical or."),
-    _bitwise("bitwise_xor", "BitwiseXor", "Bitwise exclusive or; for bool, logical exclusive or."),
+    _bitwise("bitwise_and", "BitwiseAnd: A, B -> C", "Bitwise and; for bool, logical and."),
+    _bitwise("bitwise_or", "BitwiseOr: A, B -> C", "Bitwise or; for bool, logical or."),
+    _bitwise("bitwise_xor", "BitwiseXor: A, B -> C", "Bitwise exclusive or; for bool, logical exclusive or."),
     OperatorDescriptor(
         name="bitwise_not",
         category="bitwise",
-        aliases=("BitwiseNot",),
+        aliases=("BitwiseNot: X -> Y",),
         dtype_variants=(*INTEGERS, *BOOL),
         rule=exact(_TWOS_COMPLEMENT),
-        case_sets=SETS,
         description="Bitwise complement; for bool, logical not.",
     ),
     twin="comparison_reference",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.operators.describe import SETS, accumulate, attribute, exact, in_module
+from optest.operators.describe import accumulate, attribute, exact, in_module
 from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS, NUMBERS
@@ -35,7 +35,6 @@ DESCRIPTORS = in_module(
             _CEIL,
         ),
         dtype_variants=NUMBERS,
-        case_sets=(*SETS, "attributes", "negative", "refused"),
         rule=exact("one of the elements; of −0 and +0 either"),
         description="Largest element of each window; NaN if there is one. Integers are padded with their smallest.",
     ),
@@ -59,7 +58,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=FLOATS,
         sum_length="window_length",
-        case_sets=(*SETS, "attributes", "long", "integer-exact", "zero-mean", "refused"),
         rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Mean of each window.",
     ),
@@ -68,7 +66,6 @@ DESCRIPTORS = in_module(
         attributes=(attribute("output_size: ints", "Height and width of the output, or both at once."),),
         dtype_variants=FLOATS,
         sum_length="adaptive_window_length",
-        case_sets=(*SETS, "attributes", "long", "zero-mean", "refused"),
         rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Means of windows that cover the input evenly: window i of n goes from ⌊i·s/n⌋ to ⌈(i+1)·s/n⌉.",
     ),

@@ -39,7 +39,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="quantize",
         signature="input, scale, zero_point? -> out",
-        aliases=("QuantizeLinear", "quantize_per_tensor", "quantize_per_channel"),
+        aliases=("QuantizeLinear: x, y_scale, y_zero_point? -> y", "quantize_per_tensor", "quantize_per_channel"),
         attributes=(
             _AXIS,
             attribute(
@@ -52,7 +52,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=QUANTIZED,
         alternatives="quantize_alternatives",
-        case_sets=("ordinary", "dtypes", "layouts", "sizes", "attributes", "ties", "saturation", "refused"),
         domain="quantize_domain",
         generator={"scale": "uniform", "zero_point": "randint"},
         rule=exact(
@@ -67,7 +66,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="dequantize",
         signature="input, scale, zero_point? -> out",
-        aliases=("DequantizeLinear",),
+        aliases=("DequantizeLinear: x, x_scale, x_zero_point? -> y",),
         attributes=(
             _AXIS,
             attribute(
@@ -78,7 +77,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=DEQUANTIZED,
         terms="dequantize_terms",
-        case_sets=("ordinary", "dtypes", "layouts", "sizes", "attributes", "extremes", "refused"),
         domain="dequantize_domain",
         generator={"input": "randint", "scale": "uniform", "zero_point": "randint"},
         rule=ulp(

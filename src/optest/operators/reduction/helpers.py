@@ -6,14 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import SETS, attribute
+from optest.operators.describe import attribute
 from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, variations, with_special_values
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, reduced_dims
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
 DIMS = attribute("dim|axis|axes: ints = None", "Dimensions to reduce; none means all.")
 KEEPDIM = attribute("keepdim|keepdims: bool = False", "Keep reduced dimensions with size 1.")
-EVERY_SET = (*SETS, "attributes", "long", "integer-exact", "zero-mean", "empty", "refused")
 INT64 = dtype("int64")
 DIMS_OF_THREE = (0, 1, -1, -2, -3, [0, 1], [-1, 0], [2, 1], [0, 1, 2], None)
 REFUSED = [call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4)), call({"dim": -3}, input=(3, 4))]

@@ -8,7 +8,6 @@ from typing import Any
 from optest.operators.describe import accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
-    EVERY_SET,
     INT64,
     KEEPDIM,
     ORDINARY,
@@ -82,7 +81,6 @@ DESCRIPTORS = in_module(
         aliases=("reduce_prod",),
         attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
         infer="infer_sum",
-        case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="factors",
         rule=composed("(n − 1)·|y|"),
         description="Product over dimensions; integers and bool multiply in int64 and wrap there.",
@@ -108,13 +106,11 @@ DESCRIPTORS = in_module(
         signature="input, tensor -> out",
         dtype_variants=NUMBERS,
         sum_length="terms_of_dot",
-        case_sets=tuple(name for name in EVERY_SET if name != "attributes"),
         rule=accumulate("terms are the products"),
         description="Sum of the products of two vectors; integers keep their dtype and wrap.",
     ),
     dtype_variants=(*NUMBERS, *BOOL),
     sum_length="helpers:terms_of_reduction",
-    case_sets=EVERY_SET,
 )
 
 
