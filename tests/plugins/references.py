@@ -115,7 +115,10 @@ def by_torch(operator: str, *inputs: Array | None, **attributes: Any) -> list[Ar
     from optest.torch.operators import TORCH_OPERATORS
     from optest.torch.tensors import from_torch, to_torch
 
-    tensors = [None if each is None else to_torch(each, torch.device("cpu")) for each in inputs]
+    def tensor(each: Array) -> Any:  # torch has no negative strides
+        return to_torch(each.copy() if min(each.strides, default=0) < 0 else each, torch.device("cpu"))
+
+    tensors = [None if each is None else tensor(each) for each in inputs]
     found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
     return [from_torch(each) for each in (found if isinstance(found, (list, tuple)) else [found])]
 
