@@ -13,7 +13,6 @@ from references import FLOATS, double, drawn, expected_sum, inferred, of_torch, 
 
 from optest.operators import operators
 from optest.operators.contraction.einsum import read_equation
-from optest.registry import load_object
 from optest.spec import UnfitArguments
 
 Array = np.ndarray[Any, Any]
@@ -263,24 +262,6 @@ def test_conv2d_takes_and_refuses_what_torch_does(x: Any, weight: Any, attribute
         tensors = [torch.ones(shape) for shape in (x, weight)]  # meta tensors are refused less
         wanted = of_torch(lambda: torch.nn.functional.conv2d(*tensors, **attributes))
     assert inferred("conv2d", spec(x), spec(weight), **attributes) == wanted
-
-
-@pytest.mark.parametrize(
-    ("operator", "shapes", "attributes", "length"),
-    [
-        ("matmul", [(2, 3, 17), (17, 5)], {}, 17),
-        ("gemm", [(17, 3), (17, 5), None], {"trans_a": True}, 17),
-        ("linear", [(2, 3, 17), (5, 17), None], {}, 17),
-        ("bmm", [(2, 3, 17), (2, 17, 5)], {}, 17),
-        ("conv1d", [(1, 6, 9), (4, 3, 5), None], {"groups": 2}, 15),
-        ("conv2d", [(1, 6, 9, 9), (4, 6, 5, 2), None], {}, 60),
-        ("einsum", [(2, 3, 4), (3, 4, 5)], {"equation": "ijk,jkl->il"}, 12),
-    ],
-)
-def test_length_of_sums(operator: str, shapes: list[Any], attributes: dict[str, Any], length: int) -> None:
-    descriptor = operators.get(operator)
-    specs = [None if shape is None else spec(shape) for shape in shapes]
-    assert load_object(descriptor.sum_length)(specs, descriptor.bind(attributes)) == length
 
 
 def test_padding_is_a_word_or_numbers() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from references import Shape, inferred, of_torch, spec
 
 from optest.operators import operators
-from optest.operators.indexing.gather import embedding_domain, index_domain, longest_scatter
+from optest.operators.indexing.gather import embedding_domain, index_domain
 from optest.spec import Interval
 
 torch: Any = pytest.importorskip("torch")
@@ -114,11 +114,3 @@ def test_domains_hold_the_indices_of_the_dimension() -> None:
     assert index_domain((spec((0,)), spec((0,), "int64")), {"dim": 0}) == {"index": Interval(low=0, high=0)}
     assert index_domain((spec((3, 7)), spec((2,), "int64")), {"dim": 2}) == {}
     assert embedding_domain((spec((5, 7)), spec((2,), "int64")), {}) == {"indices": Interval(low=0, high=4)}
-
-
-def test_the_longest_sum_is_all_indices_in_one_place() -> None:
-    specs = (spec((3, 7)), spec((2, 9), "int64"), spec((2, 9)))
-    assert longest_scatter(specs, {"dim": 1}) == 10
-    assert longest_scatter(specs, {"dim": -2}) == 3
-    assert longest_scatter((spec(()), spec((4,), "int64"), spec((4,))), {"dim": 0}) == 5
-    assert longest_scatter((spec(()), spec((), "int64"), spec(())), {"dim": 0}) == 2

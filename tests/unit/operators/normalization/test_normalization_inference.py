@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from references import Inferred, Shape, inferred_as_torch, spec
 
-from optest.operators import operators
-from optest.registry import load_object
-
 pytestmark = pytest.mark.torch
 
 
@@ -95,20 +92,3 @@ def test_batch_norm(training: bool) -> None:
 def test_batch_norm_needs_its_statistics_whole() -> None:
     assert agree("batch_norm", (2, 3), None, None) is None
     assert agree("batch_norm", (2, 3), (2,), (3,)) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "attributes", "length"),
-    [
-        ("softmax", (2, 3, 5), {"dim": 0}, 2),
-        ("softmax", (), {"dim": 0}, 1),
-        ("causal_softmax", (2, 3, 5), {}, 5),
-        ("layer_norm", (2, 3, 5), {"normalized_shape": [3, 5]}, 15),
-        ("group_norm", (2, 6, 5), {"num_groups": 3}, 10),
-        ("batch_norm", (2, 6, 5), {"training": True}, 10),
-        ("batch_norm", (2, 6, 5), {}, 1),
-    ],
-)
-def test_how_many_terms_a_result_has(name: str, shape: Shape, attributes: dict[str, Any], length: int) -> None:
-    descriptor = operators.get(name)
-    assert load_object(str(descriptor.sum_length))([spec(shape)], descriptor.bind(attributes)) == length

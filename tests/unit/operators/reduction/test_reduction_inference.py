@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from references import inferred_as_torch, spec
 
-from optest.operators import operators
-from optest.registry import load_object
 from optest.spec import dtype
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:var")]
@@ -71,22 +69,3 @@ def test_dot_shapes(left: tuple[int, ...], right: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("name", ["int32", "uint8", "float16"])
 def test_dot_keeps_its_dtype(name: str) -> None:
     assert inferred_as_torch("dot", spec((3,), name), spec((3,), name)) == [(name, ())]
-
-
-@pytest.mark.parametrize(
-    ("name", "shapes", "attributes", "length"),
-    [
-        ("sum", [(2, 3, 5)], {"dim": [0, -1]}, 10),
-        ("sum", [(2, 3, 5)], {}, 30),
-        ("sum", [()], {"dim": [0]}, 1),
-        ("argmax", [(2, 3, 5)], {"dim": 1}, 3),
-        ("cumsum", [(2, 3, 5)], {"dim": -1}, 5),
-        ("cumsum", [()], {"dim": 0}, 1),
-        ("dot", [(7,), (7,)], {}, 7),
-    ],
-)
-def test_how_many_terms_a_result_has(
-    name: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], length: int
-) -> None:
-    descriptor = operators.get(name)
-    assert load_object(str(descriptor.sum_length))([*map(spec, shapes)], descriptor.bind(attributes)) == length
