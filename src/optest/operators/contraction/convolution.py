@@ -67,6 +67,7 @@ DESCRIPTORS = in_module(
     _convolution(1, "Cross-correlation of (batch, channels, length) with (output channels, channels / groups, taps)."),
     _convolution(2, "Cross-correlation of (batch, channels, height, width) with a kernel that is not flipped."),
     _convolution(3, "Cross-correlation of (batch, channels, depth, height, width) with a kernel that is not flipped."),
+    twin="contraction_reference",
 )
 
 

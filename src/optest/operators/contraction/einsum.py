@@ -33,6 +33,7 @@ DESCRIPTORS = in_module(
         description="Sums of products over the labels that the output does not have; repeated labels are diagonals. "
         "Whatever the order of contraction, 16-bit results are computed in float32 and rounded once.",
     ),
+    twin="contraction_reference",
 )
 
 

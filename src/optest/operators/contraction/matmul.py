@@ -96,6 +96,7 @@ DESCRIPTORS = in_module(
         rule=_WITH_BIAS,
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
+    twin="contraction_reference",
     sum_length="..shapes:length_of_dim",
 )
 

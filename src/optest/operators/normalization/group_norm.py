@@ -66,6 +66,7 @@ DESCRIPTORS = in_module(
         rule=composed("|w|·(6|z| + (|x| + 2|running_mean|)·r) + |b| + |y|; in training that of group_norm"),
         description="(x − running_mean) / √(running_var + eps) · weight + bias by channel, which is dimension 1.",
     ),
+    twin="norms_reference",
 )
 
 

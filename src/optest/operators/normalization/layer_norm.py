@@ -54,6 +54,7 @@ DESCRIPTORS = in_module(
         rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),
         description="x / √(mean x² + eps) · weight over the last dimensions.",
     ),
+    twin="norms_reference",
     sum_length="terms_of_normalized_shape",
 )
 

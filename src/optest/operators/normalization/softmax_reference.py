@@ -10,7 +10,7 @@ import numpy as np
 from optest.numerics import Quiet
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, sum_over, widen
 from optest.operators.budgets import SUBNORMAL, exponential_sum
-from optest.operators.normalization.helpers_reference import has_doubles
+from optest.operators.normalization.norms_reference import has_doubles
 from optest.operators.shapes import normalize_dim
 from optest.spec import ErrorBudget
 

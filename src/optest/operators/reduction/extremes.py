@@ -86,6 +86,7 @@ DESCRIPTORS = in_module(
         )
         for name, word in (("all", "every"), ("any", "any"))
     ),
+    twin="reduction_reference",
     dtype_variants=_EVERY,
     sum_length="helpers:terms_of_reduction",
     rule=_EXACT,

@@ -66,6 +66,7 @@ DESCRIPTORS = in_module(
         generator={"fill": "uniform", "low": 84.0, "high": 92.0},
         description="ln Σ exp(x) over dimensions; -inf if all elements are -inf or there are none.",
     ),
+    twin="reduction_reference",
     dtype_variants=FLOATS,
     sum_length="helpers:terms_of_reduction",
 )

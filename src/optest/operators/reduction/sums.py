@@ -109,6 +109,7 @@ DESCRIPTORS = in_module(
         rule=accumulate("terms are the products"),
         description="Sum of the products of two vectors; integers keep their dtype and wrap.",
     ),
+    twin="reduction_reference",
     dtype_variants=(*NUMBERS, *BOOL),
     sum_length="helpers:terms_of_reduction",
 )
@@ -129,10 +130,10 @@ def infer_cumsum(specs: Specs, attributes: Attributes) -> Outputs:
 
 def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
     """The input's, int64 for integers and bool, or the one that is asked for."""
-    asked = attributes.get("dtype")
-    if asked is None:
+    stated = attributes.get("dtype")
+    if stated is None:
         return spec.dtype if spec.dtype.is_inexact else INT64
-    result = dtype(asked)
+    result = dtype(stated)
     if result.kind is Kind.BOOL or result.is_complex or result.bits < 8:
         raise UnfitArguments(f"dtype is {result}, but should be an integer of 8 bits and more or a float")
     return result

@@ -14,7 +14,7 @@ from references import by_torch, expected, expected_all
 
 from optest.numerics import round_to, widen
 from optest.operators import operators
-from optest.operators.normalization.layer_norm_reference import layer_norm_reference, layer_norm_terms
+from optest.operators.normalization.norms_reference import layer_norm_reference, layer_norm_terms
 from optest.operators.normalization.softmax_reference import causal_softmax_alternatives, causal_softmax_reference
 from optest.spec import dtype
 
