@@ -75,13 +75,12 @@ def data(
     return call(attributes, dtypes=(dtype,) if dtype else (), generator=fill, input=shape)
 
 
-def written(attributes: Mapping[str, Any], *shape: int, dtype: str | None = None) -> dict[str, Any]:
+def written(attributes: Mapping[str, Any], *shape: int) -> dict[str, Any]:
     """A call with nothing, or with 1.5 everywhere, written down: NaN or infinity may be all that comes out."""
     values: Any = 1.5
     for size in reversed(shape):
         values = [values] * size
-    fill = {"fill": "data", "values": values}
-    return call(attributes, dtypes=(dtype,) if dtype else (), generator=fill, input=shape)
+    return call(attributes, generator={"fill": "data", "values": values}, input=shape)
 
 
 def sized(attributes: Mapping[str, Any], rows: int = 3) -> Callable[[int], dict[str, Any]]:
