@@ -19,7 +19,6 @@ from optest.errors import PlanError
 from optest.numerics import round_to
 from optest.operators import operators
 from optest.operators.onnx import SPELLINGS
-from optest.operators.onnx.tensors import ALIASES
 from optest.registry import load_object
 from optest.spec import Signature, TestCase
 
@@ -314,10 +313,13 @@ def test_every_name_is_asked() -> None:
     assert {node.op for node in NODES} == set(SPELLINGS)
 
 
+ALIASES = {name: tensors for each in operators for name, tensors in each.alias_tensors.items()}
+
+
 @pytest.mark.parametrize("name", sorted(ALIASES))
 def test_the_tensors_of_an_alias_have_onnxs_names(name: str) -> None:
     """The same names in the same order; of any number of tensors, and of inputs that are attributes here, the first."""
-    schema, signature = onnx.defs.get_schema(name), Signature.parse(ALIASES[name].signature)
+    schema, signature = onnx.defs.get_schema(name), Signature.parse(ALIASES[name])
     formal = [each.name for each in schema.inputs]
     own = [each.name for each in signature.inputs]
     assert own == (["data_0", "data_1"] if formal == ["data_0"] else formal[: len(own)])

@@ -1,9 +1,9 @@
-"""References asked outside of a case: held against inference on the way, beside what torch makes of the same arrays."""
+"""References and inference outside of a case, beside what torch makes of the same arrays."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,56 @@ import pytest
 from optest.numerics import bits, dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
-from optest.spec import TensorSpec, Terms, dtype
+from optest.spec import TensorSpec, Terms, UnfitArguments, dtype
 
 Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+Inferred = list[tuple[str, Shape]] | None
+"""Dtypes and shapes of the outputs, None where the arguments are refused."""
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+
+
+REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, AssertionError, ZeroDivisionError)
+
+
+def spec(shape: Shape, name: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype=dtype(name), shape=shape)
+
+
+def inferred(operator: str, *specs: TensorSpec | None, **attributes: Any) -> Inferred:
+    descriptor = operators.get(operator)
+    try:
+        outputs = load_object(str(descriptor.infer))(specs, descriptor.bind(attributes))
+    except UnfitArguments:
+        return None
+    assert all(each.is_dense for each in outputs)
+    return [(each.dtype.name, each.shape) for each in outputs]
+
+
+def of_torch(call: Callable[[], Any]) -> Inferred:
+    """Of the tensors that a call of torch returns."""
+    try:
+        found = call()
+    except REFUSALS:
+        return None
+    found = found if isinstance(found, (tuple, list)) else [found]
+    return [(str(each.dtype).removeprefix("torch."), tuple(each.shape)) for each in found]
+
+
+def inferred_as_torch(operator: str, *specs: TensorSpec | None, **attributes: Any) -> Inferred:
+    """What optest infers, which is what torch makes of tensors of ones (on a CPU: meta tensors refuse less)."""
+    torch = pytest.importorskip("torch")
+    from optest.torch.operators import TORCH_OPERATORS
+
+    tensors = [
+        None if each is None else torch.ones(each.shape, dtype=getattr(torch, each.dtype.name)) for each in specs
+    ]
+    ours = inferred(operator, *specs, **attributes)
+    bound = operators.get(operator).bind(attributes)
+    assert ours == of_torch(lambda: TORCH_OPERATORS[operator](tensors, bound)), (operator, specs, attributes)
+    return ours
 
 
 def specs_of(inputs: Sequence[Array | None]) -> list[TensorSpec | None]:
@@ -71,7 +115,10 @@ def by_torch(operator: str, *inputs: Array | None, **attributes: Any) -> list[Ar
     from optest.torch.operators import TORCH_OPERATORS
     from optest.torch.tensors import from_torch, to_torch
 
-    tensors = [None if each is None else to_torch(each, torch.device("cpu")) for each in inputs]
+    def tensor(each: Array) -> Any:  # torch has no negative strides
+        return to_torch(each.copy() if min(each.strides, default=0) < 0 else each, torch.device("cpu"))
+
+    tensors = [None if each is None else tensor(each) for each in inputs]
     found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
     return [from_torch(each) for each in (found if isinstance(found, (list, tuple)) else [found])]
 

@@ -15,7 +15,7 @@ from optest.compare import Expected, judge
 from optest.core.expected import expected_outputs
 from optest.generators.fills import check_fill
 from optest.generators.random_tensors import RandomTensorGenerator
-from optest.numerics import numpy_dtype, round_to
+from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.derived_samples import further_layouts
 from optest.plan import CaseRequest
@@ -23,7 +23,7 @@ from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
 from optest.spec import BackendTarget, Numerics, Sample, Status, TestCase, Tier
 
-__all__ = ["Kernel", "Question", "by_reference", "question", "questions", "wrong_answers"]
+__all__ = ["Kernel", "Question", "by_reference", "question", "questions", "widened_as_kernels_do", "wrong_answers"]
 
 Kernel = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """``(inputs at their places, attributes)`` to the output, or a tuple of all, in their dtypes or not yet rounded."""
@@ -94,6 +94,16 @@ def by_reference(name: str) -> Kernel:
     """The operator's own reference as a kernel."""
     hook = load_object(str(operators.get(name).reference))
     return lambda inputs, attributes: hook(inputs, attributes)[0]
+
+
+def widened_as_kernels_do(array: Any) -> Any:
+    """In the arithmetic of an honest kernel: float32 for floats of up to 32 bits, float64, or 64-bit integers."""
+    if array is None:
+        return None
+    wide = widen(np.asarray(array))
+    if wide.dtype.kind in "iu":
+        return wide.astype(np.int64)
+    return wide if np.asarray(array).dtype == np.float64 else wide.astype(np.float32)
 
 
 def wrong_answers(name: str, kernel: Kernel) -> list[str]:

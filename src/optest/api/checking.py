@@ -67,6 +67,7 @@ __all__ = [
     "check",
     "check_request",
     "listed",
+    "own_samples_of",
     "pairs_of_catalogue",
     "samples_of",
     "write",
@@ -266,7 +267,17 @@ def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
 
 
 def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
-    """The samples of an operator, none if it has no case sets.
+    """The samples of an operator, with those derived from them for an operator of the catalogue.
+
+    Raises:
+        UsageError: if they cannot be made.
+    """
+    own = own_samples_of(descriptor)
+    return [*own, *derived_samples(descriptor, own)] if own and is_own(descriptor.samples) else own
+
+
+def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
+    """The samples that an operator itself states, which have all of its case sets; none if it states none.
 
     Raises:
         UsageError: if they cannot be made.
@@ -276,8 +287,7 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     make = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
     try:
         with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
-            own = list(make())
-            return [*own, *derived_samples(descriptor, own)] if is_own(descriptor.samples) else own
+            return list(make())
     except Fault as fault:
         raise UsageError(fault.message) from None
 

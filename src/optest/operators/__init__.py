@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.errors import UnknownName
 from optest.registry import Registry, load_object
-from optest.spec import OperatorDescriptor, Signature, Spelling
+from optest.spec import OperatorDescriptor, Spelling
 
 __all__ = ["OperatorRegistry", "operators", "override", "register"]
 
@@ -19,8 +19,7 @@ class OperatorRegistry:
     ``families`` are descriptors that are made when they are asked for: a dotted path to ``(name, registry) ->
     descriptor`` for all names that begin so, of which no list exists. ``spellings`` is the dotted path of the names
     that another library has for operators, with more than the name different; an operator registered under such a name
-    takes its place. ``alias_tensors`` is the dotted path of what that library calls the tensors of the operators that
-    have an alias by its name.
+    takes its place.
     """
 
     def __init__(
@@ -28,14 +27,12 @@ class OperatorRegistry:
         builtins: str | None = None,
         families: Mapping[str, str] | None = None,
         spellings: str | None = None,
-        alias_tensors: str | None = None,
     ) -> None:
         self._registry: Registry[OperatorDescriptor] = Registry("operator")
         self._builtins = builtins
         self._families = families or {}
         self._spellings_path = spellings
         self._spellings: Mapping[str, Spelling] | None = None if spellings else {}
-        self._alias_tensors = alias_tensors
 
     def register(self, descriptor: OperatorDescriptor, *, replace: bool = False) -> OperatorDescriptor:
         """Add an operator and return it.
@@ -81,15 +78,6 @@ class OperatorRegistry:
         self._load_builtins()
         return None if name in self._registry else self._load_spellings().get(name)
 
-    def tensors_under(self, name: str) -> Signature | None:
-        """The tensors of an operator as they are called where it is called ``name``; None if that makes no difference.
-
-        Raises:
-            UnknownName: with the nearest known name.
-        """
-        known = load_object(self._alias_tensors).get(name) if self._alias_tensors else None
-        return None if known is None or self.get(name).name != known.operator else Signature.parse(known.signature)
-
     def meanings(self, name: str) -> tuple[str, ...]:
         """The canonical names of all operators that ``name`` may stand for.
 
@@ -134,7 +122,6 @@ operators = OperatorRegistry(
     builtins="optest.operators.catalogue:DESCRIPTORS",
     families={"torch.": "optest.torch.calls.descriptors:descriptor_of"},
     spellings="optest.operators.onnx:SPELLINGS",
-    alias_tensors="optest.operators.onnx.tensors:ALIASES",
 )
 register = operators.register
 override = operators.override

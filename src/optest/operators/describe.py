@@ -14,10 +14,7 @@ from typing import Any
 from optest.operators.variants import SUMS
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass
 
-__all__ = ["SETS", "accumulate", "attribute", "composed", "exact", "in_module", "movement", "ulp"]
-
-SETS = ("ordinary", "dtypes", "layouts", "sizes", "special")
-"""The case sets that nearly every operator has."""
+__all__ = ["accumulate", "attribute", "composed", "exact", "in_module", "movement", "ulp"]
 
 _WITHOUT_NUMPY = ("infer", "samples", "sum_length", "operations", "domain")
 _WITH_TERMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
@@ -32,7 +29,8 @@ def in_module(
     The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
     need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
     ``NAME_samples``, ``NAME_reference`` and, where the rule has terms, ``NAME_terms``; ``"helpers:infer_mean"`` is of a
-    module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has its source on the operator's page.
+    module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has its source on the operator's page. An
+    alias may say what its tensors are called under it: ``"Add: A, B -> C"``.
     ``shared`` are the fields of all descriptors that state none of their own.
     """
     package, _, own = module.rpartition(".")
@@ -60,6 +58,9 @@ def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) ->
     changes: dict[str, Any] = {
         name: _path(hook, package, twin if name in _WITH_NUMPY else module) for name, hook in hooks.items()
     }
+    aliases = {name: tensors for name, _, tensors in (each.partition(": ") for each in stated.aliases)}
+    changes["aliases"] = tuple(aliases)
+    changes["alias_tensors"] = {name: tensors for name, tensors in aliases.items() if tensors}
     if stated.category == _EMPTY.category:
         changes["category"] = family
     if stated.signature == _EMPTY.signature:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from optest.operators.catalogue import FAMILIES
 from optest.operators.onnx import SPELLINGS
-from optest.operators.onnx.tensors import ALIASES
 from optest.operators.variants import (
     EVERY,
     FLOAT8,
@@ -259,11 +258,8 @@ def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
 
 
 def _aliases(descriptor: OperatorDescriptor) -> str:
-    return ", ".join(_alias(alias) for alias in descriptor.aliases)
-
-
-def _alias(name: str) -> str:
-    return f"`{name}` (`{ALIASES[name].signature}`)" if name in ALIASES else f"`{name}`"
+    tensors = descriptor.alias_tensors
+    return ", ".join(f"`{name}` (`{tensors[name]}`)" if name in tensors else f"`{name}`" for name in descriptor.aliases)
 
 
 def _spelling_section(spellings: Sequence[Spelling], shared: _Attributes) -> str:

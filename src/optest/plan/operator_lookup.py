@@ -30,8 +30,6 @@ class Operators(Protocol):
 
     def spelling(self, name: str) -> Spelling | None: ...
 
-    def tensors_under(self, name: str) -> Signature | None: ...
-
     def names(self) -> tuple[str, ...]: ...
 
 
@@ -59,7 +57,8 @@ class KnownOperators:
     def _known(self, name: str) -> KnownOperator:
         spelling = self._operators.spelling(name)
         if spelling is None:
-            return KnownOperator.of(self._operators.get(name), alias_tensors=self._operators.tensors_under(name))
+            descriptor = self._operators.get(name)
+            return KnownOperator.of(descriptor, alias_tensors=descriptor.tensors_under(name))
         spelled = SpelledOperator(spelling, self._operators.get)
         return KnownOperator.of(spelled.descriptor(), spelled)
 

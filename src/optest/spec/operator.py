@@ -68,6 +68,7 @@ class OperatorDescriptor:
 
     Attributes:
         name: canonical name; ``aliases`` are accepted wherever it is.
+        alias_tensors: by alias, the signature under which a plan that uses it may name the tensors, too.
         signature: a :class:`Signature`, or its text: ``"input, other -> out"``.
         attributes: what a case may state beside its tensors; any other attribute is an error.
         open_attributes: accept attributes that are not declared, as they are written.
@@ -94,8 +95,7 @@ class OperatorDescriptor:
             maximum, the other side of a rounding step that lies within the bound; or :class:`AsRight`.
         may_refuse: dotted path or function ``(inputs, attributes) -> text``: why a backend that raises an exception for
             these values is as right as one that answers; "" where it has to answer.
-        samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator;
-            ``case_sets`` names the sets that they come in.
+        samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator.
         signed_zeros: the sign of a result that is zero is defined, and part of the result: by IEEE 754-2019 §6.3 for
             +, -, ×, /, sqrt and conversions, by §5.9 for rounding to whole numbers, by C Annex F.10 for functions. An
             operator whose correct libraries differ there (relu, maximum, sign, elu, sums of many terms) defines none.
@@ -109,6 +109,7 @@ class OperatorDescriptor:
     category: str = "custom"
     signature: Signature | str = "input0 -> out"
     aliases: tuple[str, ...] = ()
+    alias_tensors: Mapping[str, str] = field(default_factory=dict)
     attributes: tuple[Attribute, ...] = ()
     open_attributes: bool = False
     dtype_variants: tuple[tuple[str, ...], ...] = ()
@@ -123,7 +124,6 @@ class OperatorDescriptor:
     alternatives: str | Alternatives | None = None
     may_refuse: str | Callable[[Sequence[Any], Mapping[str, Any]], str] | None = None
     samples: str | Callable[[], Iterable[Sample]] | None = None
-    case_sets: tuple[str, ...] = ()
     signed_zeros: bool = False
     mutates: tuple[str, ...] = ()
     promotes: bool = False
@@ -141,6 +141,10 @@ class OperatorDescriptor:
     def tensors(self) -> Signature:
         assert isinstance(self.signature, Signature)
         return self.signature
+
+    def tensors_under(self, name: str) -> Signature | None:
+        """The tensors as they are called where the operator is called ``name``; None if that makes no difference."""
+        return Signature.parse(self.alias_tensors[name]) if name in self.alias_tensors else None
 
     @property
     def is_promoting(self) -> bool:

@@ -50,7 +50,6 @@ DOUBLED = OperatorDescriptor(
     infer=infer,
     reference=reference,
     samples=doubled_samples,
-    case_sets=("ordinary", "layouts", "refused", "sizes"),
     rule=Rule(kind=RuleClass.ULP, source="exact"),
 )
 

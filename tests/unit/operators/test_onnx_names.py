@@ -12,7 +12,6 @@ from optest.api import cases
 from optest.core.inputs import make_inputs
 from optest.errors import PlanError, UsageError
 from optest.operators import OperatorRegistry, operators
-from optest.operators.onnx.tensors import ALIASES
 from optest.plan.expectations import read_expectations
 from optest.plan.explain import explain_case
 from optest.spec import OperatorDescriptor, TestCase
@@ -306,10 +305,10 @@ def test_an_attribute_under_both_of_its_names_is_told_by_the_other(pair: tuple[s
         case("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, *pair)
 
 
-@pytest.mark.parametrize("name", sorted(ALIASES))
+@pytest.mark.parametrize("name", sorted(name for each in operators for name in each.alias_tensors))
 def test_an_alias_takes_onnxs_names_of_the_tensors(name: str) -> None:
     """And those of the operator: each tensor has the same place under both, and as many there are."""
-    own, other = operators.get(name).tensors, operators.tensors_under(name)
+    own, other = operators.get(name).tensors, operators.get(name).tensors_under(name)
     assert other is not None
     assert name in operators.get(name).aliases
     assert [(each.optional, each.variadic) for each in other.inputs] == [
@@ -348,9 +347,7 @@ def test_an_unknown_tensor_of_an_alias_is_told_onnxs_names(name: str, known: str
 
 
 def test_an_own_operator_of_such_a_name_keeps_its_tensors() -> None:
-    registry = OperatorRegistry(
-        "optest.operators.catalogue:DESCRIPTORS", alias_tensors="optest.operators.onnx.tensors:ALIASES"
-    )
-    assert str(registry.tensors_under("Add")) == "A, B -> C"
+    registry = OperatorRegistry("optest.operators.catalogue:DESCRIPTORS")
+    assert str(registry.get("Add").tensors_under("Add")) == "A, B -> C"
     registry.register(OperatorDescriptor(name="Add", signature="x, y -> z"), replace=True)
-    assert registry.tensors_under("Add") is None
+    assert registry.get("Add").tensors_under("Add") is None

@@ -14,7 +14,7 @@ from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.real_functions import normal_tail
 from optest.registry import load_object
-from optest.spec import DTYPES, Fault, dtype
+from optest.spec import Fault, dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -75,22 +75,6 @@ def test_layer_norm_of_a_constant_is_the_bias_exactly() -> None:
     bias = drawn((1000,), "float32")
     got = expected("layer_norm", x, None, bias, normalized_shape=[1000])
     assert np.array_equal(got, np.broadcast_to(bias.astype(np.float64), got.shape))
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("entry", [each.name for each in DTYPES if each.bits >= 8])
-def test_transpose_moves_bits(entry: str) -> None:
-    codes = np.random.default_rng(0).integers(0, 256, 3 * 4 * 5 * 16, dtype=np.uint8)
-    x = codes.view(numpy_dtype(dtype(entry)))[: 3 * 4 * 5].reshape(3, 4, 5)
-    if entry == "bool":
-        x = (codes[:60] & 1).astype(bool).reshape(3, 4, 5)
-    got = expected("transpose", x, dim0=0, dim1=-1)
-    assert got.tobytes() == np.ascontiguousarray(x.transpose(2, 1, 0)).tobytes()
-    assert got.flags.c_contiguous
-    assert not np.shares_memory(x, expected("transpose", x, dim0=0, dim1=0))
-    assert expected("transpose", strided(x), dim0=0, dim1=-1).tobytes() == got.tobytes()
-    assert expected("transpose", x[0, 0, 0].reshape(()), dim0=0, dim1=-1).tobytes() == x[0, 0, 0].tobytes()
-    assert expected("transpose", x[:0], dim0=1, dim1=0).shape == (4, 0, 5)
 
 
 @pytest.mark.torch
@@ -171,7 +155,6 @@ def test_integers_as_torch(name: str) -> None:
     left, right, added = to_torch(a), to_torch(b), to_torch(c)
     assert np.array_equal(expected("matmul", a, b), (left @ right).numpy())
     assert np.array_equal(expected("add", c, c, alpha=3), torch.add(added, added, alpha=3).numpy())
-    assert np.array_equal(expected("relu", a), left.relu().numpy())
     assert np.array_equal(expected("sum", a, dim=1), left.sum(1).numpy())
     got = expected("gemm", a, b, c, alpha=2.0, beta=3.0)
     assert np.array_equal(got, torch.addmm(added, left, right, alpha=2, beta=3).numpy())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from math import prod
 
 import pytest
 
@@ -133,3 +134,18 @@ def test_attributes_have_another_value_than_the_default_in_several_cases(name: s
         and sum(case.attributes.get(attribute.name) != attribute.default for case in cases_of(name)) < 2
     ]
     assert not thin
+
+
+_NOT_LARGE = {"scaled_dot_product_attention", "random_sample", "dot"}
+"""Too many operations for a check; draws from one distribution; a vector alone."""
+_NOT_SIX = {"conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
+_NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to"}
+"""Of a rank of their own; the last states the shape that it makes."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_calls_and_six_dimensions(name: str) -> None:
+    shapes = [each.spec.shape for case in cases_of(name) for each in case.inputs]
+    is_large = any(prod(shape) > 1 << 20 and prod(shape[:-1]) > ROWS for shape in shapes)
+    assert is_large is (name not in _NOT_LARGE)
+    assert any(len(shape) > 5 for shape in shapes) is (name not in _NOT_SIX)

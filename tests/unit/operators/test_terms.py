@@ -78,3 +78,27 @@ def test_terms_of_the_largest_numbers_are_finite_where_the_output_is(operator: s
         (out,) = load_object(str(descriptor.reference))(inputs, bound)
         (budget,) = load_object(str(descriptor.terms))(inputs, bound)
         assert np.isfinite(budget.worst[np.isfinite(out)]).all()
+
+
+VALUES = np.random.default_rng(5).standard_normal((4, 256)).astype(np.float32)
+SUMS = [
+    ("sum", {"dim": (1,)}, ()),
+    ("mean", {"dim": (1,)}, ()),
+    ("cumsum", {"dim": 1}, ()),
+    ("scatter_add", {"dim": 0}, (np.zeros((4, 256), np.int64),)),
+]
+
+
+def terms_of_sum(name: str, attributes: dict[str, Any], values: Any, more: tuple[Any, ...]) -> Terms:
+    hook = load_object(operators.get(name).terms)
+    return hook([values, *more, *([values] if more else [])], attributes)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("name", "attributes", "more"), SUMS, ids=[name for name, _, _ in SUMS])
+@pytest.mark.parametrize("phase", [1.0, 1j, 0.6 - 0.8j])
+def test_a_turn_changes_nothing(name: str, attributes: dict[str, Any], more: tuple[Any, ...], phase: complex) -> None:
+    real = terms_of_sum(name, attributes, VALUES, more)
+    turned = terms_of_sum(name, attributes, (VALUES * phase).astype(np.complex64), more)
+    assert np.array_equal(turned.count, real.count)
+    assert np.allclose(turned.absolute, real.absolute, rtol=1e-6)
+    assert np.allclose(turned.squared, real.squared, rtol=1e-6)

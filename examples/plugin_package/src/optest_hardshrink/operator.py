@@ -38,6 +38,5 @@ HARDSHRINK = OperatorDescriptor(
     reference="optest_hardshrink.reference:hardshrink_reference",
     rule=Rule(kind=RuleClass.EXACT, source="a choice between input and 0; nothing is computed"),
     samples=samples,
-    case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "attributes"),
     description="input where its magnitude is larger than lambd, else 0; NaN stays NaN.",
 )

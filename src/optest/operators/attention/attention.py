@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, composed, in_module
+from optest.operators.describe import attribute, composed, in_module
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
     Attributes,
@@ -48,7 +48,6 @@ DESCRIPTORS = in_module(
         sum_length="attention_length",
         operations="scaled_dot_product_attention_operations",
         samples="attention_samples",
-        case_sets=(*SETS, "attributes", "masks", "grouped heads", "large scores", "long", "refused"),
         rule=composed("Σp·ε·|v| + |y|·Σp·ε + 4√S·(Σp|v| + |y|) + 8|y|"),
         description="softmax(scale · query @ keyᵀ + attn_mask) @ value. A bool mask is true where a key is seen; a "
         "query that sees none gets zeros. A masked key has the weight 0: NaN or infinity in its value gives NaN.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import SETS, accumulate, attribute, in_module
+from optest.operators.describe import accumulate, attribute, in_module
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -34,7 +34,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="rope",
         signature="input, cos, sin, position_ids? -> out",
-        aliases=("RotaryEmbedding",),
+        aliases=("RotaryEmbedding: X, cos_cache, sin_cache, position_ids? -> Y",),
         attributes=(
             attribute(
                 "interleaved: bool = False",
@@ -49,7 +49,6 @@ DESCRIPTORS = in_module(
         dtype_variants=(*FLOATS, *_POSITIONS, *_WIDE_TABLES),
         sum_length="rope_length",
         domain="positions_domain",
-        case_sets=(*SETS, "attributes", "positions", "integer-exact", "refused"),
         rule=accumulate("terms are the two products"),
         description="Rotates pairs of each vector: (x₁·cos − x₂·sin, x₂·cos + x₁·sin). input is (…, S, D); cos and sin "
         "have half the rotated size, and a row for each place of the sequence (S, or batch × S), or are tables that "

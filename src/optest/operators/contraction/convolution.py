@@ -19,7 +19,7 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.describe import SETS, accumulate, attribute, in_module
+from optest.operators.describe import accumulate, attribute, in_module
 from optest.operators.samples import (
     MAIN_FLOATS,
     Call,
@@ -57,7 +57,6 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
         dtype_variants=(*FLOATS, *INTEGERS, *accumulating(2)),
         sum_length=f"{name}_length",
         operations=f"{name}_operations",
-        case_sets=(*SETS, "attributes", "accumulator", "integer-exact", "zero-mean", "refused", "long"),
         rule=accumulate("terms are the products under the kernel; + 1 for the bias"),
         description=text,
     )
@@ -68,6 +67,7 @@ DESCRIPTORS = in_module(
     _convolution(1, "Cross-correlation of (batch, channels, length) with (output channels, channels / groups, taps)."),
     _convolution(2, "Cross-correlation of (batch, channels, height, width) with a kernel that is not flipped."),
     _convolution(3, "Cross-correlation of (batch, channels, depth, height, width) with a kernel that is not flipped."),
+    twin="contraction_reference",
 )
 
 

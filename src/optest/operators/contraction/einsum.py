@@ -20,7 +20,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="einsum",
         signature="*operands -> out",
-        aliases=("Einsum",),
+        aliases=("Einsum: *Inputs -> Output",),
         attributes=(
             attribute(
                 "equation: str", "Labels of the operands, '->' and those of the output, as torch.einsum reads them."
@@ -29,21 +29,11 @@ DESCRIPTORS = in_module(
         dtype_variants=NUMBERS,
         sum_length="einsum_length",
         operations="einsum_operations",
-        case_sets=(
-            "ordinary",
-            "dtypes",
-            "layouts",
-            "sizes",
-            "equations",
-            "special",
-            "integer-exact",
-            "zero-mean",
-            "refused",
-        ),
         rule=accumulate("terms are the products of one element of each operand; + 1 for each operand beyond two"),
         description="Sums of products over the labels that the output does not have; repeated labels are diagonals. "
         "Whatever the order of contraction, 16-bit results are computed in float32 and rounded once.",
     ),
+    twin="contraction_reference",
 )
 
 

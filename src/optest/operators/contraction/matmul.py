@@ -16,7 +16,7 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.describe import SETS, accumulate, attribute, in_module
+from optest.operators.describe import accumulate, attribute, in_module
 from optest.operators.samples import (
     Call,
     call,
@@ -47,18 +47,16 @@ from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format
 
 _PRODUCTS = accumulate("terms are the products")
 _WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
-_SETS = (*SETS, "accumulator", "integer-exact", "zero-mean", "refused")
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="matmul",
         signature="input, other -> out",
-        aliases=("MatMul",),
+        aliases=("MatMul: A, B -> Y",),
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="matmul_operations",
-        case_sets=(*_SETS, "broadcast", "long"),
         rule=_PRODUCTS,
         description="Matrix product with torch.matmul's vectors and batches; integers keep their dtype and wrap.",
     ),
@@ -74,7 +72,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="gemm",
         signature="a, b, c? -> out",
-        aliases=("Gemm",),
+        aliases=("Gemm: A, B, C? -> Y",),
         attributes=(
             attribute("alpha: float = 1.0", "Factor of the product."),
             attribute("beta: float = 1.0", "Factor of c; with 0, c is not read."),
@@ -85,7 +83,6 @@ DESCRIPTORS = in_module(
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
         sum_length="gemm_length",
         operations="gemm_operations",
-        case_sets=(*_SETS, "attributes", "batched", "beta", "broadcast", "long"),
         rule=accumulate("terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1"),
         description="alpha · a @ b + beta · c for matrices, or for as many pairs of matrices as the first of three "
         "dimensions says; c broadcasts.",
@@ -96,12 +93,11 @@ DESCRIPTORS = in_module(
         attributes=(OUT_DTYPE,),
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
         operations="linear_operations",
-        case_sets=(*_SETS, "attributes"),
         rule=_WITH_BIAS,
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
+    twin="contraction_reference",
     sum_length="..shapes:length_of_dim",
-    case_sets=_SETS,
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, is_integer, pair, refuse_bool
+from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, is_integer, pair, refuse_bool
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -29,34 +29,31 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="add",
-        aliases=("elementwise_add", "Add"),
+        aliases=("elementwise_add", "Add: A, B -> C"),
         attributes=(_ALPHA,),
         dtype_variants=(*EVERYTHING, *UNSIGNED),
         terms="add_terms",
         rule=_SCALED,
-        case_sets=(*BINARY_SETS, "attributes", "cancellation", "ties", "wraps"),
         signed_zeros=True,  # IEEE 754-2019 §6.3: -0 + -0 = -0, x - x = +0
         description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
     ),
     OperatorDescriptor(
         name="sub",
-        aliases=("subtract", "elementwise_sub", "Sub"),
+        aliases=("subtract", "elementwise_sub", "Sub: A, B -> C"),
         attributes=(_ALPHA,),
         dtype_variants=(*NUMBERS_AND_MIXED, *UNSIGNED),
         terms="sub_terms",
         rule=_SCALED,
-        case_sets=(*BINARY_SETS, "attributes", "cancellation", "ties", "wraps"),
         signed_zeros=True,  # IEEE 754-2019 §6.3
         description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
     ),
     OperatorDescriptor(
         name="mul",
-        aliases=("multiply", "elementwise_mul", "Mul"),
+        aliases=("multiply", "elementwise_mul", "Mul: A, B -> C"),
         dtype_variants=(*EVERYTHING, *UNSIGNED),
         infer="helpers:infer_binary",
         terms="mul_terms",
         rule=ulp(0.5, _CORRECT, "complex: √5·u·|input·other|"),
-        case_sets=(*BINARY_SETS, "ties", "wraps"),
         signed_zeros=True,  # IEEE 754-2019 §6.3: the exclusive or of both signs
         description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
     ),
@@ -68,7 +65,6 @@ DESCRIPTORS = in_module(
         infer="helpers:infer_number",
         rule=ulp(16.0, OPENCL, cpu=2.0),
         domain="pow_domain",
-        case_sets=(*BINARY_SETS, "negative bases", "special powers", "integer powers"),
         signed_zeros=True,  # C Annex F.10.4.4
         description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
     ),

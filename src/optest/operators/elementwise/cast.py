@@ -27,7 +27,6 @@ DESCRIPTORS = in_module(
         rule=exact("conversion: rounded once, ties to even; to integers towards zero"),
         # Inside int8 and float8; beyond the range of an integer dtype, conversion is undefined in C and torch.
         domain={"input": Interval(low=-100.0, high=100.0)},
-        case_sets=("ordinary", "dtypes", "layouts", "sizes", "pairs", "special", "ties", "truth", "attributes"),
         signed_zeros=True,  # IEEE 754-2019 §6.3
         description="Conversion to another dtype; integers wrap, floats lose their fraction, non-zero is true.",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import exact, in_module
-from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, grid
+from optest.operators.elementwise.helpers import FEW, binary, grid
 from optest.operators.samples import EVERY_FLOAT, call, variations
 from optest.operators.variants import EVERYTHING
 from optest.spec import OperatorDescriptor, Sample
@@ -21,7 +21,6 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
         infer="helpers:infer_comparison",
         rule=exact("comparison: IEEE 754-2019 §5.11"),
         samples="equality_samples" if name in ("eq", "ne") else "order_samples",
-        case_sets=(*COMPARISON_SETS, "special", "ties", "neighbours"),
         description=f"Whether input is {description} other, in their common dtype; NaN is unequal to everything and "
         "in no order.",
     )
@@ -29,12 +28,12 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
 
 DESCRIPTORS = in_module(
     __name__,
-    _comparison("eq", ("Equal",), "equal to"),
+    _comparison("eq", ("Equal: A, B -> C",), "equal to"),
     _comparison("ne", ("not_equal",), "unequal to"),
-    _comparison("lt", ("less", "Less"), "less than"),
-    _comparison("le", ("less_equal", "LessOrEqual"), "at most"),
-    _comparison("gt", ("greater", "Greater"), "greater than"),
-    _comparison("ge", ("greater_equal", "GreaterOrEqual"), "at least"),
+    _comparison("lt", ("less", "Less: A, B -> C"), "less than"),
+    _comparison("le", ("less_equal", "LessOrEqual: A, B -> C"), "at most"),
+    _comparison("gt", ("greater", "Greater: A, B -> C"), "greater than"),
+    _comparison("ge", ("greater_equal", "GreaterOrEqual: A, B -> C"), "at least"),
     twin="comparison_reference",
 )
 

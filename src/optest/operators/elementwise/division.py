@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, infer_number, is_integer, pair
+from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, infer_number, is_integer, pair
 from optest.operators.samples import MAIN_FLOATS, call, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, as_float, dense
 from optest.operators.variants import EVERYTHING, NUMBERS_AND_MIXED, OPENCL
@@ -30,7 +30,6 @@ DESCRIPTORS = in_module(
         may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, OPENCL, "with a rounding_mode also the step beside it"),
         domain="div_domain",
-        case_sets=(*BINARY_SETS, "attributes", "steps", "zero divisors"),
         signed_zeros=True,  # IEEE 754-2019 §6.3; a rounded quotient keeps the sign
         description="Division with broadcasting; true division gives float32 for integers, a rounded one their dtype.",
     ),
@@ -40,7 +39,6 @@ DESCRIPTORS = in_module(
         alternatives="floor_divide_alternatives",
         may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, f"the division: {OPENCL}", "or one step beside it"),
-        case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         description="Quotient rounded downwards. Where the quotient is within 2.5 ulp of a whole number, but not on "
         "it, both sides of the step are right. A float over 0 gives infinity or NaN.",
     ),
@@ -50,7 +48,6 @@ DESCRIPTORS = in_module(
         alternatives="remainder_alternatives",
         may_refuse="remainder_may_be_refused",
         rule=ulp(0.5, f"fmod is exact and the sum correctly rounded: {OPENCL}", "or one divisor beside it"),
-        case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         description="Remainder of division rounded downwards, with the sign of the divisor, as Python's %. Where the "
         "quotient is within 2.5 ulp of a whole number, but not on it, one divisor more or less is right too.",
     ),
@@ -60,7 +57,6 @@ DESCRIPTORS = in_module(
         alternatives="fmod_alternatives",
         may_refuse="remainder_may_be_refused",
         rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}", formula="anything for an integer over 0"),
-        case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
         description="Remainder of division rounded towards zero, with the sign of the dividend, as C's fmod and %.",
     ),

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
-from optest.operators.describe import SETS
 from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, given, promote_tensors
 from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
-BINARY_SETS = (*SETS, "broadcast", "refused")
-COMPARISON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "broadcast", "refused")
-UNARY_SETS = (*SETS, "exhaustive")
 _LONG = 1500
 """More than a block of a thousand, with so much behind it that some of it is not 0."""
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
@@ -98,16 +93,18 @@ def unary(
     generator: Any = None,
 ) -> Iterator[Sample]:
     """Every dtype, layout, size and special value of an operator with one input."""
-    variants = list(variants)
-    calls = [call(attributes, input=shape, generator=generator) for shape in _SHAPES]
-    sized = partial(_of_size, attributes, generator)
-    yield from standard(calls, variants, sized=sized, special=special)
-    further = [call(attributes, input=shape, generator=generator) for shape in ((0, 3), (37, 1))]
-    yield from variations("sizes", [sized(_LONG), *further])
+    variants = [tuple(each) for each in variants]
+
+    def of(*shape: int) -> dict[str, Any]:
+        return call(attributes, input=shape, generator=generator)
+
+    calls = [of(*shape) for shape in _SHAPES]
+    yield from standard(calls, variants, sized=of, special=special)
+    yield from variations("sizes", [of(_LONG), of(0, 3), of(37, 1)])
     for name, whole in _WHOLE:
         if (name,) in variants:
             yield from variations("dtypes", [table(whole, attributes)], dtypes=(name,))
-    if special and ("float32",) in [tuple(each) for each in variants]:
+    if special and ("float32",) in variants:
         tail = table([*_ENDS, *(0.5 + k / 8 for k in range(9)), *_ENDS], attributes)
         yield from variations("special", [tail], dtypes=("float32",))  # vectors and what is left of them
     if special and not any(name == ("float32",) for name in variants):
@@ -123,7 +120,7 @@ def binary(
     generator: Any = None,
 ) -> Iterator[Sample]:
     """The same with two inputs, which also broadcast, and shapes that do not."""
-    variants = list(variants)
+    variants = [tuple(each) for each in variants]
 
     def pair(left: Sequence[int], right: Sequence[int]) -> dict[str, Any]:
         shapes: dict[str, Any] = {"input": left, second: right}
@@ -139,13 +136,13 @@ def binary(
     others = [each[0] for each in variants if len(each) == 1 and each[0] not in names]
     yield from variations("broadcast", [pair(*_BROADCAST[0])], dtypes=others)
     yield from _further_forms(pair, names[:1], second)
-    if ("int32", "float32") in [tuple(each) for each in variants]:
+    if ("int32", "float32") in variants:
         for value in (1.5, -1.5):  # which widen integers
             fills = {"input": {"fill": "randint", "low": -3, "high": 4}, second: {"fill": "full", "value": value}}
             fractional = {**pair((3, 5), ()), "dtypes": ["int32", "float32"], "generator": fills}
             yield from variations("broadcast", [fractional])
     for narrow, wider in _SCALARS_OF_ANOTHER_DTYPE:
-        if (narrow, wider) in [tuple(each) for each in variants]:
+        if (narrow, wider) in variants:
             two: dict[str, Any] = {"fill": "full", "value": 2}  # in either dtype the same
             scalars = [
                 {**pair((3, 5), ()), "dtypes": [narrow, wider], "generator": {second: two}},
@@ -171,10 +168,6 @@ def _further_forms(pair: Callable[[Any, Any], dict[str, Any]], dtypes: Sequence[
     deep = pair((3, 5, 7), (3, 5, 7))
     laid = [{**deep, "shapes": {**deep["shapes"], **each}} for each in ({"input": swapped}, {second: swapped})]
     yield from variations("layouts", laid, dtypes=dtypes)
-
-
-def _of_size(attributes: dict[str, Any] | None, generator: Any, size: int) -> dict[str, Any]:
-    return call(attributes, input=(size,), generator=generator)
 
 
 def grid(

@@ -4,85 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.describe import SETS, exact, in_module
-from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, both, grid, unary
+from optest.operators.describe import exact, in_module
+from optest.operators.elementwise.helpers import FEW, binary, both, grid, unary
 from optest.operators.samples import EVERY_FLOAT, call, table, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
 
-_BITS = (
-    *INTEGERS,
-    *BOOL,
-    ("int8", "uint8"),
-    ("uint8", "int8"),
-    ("int32", "int64"),
-    ("int64", "int32"),
-    ("bool", "int32"),
-    ("int32", "bool"),
-)
-
-
-_TWO = "input, other -> out"
+_PAIRS = (("int8", "uint8"), ("int32", "int64"), ("bool", "int32"))
+_BITS = (*INTEGERS, *BOOL, *(pair for a, b in _PAIRS for pair in ((a, b), (b, a))))
 _TRUTH = "truth: whatever is not 0 is true, NaN too"
 _TWOS_COMPLEMENT = "bits of integers in two's complement"
-_BINARY = (*COMPARISON_SETS, "special")
 
 
-def _logic(name: str, alias: str, description: str) -> OperatorDescriptor:
+def _of_two(name: str, alias: str, description: str) -> OperatorDescriptor:
+    is_logic = name.startswith("logical")
     return OperatorDescriptor(
         name=name,
-        category="logic",
-        signature=_TWO,
-        aliases=(alias,),
-        dtype_variants=EVERYTHING,
-        infer="helpers:infer_comparison",
-        rule=exact(_TRUTH),
-        samples="logic_samples",
-        case_sets=(*_BINARY, "truth"),
-        description=description,
-    )
-
-
-def _bitwise(name: str, alias: str, description: str) -> OperatorDescriptor:
-    return OperatorDescriptor(
-        name=name,
-        category="bitwise",
-        signature=_TWO,
-        aliases=(alias,),
-        dtype_variants=_BITS,
-        infer="infer_bitwise",
-        rule=exact(_TWOS_COMPLEMENT),
-        samples="bitwise_samples",
-        case_sets=_BINARY,
+        category="logic" if is_logic else "bitwise",
+        signature="input, other -> out",
+        aliases=(f"{alias}: A, B -> C",),
+        dtype_variants=EVERYTHING if is_logic else _BITS,
+        infer="helpers:infer_comparison" if is_logic else "infer_bitwise",
+        rule=exact(_TRUTH if is_logic else _TWOS_COMPLEMENT),
+        samples="logic_samples" if is_logic else "bitwise_samples",
         description=description,
     )
 
 
 DESCRIPTORS = in_module(
     __name__,
-    _logic("logical_and", "And", "Logical and."),
-    _logic("logical_or", "Or", "Logical or."),
-    _logic("logical_xor", "Xor", "Logical exclusive or."),
+    _of_two("logical_and", "And", "Logical and."),
+    _of_two("logical_or", "Or", "Logical or."),
+    _of_two("logical_xor", "Xor", "Logical exclusive or."),
     OperatorDescriptor(
         name="logical_not",
         category="logic",
-        aliases=("Not",),
+        aliases=("Not: X -> Y",),
         dtype_variants=(*NUMBERS, *BOOL),
         rule=exact(_TRUTH),
-        case_sets=(*SETS, "truth"),
         description="Whether input is false.",
     ),
-    _bitwise("bitwise_and", "BitwiseAnd", "Bitwise and; for bool, logical and."),
-    _bitwise("bitwise_or", "BitwiseOr", "Bitwise or; for bool, logical or."),
-    _bitwise("bitwise_xor", "BitwiseXor", "Bitwise exclusive or; for bool, logical exclusive or."),
+    _of_two("bitwise_and", "BitwiseAnd", "Bitwise and; for bool, logical and."),
+    _of_two("bitwise_or", "BitwiseOr", "Bitwise or; for bool, logical or."),
+    _of_two("bitwise_xor", "BitwiseXor", "Bitwise exclusive or; for bool, logical exclusive or."),
     OperatorDescriptor(
         name="bitwise_not",
         category="bitwise",
-        aliases=("BitwiseNot",),
+        aliases=("BitwiseNot: X -> Y",),
         dtype_variants=(*INTEGERS, *BOOL),
         rule=exact(_TWOS_COMPLEMENT),
-        case_sets=SETS,
         description="Bitwise complement; for bool, logical not.",
     ),
     twin="comparison_reference",
@@ -136,8 +107,7 @@ def logical_not_samples() -> Iterator[Sample]:
 
 
 def bitwise_samples() -> Iterator[Sample]:
-    mixed = (("int8", "uint8"), ("uint8", "int8"), ("int32", "int64"), ("int64", "int32"), ("bool", "int32"))
-    yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
+    yield from binary(_BITS)
     shape = call(input=(4, 37), other=(4, 37), generator="special")
     yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
 

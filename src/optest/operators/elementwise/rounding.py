@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import UNARY_SETS, refuse_bool, unary
+from optest.operators.elementwise.helpers import refuse_bool, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
     MILLION,
@@ -32,7 +32,6 @@ def _number(
     kind: RuleClass = RuleClass.EXACT,
     source: str = _WHOLE,
     aliases: tuple[str, ...] = (),
-    sets: tuple[str, ...] = ("ties",),
     infer: str = "infer_integral",
     samples: str | None = None,
     bool_too: bool = False,
@@ -46,7 +45,6 @@ def _number(
         infer=infer,
         samples=samples,
         rule=Rule(kind=kind, source=source),
-        case_sets=(*UNARY_SETS, *sets),
         signed_zeros=signed_zeros,  # IEEE 754-2019 §5.9: a zero result has the sign of the operand
         description=description,
     )
@@ -59,36 +57,39 @@ DESCRIPTORS = in_module(
         "-input, with the sign of 0 and infinity changed too; integers wrap.",
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
-        aliases=("negative", "Neg"),
-        sets=("refused", "wraps"),
+        aliases=("negative", "Neg: X -> Y"),
     ),
     _number(
         "abs",
         "Absolute value, +0 for -0; the smallest integer keeps its value.",
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
-        aliases=("absolute", "Abs"),
-        sets=("wraps",),
+        aliases=("absolute", "Abs: X -> Y"),
     ),
     _number(
         "sign",
         "-1, 0 or 1; 0 for NaN; bool stays as it is.",
         source="comparison with 0",
-        aliases=("Sign",),
-        sets=("ties",),
+        aliases=("Sign: input -> output",),
         infer="..shapes:infer_same",
         bool_too=True,
         signed_zeros=False,  # JAX keeps the sign of -0, NumPy and torch do not
     ),
     _number(
-        "floor", "The largest whole number that is not above input.", aliases=("Floor",), samples="whole_number_samples"
+        "floor",
+        "The largest whole number that is not above input.",
+        aliases=("Floor: X -> Y",),
+        samples="whole_number_samples",
     ),
     _number(
-        "ceil", "The smallest whole number that is not below input.", aliases=("Ceil",), samples="whole_number_samples"
+        "ceil",
+        "The smallest whole number that is not below input.",
+        aliases=("Ceil: X -> Y",),
+        samples="whole_number_samples",
     ),
     OperatorDescriptor(
         name="round",
-        aliases=("Round",),
+        aliases=("Round: X -> Y",),
         attributes=(
             attribute("decimals: int = 0", "Decimal places to round to; negative ones count tens, hundreds, …."),
         ),
@@ -96,7 +97,6 @@ DESCRIPTORS = in_module(
         terms="round_terms",
         alternatives="round_alternatives",
         rule=ulp(0.5, f"{_WHOLE}; decimals by division: {OPENCL}", "decimals ≠ 0: 5·|out| more, or one step beside it"),
-        case_sets=(*UNARY_SETS, "ties", "attributes"),
         signed_zeros=True,  # IEEE 754-2019 §5.9
         description="The nearest whole number, ties to even. With decimals, both neighbours are right where the "
         "multiplication by ten rounds to a tie.",

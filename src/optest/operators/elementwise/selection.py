@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, exact, in_module, movement
+from optest.operators.describe import attribute, exact, in_module, movement
 from optest.operators.elementwise.helpers import binary, grid, refuse_bool, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
@@ -32,7 +32,6 @@ from optest.operators.shapes import (
 from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
 from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
-_COMMON_SETS = (*SETS, "refused")
 _CHOICE = exact("a choice between operands; nothing is computed")
 
 
@@ -45,7 +44,6 @@ def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
         infer="helpers:infer_binary",
         rule=_CHOICE,
         samples="extremum_samples",
-        case_sets=(*_COMMON_SETS, "broadcast", "ties"),
         description=f"{description} of both, with broadcasting; NaN where either is NaN.",
     )
 
@@ -56,15 +54,14 @@ def _bound(name: str, description: str) -> Attribute:
 
 DESCRIPTORS = in_module(
     __name__,
-    _extremum("maximum", "Max", "The larger"),
-    _extremum("minimum", "Min", "The smaller"),
+    _extremum("maximum", "Max: data_0, data_1 -> max", "The larger"),
+    _extremum("minimum", "Min: data_0, data_1 -> min", "The smaller"),
     OperatorDescriptor(
         name="where",
         signature="condition, input, other -> out",
-        aliases=("Where",),
+        aliases=("Where: condition, X, Y -> output",),
         dtype_variants=tuple(("bool", *(pair * 2)[:2]) for pair in EVERYTHING),
         rule=movement("elements are chosen and move; only mixed dtypes convert"),
-        case_sets=(*_COMMON_SETS, "broadcast"),
         description="input where condition is true, else other, with broadcasting of all three.",
     ),
     OperatorDescriptor(
@@ -76,7 +73,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=(*FLOATS, *INTEGERS, ("uint16",), ("uint32",), ("uint64",)),
         rule=_CHOICE,
-        case_sets=(*_COMMON_SETS, "attributes"),
         description="input kept between min and max; max everywhere where min is above it, NaN stays NaN. A bound of "
         "integers that is no whole number gives float32.",
     ),

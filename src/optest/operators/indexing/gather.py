@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import SETS, accumulate, attribute, in_module, movement
+from optest.operators.describe import accumulate, attribute, in_module, movement
 from optest.operators.samples import (
     CALM_SIZES,
     MAIN_FLOATS,
@@ -50,7 +50,6 @@ DESCRIPTORS = in_module(
         attributes=(_INDEXED_DIM,),
         dtype_variants=SCATTERED,
         sum_length="longest_scatter",
-        case_sets=(*SETS, "attributes", "indices", "long", "integer-exact", "zero-mean", "refused", "outside"),
         rule=accumulate(
             "terms are the element and every src that names it, none where no index does; k is their number"
         ),
@@ -66,7 +65,6 @@ DESCRIPTORS = in_module(
         description="Rows of weight by index: the shape of indices, then the size of a row.",
     ),
     dtype_variants=INDEXED,
-    case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
     domain="index_domain",
     generator={"index": "randint"},
     rule=MOVED,

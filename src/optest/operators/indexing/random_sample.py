@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, exact, in_module
+from optest.operators.describe import attribute, exact, in_module
 from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, of_every_size, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS
@@ -28,7 +28,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=FLOATS,
         alternatives="random_sample_alternatives",
-        case_sets=(*SETS, "attributes", "ties", "refused"),
         generator={"fill": "randn", "std": 2.0},
         rule=exact(
             "the definition; softmax: docs/operators/normalization.md#softmax",

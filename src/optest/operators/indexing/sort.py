@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, in_module
+from optest.operators.describe import attribute, in_module
 from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, data, sizes_of
 from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
@@ -20,7 +20,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="topk",
         signature="input -> values, indices",
-        aliases=("TopK",),
+        aliases=("TopK: X -> Values, Indices",),
         attributes=(
             attribute("k: int", "How many elements of each row."),
             DIM,
@@ -29,7 +29,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=NUMBERS,
         alternatives="topk_alternatives",
-        case_sets=(*SETS, "attributes", "ties", "unordered", "refused"),
         rule=replace(MOVED, formula="or others of equal elements, none twice; without sorted in any order"),
         description="The k largest or smallest elements along a dimension with their indices; NaN is the largest. Any "
         "of equal elements may be chosen, but none twice. Without `sorted` a row may have any order.",
@@ -44,7 +43,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=SORTED,
         alternatives="sort_alternatives",
-        case_sets=(*SETS, "attributes", "ties", "stable", "refused"),
         rule=replace(MOVED, formula="without stable also others of equal elements, none twice"),
         description="The elements along a dimension in order, with their indices; NaN is the largest. Without `stable` "
         "equal elements, −0 and 0 among them, may have any order.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.describe import attribute, in_module, movement
-from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
+from optest.operators.movement.helpers import MOVED, distinct_dims, moved
 from optest.operators.samples import MILLION, call, of_one_element, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, promote_tensors
 from optest.operators.variants import EVERY, MIXED
@@ -20,10 +20,9 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="concat",
         signature="*tensors -> out",
-        aliases=("cat", "concatenate", "Concat"),
+        aliases=("cat", "concatenate", "Concat: *inputs -> concat_result"),
         attributes=(_FIRST_DIM,),
         dtype_variants=(*EVERY, *MIXED),
-        case_sets=(*MOVEMENT_SETS[:5], "promotion", *MOVEMENT_SETS[5:]),
         rule=movement("elements move; those of a narrower dtype are converted, rounded once"),
         description="Tensors joined along a dimension, in their common dtype; empty 1-d tensors are skipped.",
     ),
@@ -41,7 +40,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="slice",
-        aliases=("Slice",),
+        aliases=("Slice: data -> output",),
         attributes=(
             attribute("dim|axis|axes: ints = None", "Dimensions that are cut, each once; none means the first ones."),
             attribute("start|starts: ints = None", "First index of each dimension."),
@@ -69,7 +68,6 @@ DESCRIPTORS = in_module(
     ),
     twin="movement_reference",
     dtype_variants=EVERY,
-    case_sets=MOVEMENT_SETS,
     rule=MOVED,
 )
 

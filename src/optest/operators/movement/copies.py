@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import attribute, in_module, movement
-from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, SOME, moved
+from optest.operators.movement.helpers import MOVED, SOME, moved
 from optest.operators.samples import LARGE_SIZE, MILLION, Call, call, in_every_layout, of_one_element, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_dimensions
 from optest.operators.variants import EVERY
@@ -25,7 +25,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="tile",
-        aliases=("Tile",),
+        aliases=("Tile: input -> output",),
         attributes=(attribute("dims|repeats: ints", "How often each dimension repeats."),),
         description="The whole tensor repeated; the shorter of shape and dims gets ones in front.",
     ),
@@ -41,9 +41,8 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="clone",
-        aliases=("rearrange", "contiguous", "Identity"),
+        aliases=("rearrange", "contiguous", "Identity: input -> output"),
         infer="..shapes:infer_same",
-        case_sets=MOVEMENT_SETS[:5],
         description="A copy, from one layout in memory to another; dense unless another layout is requested.",
     ),
     OperatorDescriptor(
@@ -51,7 +50,6 @@ DESCRIPTORS = in_module(
         aliases=("zeros",),
         infer="..shapes:infer_same",
         samples="like_samples",
-        case_sets=MOVEMENT_SETS[:5],
         rule=_FILLED,
         description="Zeros (+0) in the shape and dtype of input, which is not read.",
     ),
@@ -60,13 +58,11 @@ DESCRIPTORS = in_module(
         aliases=("ones",),
         infer="..shapes:infer_same",
         samples="like_samples",
-        case_sets=MOVEMENT_SETS[:5],
         rule=_FILLED,
         description="Ones in the shape and dtype of input, which is not read.",
     ),
     twin="movement_reference",
     dtype_variants=EVERY,
-    case_sets=MOVEMENT_SETS,
     rule=MOVED,
 )
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from optest.operators.describe import SETS, movement
+from optest.operators.describe import movement
 from optest.operators.samples import LARGE_SIZE, SIZES, Call, of_a_million, of_every_size, refused, standard, variations
 from optest.operators.shapes import normalize_dim
 from optest.operators.variants import EVERY
 from optest.spec import Sample, Tier, UnfitArguments
 
 MOVED = movement("elements move and never change")
-MOVEMENT_SETS = (*SETS, "attributes", "refused")
 SOME = ("float32", "int8")
 """A 4-byte and a 1-byte type: kernels move words, and tails come where bytes do not fill one."""
 _SPECIAL = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.describe import attribute, in_module
-from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
+from optest.operators.movement.helpers import MOVED, distinct_dims, moved
 from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.operators.variants import EVERY
@@ -50,7 +50,6 @@ DESCRIPTORS = in_module(
     ),
     twin="movement_reference",
     dtype_variants=EVERY,
-    case_sets=MOVEMENT_SETS,
     rule=MOVED,
 )
 

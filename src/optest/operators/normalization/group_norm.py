@@ -9,7 +9,6 @@ from optest.operators.describe import attribute, composed, in_module
 from optest.operators.normalization.helpers import (
     EPS,
     HALVES,
-    NORM_SETS,
     Call,
     filled,
     normal,
@@ -40,14 +39,13 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="group_norm",
         signature="input, weight?, bias? -> out",
-        aliases=("GroupNormalization",),
+        aliases=("GroupNormalization: X, scale?, bias? -> Y",),
         attributes=(
             attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."),
             EPS,
         ),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
         sum_length="terms_of_groups",
-        case_sets=NORM_SETS,
         rule=composed("|w|·((4√n·mean|x| + |x| + 4|mean|)·r + |z|·(2√n + 2κ + 9)) + |b| + |y|"),
         description="(x − mean) / √(variance + eps) over each group of each sample, · weight + bias by channel.",
     ),
@@ -64,11 +62,11 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=(*FLOATS, *_FLOAT32_CHANNELS),
         sum_length="terms_of_channels",
-        case_sets=NORM_SETS,
         domain={"running_var": Interval(low=0.0)},
         rule=composed("|w|·(6|z| + (|x| + 2|running_mean|)·r) + |b| + |y|; in training that of group_norm"),
         description="(x − running_mean) / √(running_var + eps) · weight + bias by channel, which is dimension 1.",
     ),
+    twin="norms_reference",
 )
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from optest.operators.describe import SETS, attribute
+from optest.operators.describe import attribute
 from optest.operators.samples import LARGE_SIZE, variations, zero_mean
 from optest.operators.shapes import Shape, Specs, optional
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
-SOFTMAX_SETS = (*SETS, "attributes", "long", "zero-mean", "empty", "refused")
-NORM_SETS = (*SOFTMAX_SETS, "epsilon", "mean beside std")
 EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
 HALVES = ("float32", "float16", "bfloat16")
 Call = dict[str, Any]

@@ -10,7 +10,6 @@ from optest.operators.describe import attribute, composed, in_module
 from optest.operators.normalization.helpers import (
     EPS,
     HALVES,
-    NORM_SETS,
     Call,
     filled,
     normal,
@@ -34,7 +33,6 @@ DESCRIPTORS = in_module(
         aliases=("layer_normalization",),
         attributes=(_NORMALIZED_SHAPE, EPS, _STATISTICS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
-        case_sets=(*NORM_SETS, "statistics"),
         rule=composed(
             "|w|·((4√n·mean|x| + |x| + 2|mean|)·r + |z|·(2√n + 2κ + 9)) + |y|; std·(s·(2√n + 2) + 2κ·s + 10)"
         ),
@@ -53,10 +51,10 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),
-        case_sets=NORM_SETS[:-1],
         rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),
         description="x / √(mean x² + eps) · weight over the last dimensions.",
     ),
+    twin="norms_reference",
     sum_length="terms_of_normalized_shape",
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.describe import composed, in_module
-from optest.operators.normalization.helpers import HALVES, SOFTMAX_SETS, Call, uniform
+from optest.operators.normalization.helpers import HALVES, Call, uniform
 from optest.operators.samples import LARGE_SIZE, call, refused, standard, variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
 from optest.operators.variants import DIM, FLOATS
@@ -20,25 +20,22 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="softmax",
-        aliases=("Softmax",),
+        aliases=("Softmax: input -> output",),
         attributes=(DIM,),
-        case_sets=SOFTMAX_SETS,
         rule=composed("y·(2|x−max| + Σ2y|x−max| + 4√n + 17)"),
         description="exp(x − max) / Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(
         name="log_softmax",
-        aliases=("LogSoftmax",),
+        aliases=("LogSoftmax: input -> output",),
         attributes=(DIM,),
         infer="infer_softmax",
-        case_sets=SOFTMAX_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·L + |x−max| + |max + L| + |y|, L = ln Σ exp(x − max)"),
         description="x − max − ln Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(
         name="causal_softmax",
         alternatives="causal_softmax_alternatives",
-        case_sets=tuple(name for name in SOFTMAX_SETS if name != "attributes"),
         rule=composed("as softmax over the columns that are seen; 0 for the others"),
         description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
         "i + (columns − rows); the others are 0, whatever stands in them (or NaN in a row "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,24 @@ import numpy as np
 from optest.numerics import Quiet
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, sum_over, widen
 from optest.operators.budgets import SUBNORMAL, exponential_sum
-from optest.operators.normalization.helpers_reference import has_doubles
+from optest.operators.normalization.norms_reference import has_doubles
 from optest.operators.shapes import normalize_dim
 from optest.spec import ErrorBudget
 
 
-@quiet
-def softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array = np.asarray(inputs[0])
-    x = widen(array)
-    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
-    if not x.size:
-        return (x,)
-    row = x.reshape(x.shape or (1,))
-    return (_softmax(row, dim, extended=is_double(array)).reshape(x.shape),)
+def _along_dim(function: Callable[..., Array]) -> Callable[[Inputs, Attributes], tuple[Array, ...]]:
+    """A function of an array with dimensions and of one of these; of nothing it gives nothing."""
+
+    @quiet
+    def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        array = np.asarray(inputs[0])
+        x = widen(array)
+        dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+        if not x.size:
+            return (x,)
+        return (function(x.reshape(x.shape or (1,)), dim, extended=is_double(array)).reshape(x.shape),)
+
+    return reference
 
 
 def _softmax(row: Array, dim: int, *, extended: bool) -> Array:
@@ -32,19 +36,14 @@ def _softmax(row: Array, dim: int, *, extended: bool) -> Array:
     return np.asarray(e / total)
 
 
-@quiet
-def log_softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+def _log_softmax(row: Array, dim: int, *, extended: bool) -> Array:
     """(x − max) − ln Σ exp(x − max)."""
-    array = np.asarray(inputs[0])
-    x = widen(array)
-    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
-    if not x.size:
-        return (x,)
-    row = x.reshape(x.shape or (1,))
-    row = row.astype(np.longdouble) if is_double(array) else row
+    row = row.astype(np.longdouble) if extended else row
     shifted = row - row.max(dim, keepdims=True)
-    y = shifted - np.log(np.exp(shifted).sum(dim, keepdims=True))
-    return (np.asarray(y, dtype=np.float64).reshape(x.shape),)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(dim, keepdims=True)), dtype=np.float64)
+
+
+softmax_reference, log_softmax_reference = _along_dim(_softmax), _along_dim(_log_softmax)
 
 
 @quiet

@@ -61,10 +61,7 @@ def _softplus(_: Specs, __: Attributes) -> Call:
 
 @spelled(
     "Mod",
-    (
-        "remainder",
-        "fmod",
-    ),
+    ("remainder", "fmod"),
     "A, B -> C",
     attribute("fmod: bool = False", "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),
 )

@@ -158,10 +158,7 @@ def _pad(specs: Specs, attributes: Attributes) -> Call:
 
 @spelled(
     "Trilu",
-    (
-        "triu",
-        "tril",
-    ),
+    ("triu", "tril"),
     "input -> output",
     attribute("upper: bool = True", "The upper triangle stays, or else the lower."),
     attribute("k|diagonal: int = 0", "Diagonal of the border."),
@@ -172,10 +169,7 @@ def _trilu(_: Specs, attributes: Attributes) -> Call:
 
 @spelled(
     "Gather",
-    (
-        "embedding",
-        "index_select",
-    ),
+    ("embedding", "index_select"),
     "data, indices -> output",
     _AXIS,
     description="Rows of a matrix (axis 0 of two dimensions) are embedding's; negative indices are refused.",

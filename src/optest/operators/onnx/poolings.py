@@ -82,10 +82,7 @@ def _average_pool(specs: Specs, attributes: Attributes) -> Call:
 
 @spelled(
     "GlobalAveragePool",
-    (
-        "adaptive_avg_pool2d",
-        "mean",
-    ),
+    ("adaptive_avg_pool2d", "mean"),
     "X -> Y",
     description="adaptive_avg_pool2d of four dimensions, else a mean.",
 )

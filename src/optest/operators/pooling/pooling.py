@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.operators.describe import SETS, accumulate, attribute, exact, in_module
+from optest.operators.describe import accumulate, attribute, exact, in_module
 from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS, NUMBERS
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import Attribute, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _KERNEL = attribute("kernel_size: ints", "Height and width of the window, or both at once.")
 _STRIDE = attribute("stride|strides: ints = None", "Steps between windows; none means kernel_size.")
@@ -19,6 +19,15 @@ _CEIL = attribute(
     "A last window may reach beyond the padding, if it begins in the input or the padding before it.",
 )
 
+
+def _padding_of(what: str) -> Attribute:
+    return attribute(
+        "padding: ints = (0,)",
+        f"{what} on both sides of height and width, half of kernel_size at most. Four "
+        "numbers, below kernel_size: before both, then after (torch has no such padding).",
+    )
+
+
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
@@ -26,16 +35,11 @@ DESCRIPTORS = in_module(
         attributes=(
             _KERNEL,
             _STRIDE,
-            attribute(
-                "padding: ints = (0,)",
-                "−∞ on both sides of height and width, half of kernel_size at most. Four "
-                "numbers, below kernel_size: before both, then after (torch has no such padding).",
-            ),
+            _padding_of("−∞"),
             attribute("dilation|dilations: ints = (1,)", "Steps between the elements of a window."),
             _CEIL,
         ),
         dtype_variants=NUMBERS,
-        case_sets=(*SETS, "attributes", "negative", "refused"),
         rule=exact("one of the elements; of −0 and +0 either"),
         description="Largest element of each window; NaN if there is one. Integers are padded with their smallest.",
     ),
@@ -44,11 +48,7 @@ DESCRIPTORS = in_module(
         attributes=(
             _KERNEL,
             _STRIDE,
-            attribute(
-                "padding: ints = (0,)",
-                "Zeros on both sides of height and width, half of kernel_size at most. Four "
-                "numbers, below kernel_size: before both, then after (torch has no such padding).",
-            ),
+            _padding_of("Zeros"),
             _CEIL,
             attribute(
                 "count_include_pad: bool = True", "Padding counts in the divisor; what lies beyond it never does."
@@ -59,7 +59,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=FLOATS,
         sum_length="window_length",
-        case_sets=(*SETS, "attributes", "long", "integer-exact", "zero-mean", "refused"),
         rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Mean of each window.",
     ),
@@ -68,7 +67,6 @@ DESCRIPTORS = in_module(
         attributes=(attribute("output_size: ints", "Height and width of the output, or both at once."),),
         dtype_variants=FLOATS,
         sum_length="adaptive_window_length",
-        case_sets=(*SETS, "attributes", "long", "zero-mean", "refused"),
         rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Means of windows that cover the input evenly: window i of n goes from ⌊i·s/n⌋ to ⌈(i+1)·s/n⌉.",
     ),

@@ -39,7 +39,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="quantize",
         signature="input, scale, zero_point? -> out",
-        aliases=("QuantizeLinear", "quantize_per_tensor", "quantize_per_channel"),
+        aliases=("QuantizeLinear: x, y_scale, y_zero_point? -> y", "quantize_per_tensor", "quantize_per_channel"),
         attributes=(
             _AXIS,
             attribute(
@@ -52,7 +52,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=QUANTIZED,
         alternatives="quantize_alternatives",
-        case_sets=("ordinary", "dtypes", "layouts", "sizes", "attributes", "ties", "saturation", "refused"),
         domain="quantize_domain",
         generator={"scale": "uniform", "zero_point": "randint"},
         rule=exact(
@@ -67,7 +66,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="dequantize",
         signature="input, scale, zero_point? -> out",
-        aliases=("DequantizeLinear",),
+        aliases=("DequantizeLinear: x, x_scale, x_zero_point? -> y",),
         attributes=(
             _AXIS,
             attribute(
@@ -78,7 +77,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=DEQUANTIZED,
         terms="dequantize_terms",
-        case_sets=("ordinary", "dtypes", "layouts", "sizes", "attributes", "extremes", "refused"),
         domain="dequantize_domain",
         generator={"input": "randint", "scale": "uniform", "zero_point": "randint"},
         rule=ulp(
@@ -199,6 +197,10 @@ def dequantize_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Int
     return {"scale": scale, "zero_point": Interval(low=low, high=min(float(spec.dtype.max_int), _LARGEST_ZERO_POINT))}
 
 
+Names = tuple[str, str, str]
+"""Dtypes of input, scale and zero point."""
+
+
 def _full(value: float) -> Mapping[str, Any]:
     return {"fill": "full", "value": value}
 
@@ -207,81 +209,105 @@ def _uniform(reach: float) -> Mapping[str, Any]:
     return {"fill": "uniform", "low": -reach, "high": reach}
 
 
+def _by_tensor(
+    names: Names, shape: tuple[int, ...] = (5, 37), generator: Any = None, **attributes: Any
+) -> dict[str, Any]:
+    """One scale and one zero point for the tensor."""
+    return call(attributes, dtypes=names, generator=generator, input=shape, scale=(), zero_point=())
+
+
+def _by_channel(
+    names: Names, shape: tuple[int, ...], size: int, generator: Any = None, **attributes: Any
+) -> dict[str, Any]:
+    """A scale and a zero point for each index of an axis, which is dimension 1 if none is stated."""
+    return call(attributes, dtypes=names, generator=generator, input=shape, scale=(size,), zero_point=(size,))
+
+
+def _either(names: Names, shape: tuple[int, ...], size: int) -> Iterator[dict[str, Any]]:
+    yield _by_tensor(names, shape)
+    yield _by_channel(names, shape, size)
+
+
+def _every_axis(names: Names) -> Iterator[dict[str, Any]]:
+    yield from (_by_channel(names, (5, 5, 5), 5, axis=axis) for axis in (0, 1, 2, -1, -2, -3))
+
+
+def _few_channels(names: Names) -> Iterator[dict[str, Any]]:
+    yield _by_channel(names, (9,), 9, axis=0)
+    yield _by_channel(names, (7, 9), 1, axis=1)
+    yield _by_channel(names, (2, 9, 1), 9, axis=1)
+
+
+def _no_channels(names: Names) -> Iterator[dict[str, Any]]:
+    yield _by_tensor(names, ())
+    yield _by_channel(names, (0, 4), 4)
+
+
+def _refused(names: Names, *, stated: tuple[str, ...]) -> Iterator[Sample]:
+    """``stated`` are the dtypes of calls without a zero point."""
+    shapes: tuple[tuple[int, tuple[int, ...], int], ...] = ((1, (3, 4), 3), (2, (3, 4), 4), (0, (1, 4), 3))
+    calls = [call({"axis": axis}, dtypes=stated, input=shape, scale=(size,)) for axis, shape, size in shapes]
+    yield from refused(*calls, call(dtypes=names, input=(3, 4), scale=(4,), zero_point=(3,)))
+
+
+def _deep_and_large(deep: Names, names: Names) -> Iterator[Sample]:
+    for axis in (1, 3):
+        yield from variations("attributes", [_by_channel(deep, (2, 3, 5, 3), 3, axis=axis)])
+    yield from variations("sizes", [_by_channel(names, (17, 4099), 17, axis=0)])
+    yield from variations("sizes", [_by_channel(names, (257, 4099), 4099)], tier=Tier.FULL)
+
+
 def quantize_samples() -> Iterator[Sample]:
-    whole = call(dtypes=("float32", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
-    yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
+    names = ("float32", "float32", "int8")
+    yield Sample(case_set="ordinary", case=_by_tensor(names), tier=Tier.SMOKE)
     for source in MAIN_FLOATS:
         for zero_point in ("int8", "uint8"):
-            names = (source, "float32", zero_point)
-            yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
-            yield from variations("ordinary", _shaped(names, input=(3, 4, 33), size=4))
+            each = (source, "float32", zero_point)
+            yield from variations("ordinary", [*_either(each, (5, 37), 37), *_either(each, (3, 4, 33), 4)])
     yield from _dtypes()
-    layouts = [call({"axis": 0}, dtypes=("float32", "float32", "int8"), input=(5, 7), scale=(5,), zero_point=(5,))]
-    yield from in_every_layout(layouts)
+    yield from in_every_layout([_by_channel(names, (5, 7), 5, axis=0)])
     for n in SIZES:
-        yield from variations("sizes", _shaped(("float32", "float32", "uint8"), input=(3, n), size=n))
-    yield from variations("attributes", _quantize_attributes())
+        yield from variations("sizes", _either(("float32", "float32", "uint8"), (3, n), n))
+    yield from variations("attributes", _quantize_attributes(names))
     yield from variations("ties", _ties())
     yield from variations("saturation", _saturating())
-    yield from refused(
-        call({"axis": 1}, input=(3, 4), scale=(3,)),
-        call({"axis": 2}, input=(3, 4), scale=(4,)),
-        call({"axis": 0}, input=(1, 4), scale=(3,)),
-        call(dtypes=("float32", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
-    )
+    yield from _refused(names, stated=())
     halves = ("float16", "float32", "int8")
-    yield from in_layouts_at_once([call({"axis": 0}, dtypes=halves, input=(5, 7), scale=(5,), zero_point=(5,))])
-    for axis in (1, 3):
-        deep = call({"axis": axis}, dtypes=halves, input=(2, 3, 5, 3), scale=(3,), zero_point=(3,))
-        yield from variations("attributes", [deep])
-    many = call({"axis": 0}, dtypes=("float32", "float32", "int8"), input=(17, 4099), scale=(17,), zero_point=(17,))
-    yield from variations("sizes", [many])
-    large = call(dtypes=("float32", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
-    yield from variations("sizes", [large], tier=Tier.FULL)
+    yield from in_layouts_at_once([_by_channel(halves, (5, 7), 5, axis=0)])
+    yield from _deep_and_large(halves, names)
     for low, high in ((0, 15), (-8, 0)):
         limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
         fills = {"input": _uniform(12.0), "scale": _full(0.5)}
         bounded = call(limits, dtypes=("float32", "float32"), generator=fills, input=(5, 37), scale=())
         yield from variations("attributes", [bounded])
     fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": _full(0.1)}
-    half = call(dtypes=("float16", "float16", "int8"), generator=fills, input=(16, 97), scale=(), zero_point=())
-    yield from variations("attributes", [half])
-
-
-def _shaped(names: tuple[str, str, str], *, input: tuple[int, ...], size: int) -> Iterator[dict[str, Any]]:  # noqa: A002
-    """One scale for the tensor, and one for each index of dimension 1, which is the axis if none is stated."""
-    yield call(dtypes=names, input=input, scale=(), zero_point=())
-    yield call(dtypes=names, input=input, scale=(size,), zero_point=(size,))
+    yield from variations("attributes", [_by_tensor(("float16", "float16", "int8"), (16, 97), fills)])
 
 
 def _dtypes() -> Iterator[Sample]:
     for variant in QUANTIZED:
         stated = {"dtype": "int8"} if variant[-1] == "int64" else {}
-        shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,)}
-        if len(variant) == 3:
-            shapes["zero_point"] = (9,)
-        yield Sample(case_set="dtypes", case=call(stated, dtypes=variant, **shapes))
+        yield Sample(case_set="dtypes", case=_of_variant(variant, stated))
     for result in INTEGERS:
         names = ("float32", "float32", "int32")
         yield Sample(case_set="dtypes", case=call({"dtype": result}, dtypes=names[:2], input=(4, 9), scale=()))
-        stated = call({"dtype": result}, dtypes=names, input=(4, 9), scale=(), zero_point=())
-        yield Sample(case_set="dtypes", case=stated)
+        yield Sample(case_set="dtypes", case=_by_tensor(names, (4, 9), dtype=result))
 
 
-def _quantize_attributes() -> Iterator[dict[str, Any]]:
-    names = ("float32", "float32", "int8")
-    for axis in (0, 1, 2, -1, -2, -3):
-        yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
-    yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
-    yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
-    yield call({"axis": 1}, dtypes=names, input=(2, 9, 1), scale=(9,), zero_point=(9,))
-    yield call({"axis": 5}, dtypes=names, input=(7,), scale=(), zero_point=())
-    yield call(dtypes=names, input=(), scale=(), zero_point=())
-    yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
+def _of_variant(variant: tuple[str, ...], attributes: Mapping[str, Any], generator: Any = None) -> dict[str, Any]:
+    shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,), "zero_point": (9,)}
+    stated = dict(list(shapes.items())[: len(variant)])
+    return call(attributes, dtypes=variant, generator=generator, **stated)
+
+
+def _quantize_attributes(names: Names) -> Iterator[dict[str, Any]]:
+    yield from _every_axis(names)
+    yield from _few_channels(names)
+    yield _by_tensor(names, (7,), axis=5)
+    yield from _no_channels(names)
     yield call({"dtype": "int8"}, input=(5, 37), scale=())
     for low, high in ((-127, 127), (-8, 7), (0, 15)):
-        limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
-        yield call(limits, dtypes=("float32", "float32", "int32"), input=(5, 37), scale=(), zero_point=())
+        yield _by_tensor(("float32", "float32", "int32"), quant_min=low, quant_max=high, dtype="int8")
 
 
 def _ties() -> Iterator[dict[str, Any]]:
@@ -293,97 +319,65 @@ def _ties() -> Iterator[dict[str, Any]]:
                 "scale": _full(0.5),
                 "zero_point": _full(value),
             }
-            names = (source, "float32", zero_point)
-            yield call(dtypes=names, generator=fills, input=(5, 48), scale=(), zero_point=())
+            yield _by_tensor((source, "float32", zero_point), (5, 48), fills)
     channels = {
         "input": {"fill": "arange", "start": -16, "step": 0.125},
         "scale": {"fill": "data", "values": [0.25, 0.5, 1.0, 2.0]},
         "zero_point": _full(5),
     }
-    names = ("float32", "float32", "int8")
-    yield call({"axis": 0}, dtypes=names, generator=channels, input=(4, 64), scale=(4,), zero_point=(4,))
+    yield _by_channel(("float32", "float32", "int8"), (4, 64), 4, channels, axis=0)
 
 
 def _saturating() -> Iterator[dict[str, Any]]:
     """Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows."""
     for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
         fills = {"input": _uniform(reach), "scale": _full(1 / 16 if reach < 1e9 else 1.0)}
-        names = ("float32", "float32", result)
-        yield call(dtypes=names, generator=fills, input=(5, 37), scale=(), zero_point=())
+        yield _by_tensor(("float32", "float32", result), generator=fills)
     for result in ("int8", "uint8", "int32"):
-        fills = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
-        names = ("float32", "float32", result)
-        yield call(dtypes=names, generator=fills, input=(8,), scale=(), zero_point=())
+        values = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
+        yield _by_tensor(("float32", "float32", result), (8,), values)
 
 
 def _small_results() -> Iterator[dict[str, Any]]:
     """Products below the smallest normal number, which are not 0."""
     for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
-        fills = {"scale": _full(scale), "zero_point": _full(3)}
-        yield call(dtypes=("int8", name, "int8"), generator=fills, input=(5, 37), scale=(), zero_point=())
+        yield _by_tensor(("int8", name, "int8"), generator={"scale": _full(scale), "zero_point": _full(3)})
 
 
 def dequantize_samples() -> Iterator[Sample]:
+    names = ("int8", "float32", "int8")
     yield from variations("attributes", _small_results())
-    whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
-    yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
+    yield Sample(case_set="ordinary", case=_by_tensor(names), tier=Tier.SMOKE)
     for name in ("int8", "uint8", "int32"):
-        names = (name, "float32", name)
-        yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
-        yield from variations("ordinary", _shaped(names, input=(3, 4, 33), size=4))
+        each = (name, "float32", name)
+        yield from variations("ordinary", [*_either(each, (5, 37), 37), *_either(each, (3, 4, 33), 4)])
     for variant in DEQUANTIZED:
-        shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,)}
-        if len(variant) == 3:
-            shapes["zero_point"] = (9,)
         fills = {"input": "randn"}  # of every number of bits, so that some products are in the range of float16
-        yield Sample(case_set="dtypes", case=call(dtypes=variant, generator=fills, **shapes))
-    layouts = [call({"axis": 0}, dtypes=("int8", "float32", "int8"), input=(5, 7), scale=(5,), zero_point=(5,))]
-    yield from in_every_layout(layouts)
+        yield Sample(case_set="dtypes", case=_of_variant(variant, {}, fills))
+    yield from in_every_layout([_by_channel(names, (5, 7), 5, axis=0)])
     for n in SIZES:
-        yield from variations("sizes", _shaped(("uint8", "float32", "uint8"), input=(3, n), size=n))
-    yield from variations("attributes", _dequantize_attributes())
+        yield from variations("sizes", _either(("uint8", "float32", "uint8"), (3, n), n))
+    yield from variations("attributes", _dequantize_attributes(names))
     yield from variations("extremes", _extremes())
-    beyond = {
-        "input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]},
-        "scale": {"fill": "full", "value": 2.0**-8},
-    }
+    beyond = {"input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]}, "scale": _full(2.0**-8)}
     yield from variations("extremes", [call(dtypes=("int32", "float16"), generator=beyond, input=(4,), scale=())])
-    yield from refused(
-        call({"axis": 1}, dtypes=("int8", "float32"), input=(3, 4), scale=(3,)),
-        call({"axis": 2}, dtypes=("int8", "float32"), input=(3, 4), scale=(4,)),
-        call({"axis": 0}, dtypes=("int8", "float32"), input=(1, 4), scale=(3,)),
-        call(dtypes=("int8", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
-    )
-    names = ("int8", "float32", "int8")
-    for stated in ({"axis": 0}, {"axis": 0, "dtype": "float16"}):
-        yield from in_layouts_at_once([call(stated, dtypes=names, input=(5, 7), scale=(5,), zero_point=(5,))])
-    for axis in (1, 3):
-        deep = call({"axis": axis}, dtypes=names, input=(2, 3, 5, 3), scale=(3,), zero_point=(3,))
-        yield from variations("attributes", [deep])
-    many = call({"axis": 0}, dtypes=names, input=(17, 4099), scale=(17,), zero_point=(17,))
-    yield from variations("sizes", [many])
-    large = call(dtypes=("int8", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
-    yield from variations("sizes", [large], tier=Tier.FULL)
+    yield from _refused(names, stated=("int8", "float32"))
+    for stated in ({}, {"dtype": "float16"}):
+        yield from in_layouts_at_once([_by_channel(names, (5, 7), 5, axis=0, **stated)])
+    yield from _deep_and_large(names, names)
     beyond = {"input": {"fill": "data", "values": [70_001, 70_003, -1, 0]}, "zero_point": _full(70_000)}
-    names = ("int32", "float32", "int64")
-    wide = call(dtypes=names, generator=beyond, input=(4,), scale=(), zero_point=())
-    yield from variations("extremes", [wide])
-    stated = call({"dtype": "float32"}, dtypes=("int8", "float16", "int8"), input=(5, 37), scale=(), zero_point=())
-    yield from variations("attributes", [stated], tier=Tier.FULL)
+    yield from variations("extremes", [_by_tensor(("int32", "float32", "int64"), (4,), beyond)])
+    wide = _by_tensor(("int8", "float16", "int8"), dtype="float32")
+    yield from variations("attributes", [wide], tier=Tier.FULL)
 
 
-def _dequantize_attributes() -> Iterator[dict[str, Any]]:
-    names = ("int8", "float32", "int8")
-    for axis in (0, 1, 2, -1, -2, -3):
-        yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
+def _dequantize_attributes(names: Names) -> Iterator[dict[str, Any]]:
+    yield from _every_axis(names)
     for result in MAIN_FLOATS:
-        yield call({"dtype": result}, dtypes=names, input=(5, 37), scale=(37,), zero_point=(37,))
+        yield _by_channel(names, (5, 37), 37, dtype=result)
         yield call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=())
-    yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
-    yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
-    yield call({"axis": 1}, dtypes=names, input=(2, 9, 1), scale=(9,), zero_point=(9,))
-    yield call(dtypes=names, input=(), scale=(), zero_point=())
-    yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
+    yield from _few_channels(names)
+    yield from _no_channels(names)
 
 
 def _extremes() -> Iterator[dict[str, Any]]:
@@ -391,6 +385,6 @@ def _extremes() -> Iterator[dict[str, Any]]:
     for name, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -(2**15), 2**15 - 1), ("uint4", 0, 15)):
         for zero_point in (low, high):
             fills = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": _full(zero_point)}
-            yield call(dtypes=(name, "float32", name), generator=fills, input=(4,), scale=(), zero_point=())
+            yield _by_tensor((name, "float32", name), (4,), fills)
     fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": _full(0.1)}
     yield call(dtypes=("int32", "float32"), generator=fills, input=(4,), scale=())

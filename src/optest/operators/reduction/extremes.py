@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import SETS, attribute, exact, in_module
+from optest.operators.describe import attribute, exact, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     DIMS_OF_THREE,
@@ -36,11 +36,9 @@ from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")
-EXACT_SETS = (*SETS, "attributes", "long", "ties", "empty", "refused")
 _EVERY = (*NUMBERS, *BOOL)
 _EXACT = exact("torch: an element of the input, or its index")
 _TRUTH = exact("torch: a truth value")
-_TRUTH_SETS = tuple(name for name in EXACT_SETS if name != "ties")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -83,15 +81,14 @@ DESCRIPTORS = in_module(
             name=name,
             attributes=(DIMS, KEEPDIM),
             infer="infer_truth",
-            case_sets=_TRUTH_SETS,
             rule=_TRUTH,
             description=f"Whether {word} element is not 0; NaN is not. bool, but uint8 for uint8.",
         )
         for name, word in (("all", "every"), ("any", "any"))
     ),
+    twin="reduction_reference",
     dtype_variants=_EVERY,
     sum_length="helpers:terms_of_reduction",
-    case_sets=EXACT_SETS,
     rule=_EXACT,
 )
 

@@ -8,7 +8,6 @@ from math import inf, isnan
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
-    EVERY_SET,
     KEEPDIM,
     ORDINARY,
     REFUSED,
@@ -31,8 +30,6 @@ from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, re
 from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
-_COMPOSED_SETS = tuple(name for name in EVERY_SET if name != "integer-exact")
-
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
@@ -46,7 +43,6 @@ DESCRIPTORS = in_module(
             KEEPDIM,
         ),
         infer="helpers:infer_mean",
-        case_sets=(*_COMPOSED_SETS, "mean beside std"),
         rule=composed("y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)"),
         description="Variance over dimensions; NaN for 0 / 0, as of one element.",
     ),
@@ -70,9 +66,9 @@ DESCRIPTORS = in_module(
         generator={"fill": "uniform", "low": 84.0, "high": 92.0},
         description="ln Σ exp(x) over dimensions; -inf if all elements are -inf or there are none.",
     ),
+    twin="reduction_reference",
     dtype_variants=FLOATS,
     sum_length="helpers:terms_of_reduction",
-    case_sets=_COMPOSED_SETS,
 )
 
 infer_logsumexp = infer_mean

@@ -8,7 +8,6 @@ from typing import Any
 from optest.operators.describe import accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
-    EVERY_SET,
     INT64,
     KEEPDIM,
     ORDINARY,
@@ -82,7 +81,6 @@ DESCRIPTORS = in_module(
         aliases=("reduce_prod",),
         attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
         infer="infer_sum",
-        case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="factors",
         rule=composed("(n − 1)·|y|"),
         description="Product over dimensions; integers and bool multiply in int64 and wrap there.",
@@ -108,13 +106,12 @@ DESCRIPTORS = in_module(
         signature="input, tensor -> out",
         dtype_variants=NUMBERS,
         sum_length="terms_of_dot",
-        case_sets=tuple(name for name in EVERY_SET if name != "attributes"),
         rule=accumulate("terms are the products"),
         description="Sum of the products of two vectors; integers keep their dtype and wrap.",
     ),
+    twin="reduction_reference",
     dtype_variants=(*NUMBERS, *BOOL),
     sum_length="helpers:terms_of_reduction",
-    case_sets=EVERY_SET,
 )
 
 
@@ -133,10 +130,10 @@ def infer_cumsum(specs: Specs, attributes: Attributes) -> Outputs:
 
 def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
     """The input's, int64 for integers and bool, or the one that is asked for."""
-    asked = attributes.get("dtype")
-    if asked is None:
+    stated = attributes.get("dtype")
+    if stated is None:
         return spec.dtype if spec.dtype.is_inexact else INT64
-    result = dtype(asked)
+    result = dtype(stated)
     if result.kind is Kind.BOOL or result.is_complex or result.bits < 8:
         raise UnfitArguments(f"dtype is {result}, but should be an integer of 8 bits and more or a float")
     return result

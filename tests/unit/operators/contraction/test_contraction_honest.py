@@ -7,25 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sample_questions import widened_as_kernels_do as working
 from sample_questions import wrong_answers
 
-from optest.numerics import widen
 from optest.operators.arrays import spec_of
 from optest.operators.contraction.convolution import walk_of
 from optest.operators.contraction.einsum import read_equation
 
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
-
-
-def working(array: Any) -> Any:
-    """In the arithmetic of an honest kernel: float32 for 8 to 32 bits, float64, or 64-bit integers."""
-    if array is None:
-        return None
-    wide = widen(np.asarray(array))
-    if wide.dtype.kind in "iu":
-        return wide.astype(np.int64)
-    return wide if np.asarray(array).dtype == np.float64 else wide.astype(np.float32)
 
 
 @pytest.mark.parametrize("operator", ["matmul", "bmm"])

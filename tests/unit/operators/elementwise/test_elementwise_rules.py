@@ -1,8 +1,7 @@
-"""The rules of elementwise operators: right kernels stay inside at any width, and both sides of a step are right."""
+"""The rules of elementwise operators: scaled sums stay inside, and both sides of a step are right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,58 +17,6 @@ from optest.spec import Status, dtype
 Array = np.ndarray[Any, Any]
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-WIDTHS = (1, 17, 4096, 65536)
-
-RANGES: dict[str, tuple[float, float]] = {
-    "exp": (-15, 11),
-    "expm1": (-15, 11),
-    "log": (1e-3, 1e3),
-    "log1p": (-0.99, 1e3),
-    "sqrt": (0, 1e3),
-    "rsqrt": (1e-3, 1e3),
-    "reciprocal": (0.01, 100),
-    "sin": (-100, 100),
-    "cos": (-100, 100),
-    "tanh": (-10, 10),
-    "erf": (-6, 6),
-    "floor": (-1e3, 1e3),
-    "ceil": (-1e3, 1e3),
-    "round": (-1e3, 1e3),
-    "trunc": (-1e3, 1e3),
-    "neg": (-9, 9),
-    "abs": (-9, 9),
-    "sign": (-9, 9),
-}
-BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt")
-KNOWN = {  # what torch rounds to 16 bits on the way; optest's own list of expectations has the same lines
-    *((name, half) for name in ("rsqrt", "erf", "floor_divide") for half in ("float16", "bfloat16")),
-}
-
-
-def drawn(operator: str, name: str, width: int, seed: int) -> list[Array]:
-    rng = np.random.default_rng([seed, width])
-    if operator in RANGES:
-        return [round_to(rng.uniform(*RANGES[operator], width), dtype(name))]
-    first = rng.standard_normal(width) * 3
-    second = rng.uniform(0.25, 8, width) * rng.choice([-1.0, 1.0], width)
-    if operator == "pow":
-        first, second = rng.uniform(0.1, 8, width), rng.uniform(-4, 4, width)
-    return [round_to(each, dtype(name)) for each in (first, second)]
-
-
-def pairs() -> Iterator[tuple[str, str]]:
-    for operator in (*RANGES, *BINARY):
-        yield from ((operator, name) for name in FLOATS if (operator, name) not in KNOWN)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("operator", "name"), list(pairs()))
-def test_torch_stays_inside(operator: str, name: str) -> None:
-    """With one seed; benchmarks/widths.py asks a hundred."""
-    for width in WIDTHS:
-        inputs = drawn(operator, name, width, seed=0)
-        verdict = verdict_of(operator, inputs, by_torch(operator, *inputs))
-        assert verdict.status is Status.PASSED, (width, verdict.message)
 
 
 @pytest.mark.torch
@@ -77,7 +24,8 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
 @pytest.mark.parametrize("operator", ["add", "sub"])
 @pytest.mark.parametrize("alpha", [-0.3, 2.0, 1000.1])
 def test_scaled_sums_stay_inside(operator: str, name: str, alpha: float) -> None:
-    inputs = drawn(operator, name, 4095, 1)  # an odd end for vectors
+    rng = np.random.default_rng(1)
+    inputs = [round_to(rng.standard_normal(4095) * 3, dtype(name)) for _ in range(2)]  # an odd end for vectors
     assert verdict_of(operator, inputs, by_torch(operator, *inputs, alpha=alpha), alpha=alpha).status is Status.PASSED
     exact = widen(inputs[0]) + (alpha if operator == "add" else -alpha) * widen(inputs[1]).astype(np.longdouble)
     rounded = round_to(exact.astype(np.float64), dtype(name))

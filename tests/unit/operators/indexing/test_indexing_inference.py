@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from references import Shape, inferred, of_torch, spec
 
 from optest.operators import operators
-from optest.operators.indexing.gather import embedding_domain, index_domain, longest_scatter
-from optest.registry import load_object
-from optest.spec import Interval, TensorSpec, UnfitArguments, dtype
+from optest.operators.indexing.gather import embedding_domain, index_domain
+from optest.spec import Interval
 
 torch: Any = pytest.importorskip("torch")
 
@@ -22,30 +22,6 @@ SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 DIMS = st.integers(-4, 4)
 INDEX_NAMES = st.sampled_from(("int64", "int64", "int64", "int32", "int16", "uint8", "float32", "bool"))
 NAMES = st.sampled_from(("float32", "float32", "float16", "int32", "int8"))
-_REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, AssertionError)
-Shape = tuple[int, ...]
-
-
-def spec(shape: Shape, name: str = "float32") -> TensorSpec:
-    return TensorSpec(dtype=dtype(name), shape=shape)
-
-
-def inferred(operator: str, *specs: TensorSpec, **attributes: Any) -> Any:
-    descriptor = operators.get(operator)
-    try:
-        found = load_object(descriptor.infer)(specs, descriptor.bind(attributes))
-    except UnfitArguments:
-        return None
-    return [(each.dtype.name, each.shape) for each in found]
-
-
-def asked(call: Any) -> Any:
-    try:
-        found = call()
-    except _REFUSALS:
-        return None
-    found = [found] if isinstance(found, torch.Tensor) else found
-    return [(str(each.dtype).removeprefix("torch."), tuple(each.shape)) for each in found]
 
 
 def zeros(shape: Shape, name: str = "float32") -> Any:
@@ -60,7 +36,7 @@ def zeros(shape: Shape, name: str = "float32") -> Any:
 @many
 def test_gather(shape: Shape, index: Shape, name: str, dim: int) -> None:
     filled = tuple(max(size, 1) for size in shape)  # an index into nothing is refused for its value
-    assert inferred("gather", spec(filled), spec(index, name), dim=dim) == asked(
+    assert inferred("gather", spec(filled), spec(index, name), dim=dim) == of_torch(
         lambda: torch.gather(zeros(filled), dim, zeros(index, name))
     )
 
@@ -73,7 +49,7 @@ def test_gather(shape: Shape, index: Shape, name: str, dim: int) -> None:
 def test_index_select(shape: Shape, index: Shape, name: str, dim: int) -> None:
     filled = tuple(max(size, 1) for size in shape)
     kept = index[:1]  # torch takes one dimension
-    assert inferred("index_select", spec(filled), spec(kept, name), dim=dim) == asked(
+    assert inferred("index_select", spec(filled), spec(kept, name), dim=dim) == of_torch(
         lambda: torch.index_select(zeros(filled), dim, zeros(kept, name))
     )
 
@@ -84,7 +60,7 @@ def test_gather_of_what_fits(shape: Shape, data: st.DataObject) -> None:
     filled = tuple(max(size, 1) for size in shape)
     index = tuple(data.draw(st.integers(0, 3)) for _ in shape)
     dim = data.draw(st.integers(0, max(len(shape) - 1, 0)))
-    assert inferred("gather", spec(filled), spec(index, "int64"), dim=dim) == asked(
+    assert inferred("gather", spec(filled), spec(index, "int64"), dim=dim) == of_torch(
         lambda: torch.gather(zeros(filled), dim, zeros(index, "int64"))
     )
 
@@ -93,7 +69,7 @@ def test_gather_of_what_fits(shape: Shape, data: st.DataObject) -> None:
 @many
 def test_scatter_add(shape: Shape, index: Shape, src: Shape, name: str, source: str, added: str, dim: int) -> None:
     filled = tuple(max(size, 1) for size in shape)
-    assert inferred("scatter_add", spec(filled, source), spec(index, name), spec(src, added), dim=dim) == asked(
+    assert inferred("scatter_add", spec(filled, source), spec(index, name), spec(src, added), dim=dim) == of_torch(
         lambda: torch.scatter_add(zeros(filled, source), dim, zeros(index, name), zeros(src, added))
     )
 
@@ -103,7 +79,7 @@ def test_scatter_add(shape: Shape, index: Shape, src: Shape, name: str, source: 
 def test_scatter_add_of_what_nearly_fits(sizes: list[tuple[int, int, int]], dim: int) -> None:
     shape, index, src = (tuple(each) for each in zip(*sizes, strict=True)) if sizes else ((), (), ())
     dim %= max(len(shape), 1)
-    assert inferred("scatter_add", spec(shape), spec(index, "int64"), spec(src), dim=dim) == asked(
+    assert inferred("scatter_add", spec(shape), spec(index, "int64"), spec(src), dim=dim) == of_torch(
         lambda: torch.scatter_add(zeros(shape), dim, zeros(index, "int64"), zeros(src))
     )
 
@@ -112,7 +88,7 @@ def test_scatter_add_of_what_nearly_fits(sizes: list[tuple[int, int, int]], dim:
 @many
 def test_embedding(shape: Shape, indices: Shape, name: str, padding: int | None) -> None:
     filled = tuple(max(size, 1) for size in shape)
-    assert inferred("embedding", spec(filled), spec(indices, name), padding_idx=padding) == asked(
+    assert inferred("embedding", spec(filled), spec(indices, name), padding_idx=padding) == of_torch(
         lambda: torch.nn.functional.embedding(zeros(indices, name), zeros(filled), padding_idx=padding)
     )
 
@@ -121,15 +97,15 @@ def test_embedding(shape: Shape, indices: Shape, name: str, padding: int | None)
 @example((), 0, -1, "float32")
 @many
 def test_topk_and_sort(shape: Shape, k: int, dim: int, name: str) -> None:
-    assert inferred("topk", spec(shape, name), k=k, dim=dim) == asked(lambda: torch.topk(zeros(shape, name), k, dim))
-    assert inferred("sort", spec(shape, name), dim=dim) == asked(lambda: torch.sort(zeros(shape, name), dim=dim))
+    assert inferred("topk", spec(shape, name), k=k, dim=dim) == of_torch(lambda: torch.topk(zeros(shape, name), k, dim))
+    assert inferred("sort", spec(shape, name), dim=dim) == of_torch(lambda: torch.sort(zeros(shape, name), dim=dim))
 
 
 def test_dtypes_are_those_that_torch_orders() -> None:
     for operator, call in (("sort", torch.sort), ("topk", lambda tensor: torch.topk(tensor, 1))):
         names = {variant[0] for variant in operators.get(operator).dtype_variants}
         for name in ("float32", "float64", "bfloat16", "int8", "int64", "bool", "uint16", "complex64"):
-            assert (asked(lambda name=name, call=call: call(zeros((3,), name))) is not None) == (name in names), name
+            assert (of_torch(lambda name=name, call=call: call(zeros((3,), name))) is not None) == (name in names), name
 
 
 def test_domains_hold_the_indices_of_the_dimension() -> None:
@@ -138,11 +114,3 @@ def test_domains_hold_the_indices_of_the_dimension() -> None:
     assert index_domain((spec((0,)), spec((0,), "int64")), {"dim": 0}) == {"index": Interval(low=0, high=0)}
     assert index_domain((spec((3, 7)), spec((2,), "int64")), {"dim": 2}) == {}
     assert embedding_domain((spec((5, 7)), spec((2,), "int64")), {}) == {"indices": Interval(low=0, high=4)}
-
-
-def test_the_longest_sum_is_all_indices_in_one_place() -> None:
-    specs = (spec((3, 7)), spec((2, 9), "int64"), spec((2, 9)))
-    assert longest_scatter(specs, {"dim": 1}) == 10
-    assert longest_scatter(specs, {"dim": -2}) == 3
-    assert longest_scatter((spec(()), spec((4,), "int64"), spec((4,))), {"dim": 0}) == 5
-    assert longest_scatter((spec(()), spec((), "int64"), spec(())), {"dim": 0}) == 2

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from optest.operators import operators
 from optest.operators.indexing.random_sample_reference import random_sample_alternatives, random_sample_reference
-from optest.spec import UnfitArguments
 
 OPERATOR = operators.get("random_sample")
 
@@ -98,27 +97,6 @@ def test_an_exact_tie_has_one_right_answer_and_equal_logits_stand_for_each_other
     assert not is_right(logits, 2, 0.5)
     assert not is_right([3.0, 1.0, 3.0], 1, 0.1)
     assert is_right([3.0, 1.0, 3.0], 2, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("shape", "attributes", "said"),
-    [
-        ((), {}, "logits is"),
-        ((0,), {}, "logits is 0"),
-        ((2, 3), {}, "logits is 2x3"),
-        ((3,), {"random_value": 1.5}, "random_value is 1.5"),
-        ((3,), {"random_value": float("nan")}, "random_value is nan"),
-        ((3,), {"temperature": -1.0}, "temperature is -1"),
-        ((3,), {"top_p": float("nan")}, "top_p is nan"),
-        ((3,), {"top_k": -1}, "top_k is -1"),
-        ((129,), {"dtype": "int8"}, "should be an integer that holds the index 128"),
-        ((3,), {"dtype": "float32"}, "should be an integer"),
-    ],
-)
-def test_what_is_refused(shape: tuple[int, ...], attributes: Any, said: str) -> None:
-    bound = OPERATOR.bind({"random_value": 0.5, **attributes})
-    with pytest.raises(UnfitArguments, match=said):
-        random_sample_reference((np.zeros(shape, np.float32),), bound)
 
 
 def test_indices_just_fit_their_dtype() -> None:

@@ -8,26 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 from sample_questions import by_reference, wrong_answers
+from sample_questions import widened_as_kernels_do as single
 
-from optest.numerics import widen
 from optest.operators.normalization.softmax_reference import seen
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
 Kernel = Callable[[Inputs, Attributes], Any]
-f4 = np.float32
 
 
 def eps_of(inputs: Inputs, attributes: Attributes) -> float:
     stated = attributes["eps"]
     return float(stated if stated is not None else 2.0**-52 if inputs[0].dtype == np.float64 else 2.0**-23)
-
-
-def single(array: Any) -> Array:
-    """In the arithmetic of a right kernel."""
-    array = np.asarray(array)
-    return array if array.dtype == np.float64 else widen(array).astype(f4)
 
 
 def rows_of(inputs: Inputs, attributes: Attributes) -> tuple[Array, tuple[int, ...]]:

@@ -10,32 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import by_torch, expected, expected_all
 
 from optest.numerics import round_to, widen
 from optest.operators import operators
-from optest.registry import load_object
+from optest.operators.normalization.norms_reference import layer_norm_reference, layer_norm_terms
+from optest.operators.normalization.softmax_reference import causal_softmax_alternatives, causal_softmax_reference
 from optest.spec import dtype
 
 Array = np.ndarray[Any, Any]
 NAN, INF = math.nan, math.inf
 
 
-def reference(name: str, *inputs: Array | None, **attributes: Any) -> Array:
-    descriptor = operators.get(name)
-    (output,) = load_object(str(descriptor.reference))(inputs, descriptor.bind(attributes))
-    return np.asarray(output)
-
-
-def by_torch(name: str, *inputs: Array | None, **attributes: Any) -> Array:
-    torch = pytest.importorskip("torch")
-    from optest.torch.operators.normalization import CALLS
-
-    tensors = [None if each is None else torch.from_numpy(each.copy(order="C")) for each in inputs]
-    return np.asarray(CALLS[name](tensors, operators.get(name).bind(attributes)).numpy())
-
-
-def same(name: str, *inputs: Array | None, rtol: float = 1e-12, atol: float = 1e-13, **attributes: Any) -> None:
-    ours, theirs = reference(name, *inputs, **attributes), by_torch(name, *inputs, **attributes)
+def close(name: str, *inputs: Array | None, rtol: float = 1e-12, atol: float = 1e-13, **attributes: Any) -> None:
+    ours, (theirs,) = expected(name, *inputs, **attributes), by_torch(name, *inputs, **attributes)
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
 
@@ -54,8 +42,8 @@ any_shape = arrays.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=7)
 @given(shape=any_shape, place=st.integers(0, 3), seed=st.integers(0, 99), scale=st.sampled_from([1.0, 50.0, 1000.0]))
 def test_softmax_against_torch(name: str, shape: tuple[int, ...], place: int, seed: int, scale: float) -> None:
     x = np.random.default_rng(seed).standard_normal(shape) * scale
-    same(name, x, dim=place % len(shape))
-    same(name, np.asfortranarray(x)[::-1], dim=place % len(shape) - len(shape))
+    close(name, x, dim=place % len(shape))
+    close(name, np.asfortranarray(x)[::-1], dim=place % len(shape) - len(shape))
 
 
 @pytest.mark.torch
@@ -69,10 +57,10 @@ def test_softmax_of_odd_rows(name: str) -> None:
         [0.0, -0.0, -800.0],
         [5.0, 5.0, 5.0],
     ]
-    same(name, np.array(rows), dim=1)
-    same(name, np.array(3.0), dim=0)
-    same(name, np.zeros((3, 0)), dim=1)
-    same(name, np.zeros((0, 3)), dim=-1)
+    close(name, np.array(rows), dim=1)
+    close(name, np.array(3.0), dim=0)
+    close(name, np.zeros((3, 0)), dim=1)
+    close(name, np.zeros((0, 3)), dim=-1)
 
 
 @pytest.mark.torch
@@ -80,16 +68,16 @@ def test_softmax_of_odd_rows(name: str) -> None:
 @given(rows=st.integers(1, 9), more=st.integers(0, 9), batch=st.integers(0, 3), seed=st.integers(0, 99))
 def test_causal_softmax_against_torch(rows: int, more: int, batch: int, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((batch, rows, rows + more)) * 10.0
-    same("causal_softmax", x)
+    close("causal_softmax", x)
 
 
 def test_causal_softmax_sees_the_columns_before_it_alone() -> None:
     x = np.array([[1.0, 2.0, NAN, INF], [1.0, 2.0, 3.0, NAN], [1.0, 2.0, 3.0, 4.0]])
-    y = reference("causal_softmax", x)
+    y = expected("causal_softmax", x)
     np.testing.assert_array_equal(y == 0.0, [[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]])
     np.testing.assert_allclose(y.sum(-1), 1.0, rtol=1e-15)
     np.testing.assert_allclose(y[0, :2], np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum(), rtol=1e-14)
-    np.testing.assert_array_equal(reference("causal_softmax", np.array([[3.0, NAN], [0.0, 0.0]]))[0], [1.0, 0.0])
+    np.testing.assert_array_equal(expected("causal_softmax", np.array([[3.0, NAN], [0.0, 0.0]]))[0], [1.0, 0.0])
 
 
 @pytest.mark.torch
@@ -108,8 +96,8 @@ def test_layer_and_rms_norm_against_torch(
     weight, bias = normalized if "w" in given_ else None, normalized if "b" in given_ else None
     x, w, b = draws(shape, weight, bias, seed=seed)
     eps = 1e-5 if math.prod(normalized) == 1 else eps
-    same("layer_norm", x, w, b, normalized_shape=list(normalized), eps=eps, rtol=1e-10)
-    same("rms_norm", x, w, normalized_shape=list(normalized), eps=eps)
+    close("layer_norm", x, w, b, normalized_shape=list(normalized), eps=eps, rtol=1e-10)
+    close("rms_norm", x, w, normalized_shape=list(normalized), eps=eps)
 
 
 @pytest.mark.torch
@@ -132,9 +120,9 @@ def test_group_norm_against_torch(batch: int, groups: int, each: int, rest: list
         # torch takes x·s + t, whose terms cancel where a group has one element: s is up to |w| / √ε
         largest_scale = (1.0 if w is None else float(np.abs(w).max())) / math.sqrt(1e-5)
         rounding = 4 * np.finfo(np.float64).eps * float(np.abs(x).max()) * largest_scale
-        same("group_norm", x, w, b, num_groups=groups, rtol=1e-9, atol=1e-13 + rounding)
+        close("group_norm", x, w, b, num_groups=groups, rtol=1e-9, atol=1e-13 + rounding)
         if each * math.prod(rest) == 1 and b is None:
-            np.testing.assert_array_equal(reference("group_norm", x, w, None, num_groups=groups), 0.0)
+            np.testing.assert_array_equal(expected("group_norm", x, w, None, num_groups=groups), 0.0)
 
 
 @pytest.mark.torch
@@ -156,21 +144,21 @@ def test_batch_norm_against_torch(
     )
     assert variance is not None
     if not training or batch * math.prod(rest) > 1:
-        same("batch_norm", x, mean, np.abs(variance), w, b, training=training, rtol=1e-9)
+        close("batch_norm", x, mean, np.abs(variance), w, b, training=training, rtol=1e-9)
 
 
 def test_running_statistics_do_not_matter_in_training() -> None:
     x, mean, variance = draws((5, 3), (3,), (3,))
-    ours = reference("batch_norm", x, None, None, training=True)
-    np.testing.assert_array_equal(reference("batch_norm", x, mean, variance, training=True), ours)
+    ours = expected("batch_norm", x, None, None, training=True)
+    np.testing.assert_array_equal(expected("batch_norm", x, mean, variance, training=True), ours)
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 def test_odd_rows(name: str) -> None:
     rows = [[NAN, 1.0, 2.0], [INF, 0.0, 1.0], [0.0, -0.0, 0.0], [7.25, 7.25, 7.25], [0.0, 0.0, 1e3]]
-    same(name, np.array(rows), normalized_shape=[3], eps=1e-5)
-    same(name, np.zeros((0, 3)), normalized_shape=[3])
+    close(name, np.array(rows), normalized_shape=[3], eps=1e-5)
+    close(name, np.zeros((0, 3)), normalized_shape=[3])
 
 
 @pytest.mark.torch
@@ -182,7 +170,7 @@ def test_the_epsilon_of_rms_norm_where_none_is_stated(name: str, epsilon: float)
     tiny = round_to(np.full((1, 4), 1e-3), dtype(name))
     q = float(widen(tiny)[0, 0]) ** 2
     wanted = math.sqrt(q) / math.sqrt(q + epsilon)
-    assert reference("rms_norm", tiny, normalized_shape=[4])[0, 0] == pytest.approx(wanted, rel=1e-12)
+    assert expected("rms_norm", tiny, normalized_shape=[4])[0, 0] == pytest.approx(wanted, rel=1e-12)
     got = torch.nn.functional.rms_norm(torch.from_numpy(tiny), (4,))
     assert float(got[0, 0]) == pytest.approx(wanted, rel=1e-3)
 
@@ -190,10 +178,66 @@ def test_the_epsilon_of_rms_norm_where_none_is_stated(name: str, epsilon: float)
 @settings(max_examples=40, deadline=None)
 @given(x=arrays.arrays(np.float64, (3, 9), elements=st.floats(-1e3, 1e3)), shift=st.floats(-1e3, 1e3))
 def test_what_normalised_rows_are(x: Array, shift: float) -> None:
-    y = reference("layer_norm", x, normalized_shape=[9], eps=1e-5)
+    y = expected("layer_norm", x, normalized_shape=[9], eps=1e-5)
     np.testing.assert_allclose(y.mean(-1), 0.0, atol=1e-9)
     assert (np.square(y).mean(-1) <= 1.0 + 1e-9).all()
-    share = reference("softmax", x, dim=1)
+    share = expected("softmax", x, dim=1)
     np.testing.assert_allclose(share.sum(-1), 1.0, rtol=1e-13)
-    np.testing.assert_allclose(reference("softmax", x + shift, dim=1), share, rtol=1e-9, atol=1e-300)
-    np.testing.assert_allclose(np.exp(reference("log_softmax", x, dim=1)), share, rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(expected("softmax", x + shift, dim=1), share, rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(np.exp(expected("log_softmax", x, dim=1)), share, rtol=1e-9, atol=1e-300)
+
+
+LAYER_NORM = operators.get("layer_norm")
+
+
+def attributes(**stated: Any) -> dict[str, Any]:
+    return LAYER_NORM.bind({"normalized_shape": [6], **stated})
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (6,), (0, 6)])
+def test_three_outputs_with_statistics_and_one_without(shape: tuple[int, ...]) -> None:
+    x = np.ones(shape, np.float16)
+    assert [each.shape for each in expected_all("layer_norm", x, **attributes())] == [shape]
+    wanted = [shape, shape, shape[:-1]]
+    assert [each.shape for each in expected_all("layer_norm", x, **attributes(statistics=True))] == wanted
+    assert [np.shape(each.worst) for each in layer_norm_terms((x,), attributes(statistics=True))] == wanted
+
+
+def test_statistics_are_those_of_the_rows() -> None:
+    x = np.random.default_rng(0).normal(3.0, 2.0, (5, 6)).astype(np.float32)
+    weight, bias = np.arange(6, dtype=np.float32), np.full(6, 2.0, np.float32)
+    out, standardization, std = layer_norm_reference((x, weight, bias), attributes(eps=0.5, statistics=True))
+    wide = x.astype(np.float64)
+    deviation = np.sqrt(wide.var(-1) + 0.5)
+    assert np.allclose(std, deviation, rtol=1e-14)
+    assert np.allclose(standardization, (wide - wide.mean(-1, keepdims=True)) / deviation[:, None], rtol=1e-12)
+    assert np.allclose(out, standardization * weight + bias, rtol=1e-12)
+
+
+def test_a_wrong_divisor_is_far_outside_of_the_budget_and_float32_within() -> None:
+    x = np.random.default_rng(1).normal(0.0, 1.0, (50, 37)).astype(np.float32)
+    stated = LAYER_NORM.bind({"normalized_shape": [37], "statistics": True})
+    _, _, std = layer_norm_reference((x,), stated)
+    budget = layer_norm_terms((x,), stated)[2]
+    unit = 2.0**-24
+    assert (np.abs(np.sqrt(x.astype(np.float64).var(-1, ddof=1) + 1e-5) - std) > 20 * unit * budget.worst).all()
+    single = np.sqrt(x.var(-1) + np.float32(1e-5))
+    assert single.dtype == np.float32
+    error = np.abs(single.astype(np.float64) - std)
+    assert (error <= unit * budget.worst).all()
+    assert np.sqrt((error**2).mean() / ((unit * unit) * np.asarray(budget.variance)).mean()) < 1.0
+
+
+def test_what_a_row_does_not_see_is_0_or_nan_beside_nan() -> None:
+    x = np.array([[np.nan, 1.0, 2.0], [0.5, 1.0, np.nan], [0.0, 1.0, 2.0]], np.float32)
+    (right,) = causal_softmax_reference((x,), {})
+    assert np.isnan(right[0, 0])
+    assert right[0, 1:].tolist() == [0.0, 0.0]
+    assert right[1, 2] == 0.0
+    spread = right.copy()
+    spread[0] = np.nan
+    (mask,) = causal_softmax_alternatives((x,), {}, (spread,))
+    assert mask.tolist() == [[False, True, True], [False] * 3, [False] * 3]
+    spread[1] = np.nan
+    (mask,) = causal_softmax_alternatives((x,), {}, (spread,))
+    assert not mask[1].any()

@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from references import drawn, expected, expected_sum
 
 from optest.numerics import widen
-from optest.operators import operators
-from optest.registry import load_object
-from optest.spec import TensorSpec, UnfitArguments, dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -121,26 +118,3 @@ def test_averages_of_doubles_are_exact_where_they_cancel() -> None:
     x = np.array([1e16, 1.0, -1e16, 1.0]).reshape(1, 1, 2, 2)
     assert expected_sum("avg_pool2d", x, kernel_size=2).item() == 0.5
     assert expected_sum("adaptive_avg_pool2d", x, output_size=1).item() == 0.5
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(
-    ("operator", "shape", "attributes", "message"),
-    [
-        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": 3, "padding": 2}, "half of kernel_size"),
-        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": 2, "padding": 2, "dilation": 3}, "half of kernel_size"),
-        ("max_pool2d", (1, 2, 3, 3), {"kernel_size": 4}, "should fit into"),
-        ("max_pool2d", (1, 0, 6, 6), {"kernel_size": 2}, "no size 0"),
-        ("max_pool2d", (6, 6), {"kernel_size": 2}, "3 or 4 dimensions"),
-        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": 2, "stride": 0}, "stride is"),
-        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": [2, 2, 2]}, "one number or two"),
-        ("avg_pool2d", (1, 2, 6, 6), {"kernel_size": 2, "divisor_override": 0}, "divisor_override is 0"),
-        ("adaptive_avg_pool2d", (1, 2, 6, 6), {"output_size": -1}, "output_size is"),
-    ],
-)
-def test_refusals_say_why(operator: str, shape: Any, attributes: dict[str, Any], message: str) -> None:
-    descriptor = operators.get(operator)
-    with pytest.raises(UnfitArguments, match=message):
-        load_object(descriptor.infer)([TensorSpec(dtype=dtype("float32"), shape=shape)], descriptor.bind(attributes))
-    with pytest.raises((RuntimeError, ValueError)):
-        of_torch(operator, np.ones(shape, np.float32), **attributes)

@@ -11,22 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from references import expected
+from references import expected, inferred, spec
 
-from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.quantization.quantize import INTEGERS, dequantize_domain, quantize_domain
 from optest.operators.quantization.quantize_reference import dequantize_terms, quantize_alternatives
-from optest.registry import load_object
-from optest.spec import Fault, Interval, Reason, TensorSpec, UnfitArguments, dtype
+from optest.spec import Fault, Interval, Reason, dtype
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
 many = settings(deadline=None, max_examples=150)
-
-
-def spec_of(array: Array) -> TensorSpec:
-    return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
 
 
 def exactly(x: float, scale: float, zero_point: int, low: int, high: int) -> int:
@@ -103,36 +98,9 @@ def test_what_the_dtype_of_the_result_follows_from() -> None:
     assert expected("quantize", x, scale).dtype == np.uint8
     assert expected("quantize", x, scale, np.array(0, np.int8)).dtype == np.int8
     assert expected("quantize", x, scale, np.array(0, np.int64), dtype="int8").dtype == np.int8
-    bound = operators.get("dequantize").bind({"dtype": "bfloat16"})
-    infer = load_object(operators.get("dequantize").infer)
-    q = TensorSpec(dtype=dtype("int8"), shape=(3,))
-    half = TensorSpec(dtype=dtype("float16"), shape=())
-    assert infer((q, half), bound)[0].dtype.name == "bfloat16"
-    assert infer((q, half), operators.get("dequantize").bind({}))[0].dtype.name == "float16"
-
-
-def refusal(operator: str, *specs: tuple[str, tuple[int, ...]], **attributes: Any) -> str:
-    descriptor = operators.get(operator)
-    tensors = [TensorSpec(dtype=dtype(name), shape=shape) for name, shape in specs]
-    with pytest.raises(UnfitArguments) as caught:
-        load_object(descriptor.infer)(tensors, descriptor.bind(attributes))
-    return str(caught.value)
-
-
-def test_refusals() -> None:
-    x, one = ("float32", (3, 4)), ("float32", ())
-    assert "should have 1, or 4 for dimension 1" in refusal("quantize", x, ("float32", (3,)))
-    assert "axis is 2, but should be -2 to 1" in refusal("quantize", x, ("float32", (3,)), axis=2)
-    assert "scale is 3x4" in refusal("quantize", x, ("float32", (3, 4)))
-    assert "scale is int8, but should be a float" in refusal("quantize", x, ("int8", ()))
-    assert "zero_point is 3, but should be 4" in refusal("quantize", x, ("float32", (4,)), ("int8", (3,)))
-    assert "zero_point is uint8, but should be int8" in refusal("quantize", x, one, ("uint8", ()), dtype="int8")
-    assert "state the attribute dtype" in refusal("quantize", x, one, ("int64", ()))
-    assert "quant_min and quant_max are 5 and 3" in refusal("quantize", x, one, quant_min=5, quant_max=3)
-    assert "quant_min and quant_max are -1" in refusal("quantize", x, one, quant_min=-1)
-    assert "input is int32, but should be a float" in refusal("quantize", ("int32", (3,)), one)
-    assert "input is float32" in refusal("dequantize", x, one)
-    assert "zero_point is uint8" in refusal("dequantize", ("int8", (3,)), one, ("uint8", ()))
+    q, half = spec((3,), "int8"), spec((), "float16")
+    assert inferred("dequantize", q, half, dtype="bfloat16") == [("bfloat16", (3,))]
+    assert inferred("dequantize", q, half) == [("float16", (3,))]
 
 
 def as_right(x: list[float], scale: float, got: list[int], name: str = "int8", zero_point: int = 0) -> list[bool]:
@@ -204,14 +172,14 @@ def _alternative(x: Array, s: Array, got: Array) -> Array:
 
 
 def test_domains_lie_within_the_dtypes() -> None:
-    x, scale = TensorSpec(dtype=dtype("float32"), shape=(3,)), TensorSpec(dtype=dtype("float32"), shape=())
+    x, scale = spec((3,)), spec(())
     for name in INTEGERS:
         entry = dtype(name)
-        zero_point = TensorSpec(dtype=entry, shape=())
+        zero_point = spec((), name)
         for domain in (
             quantize_domain((x, scale, zero_point), {}),
             quantize_domain((x, scale, None), {"dtype": name}),
-            dequantize_domain((TensorSpec(dtype=entry, shape=(3,)), scale, zero_point), {}),
+            dequantize_domain((spec((3,), name), scale, zero_point), {}),
         ):
             interval = domain["zero_point"]
             assert isinstance(interval, Interval)

@@ -1,4 +1,4 @@
-"""What the rules of reductions allow: right float32 kernels stay inside, wrong ones are outside."""
+"""Right float32 kernels of reductions stay inside of what their rules allow, sums in 16 bits do not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_arrays import measured, rounded, rows, share_of_limit, truncated, verdict_of
+from judged_arrays import measured, rounded, rows, share_of_limit
 from judged_arrays import right as right_of_any
-from references import by_torch
 
 from optest.numerics import round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
-from optest.spec import ErrorBudget, Status, dtype
+from optest.spec import ErrorBudget, dtype
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[[Array], Array]
@@ -52,12 +51,6 @@ def welford(x: Array) -> Array:
         mean = mean + step / f4(i + 1)
         squares = squares + step * (x[..., i] - mean)
     return np.asarray(squares / f4(x.shape[-1] - 1))
-
-
-def from_squares(x: Array) -> Array:
-    n = f4(x.shape[-1])
-    mean = pairwise(x) / n
-    return np.asarray(np.maximum(pairwise(x * x) / n - mean * mean, f4(0)) * (n / (n - f4(1))))
 
 
 def log_of_sum(x: Array, add: Kernel) -> Array:
@@ -132,101 +125,12 @@ def test_products_of_one_factor_near_1_round_to_one_side_and_stay_inside() -> No
         assert measured("prod", [x], value, dim=-1)[0]
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("name", ["float64", *DTYPES])
-@pytest.mark.parametrize("operator", ["sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod", "dot"])
-def test_torch_stays_inside(operator: str, name: str) -> None:
-    """With one seed; benchmarks/widths.py asks a hundred."""
-    if name in ("float16", "bfloat16") and operator in ("prod", "logsumexp"):
-        return  # torch rounds to 16 bits on the way there; stated among the expectations of that backend
-    for width in (1, 17, 4096, 65536):
-        check_torch(operator, name, width)
-
-
-def check_torch(operator: str, name: str, width: int) -> None:
-    kind = {"prod": "factors", "logsumexp": "exponents"}.get(operator, "normal")
-    attributes = {} if operator == "dot" else {"dim": -1}
-    x = rows(kind, width, name)[: 2 if width > 4096 else 32]
-    inputs = [x[0], x[1]] if operator == "dot" else [x]
-    if operator != "var" or width > 1:
-        verdict = verdict_of(operator, inputs, by_torch(operator, *inputs, **attributes), **attributes)
-        assert verdict.status is Status.PASSED, (width, verdict.message)
-
-
 def in_16_bits(x: Array, name: str) -> Array:
     """A sum that is kept in 16 bits."""
     total = np.zeros(x.shape[:-1], x.dtype)
     for i in range(x.shape[-1]):
         total = round_to(widen(total) + widen(x[..., i]), dtype(name))
     return widen(total)
-
-
-TOO_LARGE: list[tuple[str, str, dict[str, Any], float]] = [
-    ("cumsum", "uniform", {}, 3e-5),
-    ("mean", "uniform", {}, 1e-4),
-    ("var", "uniform", {}, 1e-4),
-    ("norm", "uniform", {}, 1e-4),
-    ("norm", "uniform", {"p": 3.0}, 1e-4),
-    ("logsumexp", "normal", {}, 1e-5),
-    ("prod", "factors", {}, 3e-5),
-]
-
-
-@pytest.mark.parametrize(("operator", "kind", "attributes", "share"), TOO_LARGE)
-def test_results_that_are_all_a_little_too_large_are_outside(
-    operator: str, kind: str, attributes: dict[str, Any], share: float
-) -> None:
-    x = rows(kind, 257, "float32")
-    value = right(operator, x, **attributes)
-    assert measured(operator, [x], value, dim=-1, **attributes)[0]
-    assert not measured(operator, [x], value * (1.0 + share), dim=-1, **attributes)[0]
-
-
-@pytest.mark.parametrize(
-    ("operator", "kind", "width", "formula"),
-    [
-        ("var", "offset", 257, lambda x: from_squares(widen(x).astype(f4))),
-        ("prod", "exponents", 9, lambda x: np.exp(np.log(widen(x).astype(f4)).sum(-1))),
-        ("mean", "uniform", 257, lambda x: right("mean", x) * np.r_[1.001, np.ones(len(x) - 1)]),
-    ],
-)
-def test_formulas_that_cancel_are_outside(operator: str, kind: str, width: int, formula: Kernel) -> None:
-    x = rows(kind, width, "float32")
-    assert measured(operator, [x], right(operator, x), dim=-1)[0]
-    assert not measured(operator, [x], formula(x), dim=-1)[0]
-
-
-@pytest.mark.parametrize(
-    ("operator", "attributes", "share"),
-    [
-        ("prod", {}, 3e-6),
-        ("var", {}, 1e-5),
-        ("norm", {}, 5e-6),
-        ("norm", {"p": 3.0}, 3e-5),
-        ("logsumexp", {}, 1e-5),
-        ("cumsum", {}, 4e-6),
-        ("mean", {}, 1e-5),
-    ],
-)
-def test_one_element_that_is_little_off_is_outside(operator: str, attributes: dict[str, Any], share: float) -> None:
-    """Too little for the statistic over thousands of elements: the bound of the element has to be sharp."""
-    x = rounded(np.random.default_rng(5).uniform(0.9, 1.1, (8192, 9)), "float32")
-    value = right(operator, x, **attributes)
-    value[4000] *= 1.0 + share
-    passed, measure = measured(operator, [x], value, dim=-1, **attributes)
-    assert not passed
-    assert 1 <= measure.mismatched <= 9
-    assert share_of_limit(measure) < 1.0, "the statistic alone would have found it"
-
-
-@pytest.mark.parametrize("name", ["float16", "bfloat16"])
-@pytest.mark.parametrize("operator", ["sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod"])
-def test_truncated_results_are_outside(operator: str, name: str) -> None:
-    kind = {"prod": "factors", "logsumexp": "normal"}.get(operator, "uniform")
-    x = np.concatenate([rows(kind, 65, name, seed) for seed in range(16)])
-    value = right(operator, x)
-    assert measured(operator, [x], value, dim=-1)[0]
-    assert not measured(operator, [x], truncated(value, name), dim=-1)[0]
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])

@@ -10,7 +10,7 @@ import pytest
 from sample_questions import by_reference, wrong_answers
 
 from optest.numerics import widen
-from optest.operators.reduction.sums_reference import as_asked, in_asked_dtype, rows_of
+from optest.operators.reduction.reduction_reference import input_in_dtype, rows_of, total_in_dtype
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
@@ -23,8 +23,8 @@ def row_by_row(kernel: Callable[[Array], Any]) -> Kernel:
     """A kernel of rows (last axis) that knows dim, keepdim and dtype."""
 
     def call(inputs: Inputs, attributes: Attributes) -> Any:
-        rows = rows_of(as_asked(inputs[0], attributes), attributes)
-        return rows.placed(in_asked_dtype(np.asarray(kernel(rows.values)), attributes))
+        rows = rows_of(input_in_dtype(inputs[0], attributes), attributes)
+        return rows.placed(total_in_dtype(np.asarray(kernel(rows.values)), attributes))
 
     return call
 

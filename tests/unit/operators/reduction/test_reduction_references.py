@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from references import by_torch, expected_all
 
 from optest.numerics import dtype_of, round_to
 from optest.operators import operators
-from optest.registry import load_object
 from optest.spec import dtype
 
 Array = np.ndarray[Any, Any]
@@ -24,20 +24,7 @@ EVERY = (*FLOATING, "argmax", "argmin", "all", "any")
 ONE_DIM = ("max", "min", "argmax", "argmin")
 
 
-def reference(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
-    descriptor = operators.get(name)
-    return [np.asarray(each) for each in load_object(str(descriptor.reference))(inputs, descriptor.bind(attributes))]
-
-
-def by_torch(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
-    torch = pytest.importorskip("torch")
-    from optest.torch.operators.reduction import CALLS
-
-    outputs = CALLS[name]([torch.from_numpy(each.copy()) for each in inputs], operators.get(name).bind(attributes))
-    return [each.numpy() for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
-
-
-def same(ours: list[Array], theirs: list[Array], rtol: float = 1e-13) -> None:
+def close(ours: list[Array], theirs: list[Array], rtol: float = 1e-13) -> None:
     assert [each.shape for each in ours] == [each.shape for each in theirs]
     for left, right in zip(ours, theirs, strict=True):
         assert left.dtype == right.dtype
@@ -67,7 +54,7 @@ def test_against_torch(name: str, asked: tuple[Any, Any], keepdim: bool, layout:
     x = np.random.default_rng(seed).standard_normal(shape)
     x = {"C": x, "F": np.asfortranarray(x), "T": x.copy().T.copy().T, "R": x[::-1]}[layout]
     attributes = {"dim": dim, "keepdim": keepdim}
-    same(reference(name, x, **attributes), by_torch(name, np.ascontiguousarray(x), **attributes))
+    close(expected_all(name, x, **attributes), by_torch(name, np.ascontiguousarray(x), **attributes))
 
 
 @pytest.mark.torch
@@ -80,11 +67,11 @@ def test_integers_against_torch(name: str, kind: str) -> None:
     info = None if kind == "bool" else np.iinfo(kind)
     draw = rng.integers(0, 2, (5, 41)) if info is None else rng.integers(info.min, info.max, (5, 41), endpoint=True)
     x = draw.astype(kind)
-    same(reference(name, x, dim=1), by_torch(name, x, dim=1))
+    close(expected_all(name, x, dim=1), by_torch(name, x, dim=1))
     if kind not in ("bool", "int64"):
         x[0] = 0
         x[1, :3] = info.max if info else 1
-        same(reference(name, x, dim=0), by_torch(name, x, dim=0))
+        close(expected_all(name, x, dim=0), by_torch(name, x, dim=0))
 
 
 @pytest.mark.torch
@@ -99,23 +86,23 @@ def test_running_sums_that_torch_has_no_name_for(exclusive: bool, reverse: bool)
         (True, True): [9.0, 7.0, 4.0, 0.0],
     }
     ways = {"exclusive": exclusive, "reverse": reverse}
-    assert reference("cumsum", x, dim=0, **ways)[0].tolist() == wanted[exclusive, reverse]
+    assert expected_all("cumsum", x, dim=0, **ways)[0].tolist() == wanted[exclusive, reverse]
     for shape, dim in (((3, 5), 0), ((2, 3, 4), -1), ((), 0), ((3, 0), 1), ((0, 3), 1)):
         drawn = np.random.default_rng(4).standard_normal(shape)
         for each in (np.asarray(drawn), np.asarray(drawn * 9).astype(np.int8), np.asarray(drawn > 0)):
-            same(reference("cumsum", each, dim=dim, **ways), by_torch("cumsum", each, dim=dim, **ways))
+            close(expected_all("cumsum", each, dim=dim, **ways), by_torch("cumsum", each, dim=dim, **ways))
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", EVERY)
 def test_scalars_and_nothing(name: str) -> None:
     x = np.array(-2.5)
-    same(reference(name, x), by_torch(name, x))
-    same(reference(name, x, dim=-1, keepdim=True), by_torch(name, x, dim=-1, keepdim=True))
-    same(reference(name, np.zeros((3, 0)), dim=0), by_torch(name, np.zeros((3, 0)), dim=0))
+    close(expected_all(name, x), by_torch(name, x))
+    close(expected_all(name, x, dim=-1, keepdim=True), by_torch(name, x, dim=-1, keepdim=True))
+    close(expected_all(name, np.zeros((3, 0)), dim=0), by_torch(name, np.zeros((3, 0)), dim=0))
     if name not in ("amax", "amin", "max", "min", "argmax", "argmin"):
-        same(reference(name, np.zeros((3, 0)), dim=1), by_torch(name, np.zeros((3, 0)), dim=1))
-        same(reference(name, np.zeros(0)), by_torch(name, np.zeros(0)))
+        close(expected_all(name, np.zeros((3, 0)), dim=1), by_torch(name, np.zeros((3, 0)), dim=1))
+        close(expected_all(name, np.zeros(0)), by_torch(name, np.zeros(0)))
 
 
 def test_what_nothing_gives() -> None:
@@ -131,7 +118,7 @@ def test_what_nothing_gives() -> None:
         "any": False,
     }
     for name, value in wanted.items():
-        np.testing.assert_array_equal(reference(name, empty, dim=1)[0], [value])
+        np.testing.assert_array_equal(expected_all(name, empty, dim=1)[0], [value])
 
 
 ODD = np.array(
@@ -154,7 +141,7 @@ ODD = np.array(
 @pytest.mark.parametrize("name", [*EVERY, "cumsum"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_special_values_against_torch(name: str, dim: int) -> None:
-    same(reference(name, ODD, dim=dim), by_torch(name, ODD, dim=dim))
+    close(expected_all(name, ODD, dim=dim), by_torch(name, ODD, dim=dim))
 
 
 @pytest.mark.torch
@@ -162,9 +149,9 @@ def test_special_values_against_torch(name: str, dim: int) -> None:
 def test_norms_against_torch(p: float) -> None:
     x = np.random.default_rng(1).standard_normal((4, 9))
     x[1, 3] = 0.0
-    same(reference("norm", x, p=p, dim=1), by_torch("norm", x, p=p, dim=1))
-    same(reference("norm", ODD, p=p, dim=1), by_torch("norm", ODD, p=p, dim=1))
-    same(reference("norm", x, p=p, dim=[1, 0], keepdim=True), by_torch("norm", x, p=p, dim=[1, 0], keepdim=True))
+    close(expected_all("norm", x, p=p, dim=1), by_torch("norm", x, p=p, dim=1))
+    close(expected_all("norm", ODD, p=p, dim=1), by_torch("norm", ODD, p=p, dim=1))
+    close(expected_all("norm", x, p=p, dim=[1, 0], keepdim=True), by_torch("norm", x, p=p, dim=[1, 0], keepdim=True))
 
 
 @pytest.mark.torch
@@ -172,30 +159,30 @@ def test_norms_against_torch(p: float) -> None:
 def test_variances_against_torch(correction: float) -> None:
     x = np.random.default_rng(2).standard_normal((3, 5)) + 1000.0
     stated = {"dim": 1, "correction": correction}
-    same(reference("var", x, **stated), by_torch("var", x, **stated), rtol=1e-9)
-    same(reference("var", x[:, :1], **stated), by_torch("var", x[:, :1], **stated))
+    close(expected_all("var", x, **stated), by_torch("var", x, **stated), rtol=1e-9)
+    close(expected_all("var", x[:, :1], **stated), by_torch("var", x[:, :1], **stated))
 
 
 def test_variance_of_one_element_is_no_number_unless_it_is_biased() -> None:
     one = np.array([[3.0]])
-    assert math.isnan(reference("var", one, dim=1)[0][0])
-    assert reference("var", one, dim=1, correction=0)[0][0] == 0.0
+    assert math.isnan(expected_all("var", one, dim=1)[0][0])
+    assert expected_all("var", one, dim=1, correction=0)[0][0] == 0.0
 
 
 @given(x=arrays.arrays(np.float32, (3, 8), elements=st.floats(-1e4, 1e4, width=32)), shift=st.integers(-1000, 1000))
 @settings(max_examples=50, deadline=None)
 def test_variance_by_its_definition(x: Array, shift: int) -> None:
     exact = np.array([np.var(row.astype(np.longdouble), ddof=1) for row in x], dtype=np.float64)
-    np.testing.assert_allclose(reference("var", x, dim=1)[0], exact, rtol=1e-12, atol=1e-18)
+    np.testing.assert_allclose(expected_all("var", x, dim=1)[0], exact, rtol=1e-12, atol=1e-18)
     moved = x.astype(np.float64) + shift
-    np.testing.assert_allclose(reference("var", moved, dim=1)[0], exact, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(expected_all("var", moved, dim=1)[0], exact, rtol=1e-6, atol=1e-6)
 
 
 @given(x=arrays.arrays(np.float64, (4, 6), elements=st.floats(-700, 700)))
 @settings(max_examples=50, deadline=None)
 def test_logsumexp_by_its_definition(x: Array) -> None:
     wide = np.log(np.exp(x.astype(np.longdouble)).sum(1)).astype(np.float64)
-    np.testing.assert_allclose(reference("logsumexp", x, dim=1)[0], wide, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(expected_all("logsumexp", x, dim=1)[0], wide, rtol=1e-14, atol=1e-14)
 
 
 @given(x=arrays.arrays(np.int64, (3, 7), elements=st.integers(-(2**63), 2**63 - 1)))
@@ -205,18 +192,18 @@ def test_integers_wrap_in_int64(x: Array) -> None:
         return (value + 2**63) % 2**64 - 2**63
 
     rows = [[int(each) for each in row] for row in x]
-    np.testing.assert_array_equal(reference("prod", x, dim=1)[0], [wrapped(math.prod(row)) for row in rows])
-    np.testing.assert_array_equal(reference("sum", x, dim=1)[0], [wrapped(sum(row)) for row in rows])
+    np.testing.assert_array_equal(expected_all("prod", x, dim=1)[0], [wrapped(math.prod(row)) for row in rows])
+    np.testing.assert_array_equal(expected_all("sum", x, dim=1)[0], [wrapped(sum(row)) for row in rows])
     totals = [[wrapped(sum(row[: i + 1])) for i in range(7)] for row in rows]
-    np.testing.assert_array_equal(reference("cumsum", x, dim=1)[0], totals)
+    np.testing.assert_array_equal(expected_all("cumsum", x, dim=1)[0], totals)
     dots = wrapped(sum(a * b for a, b in zip(rows[0], rows[1], strict=True)))
-    assert reference("dot", x[0], x[1])[0] == dots
+    assert expected_all("dot", x[0], x[1])[0] == dots
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int32"])
 def test_dot_of_integers_wraps_in_their_dtype(kind: str) -> None:
     x = np.full(300, 100, dtype=kind)
-    (result,) = reference("dot", x, x)
+    (result,) = expected_all("dot", x, x)
     assert result.dtype == np.dtype(kind)
     assert result == np.array(3_000_000).astype(kind)
 
@@ -225,12 +212,12 @@ def test_dot_of_integers_wraps_in_their_dtype(kind: str) -> None:
 @settings(max_examples=100, deadline=None)
 def test_the_place_is_the_first_of_equal_elements_and_nan_goes_before(x: Array) -> None:
     for name, better in (("argmax", max), ("argmin", min)):
-        (places,) = reference(name, x, dim=1)
+        (places,) = expected_all(name, x, dim=1)
         for row, place in zip(x, places, strict=True):
             nan = np.flatnonzero(np.isnan(row))
             first = nan[0] if nan.size else [float(each) for each in row].index(better(row.tolist()))
             assert place == first
-    values, places = reference("max", x, dim=1)
+    values, places = expected_all("max", x, dim=1)
     np.testing.assert_array_equal(np.take_along_axis(x, places[:, None], 1)[:, 0], values)
 
 
@@ -241,13 +228,13 @@ def test_the_place_is_the_first_of_equal_elements_and_nan_goes_before(x: Array) 
 )
 def test_cumsum_converts_before_it_adds(source: str, target: str) -> None:
     x = np.random.default_rng(3).integers(-100, 100, (3, 50)).astype(source)
-    ours, theirs = reference("cumsum", x, dim=1, dtype=target)[0], by_torch("cumsum", x, dim=1, dtype=target)[0]
+    ours, theirs = expected_all("cumsum", x, dim=1, dtype=target)[0], by_torch("cumsum", x, dim=1, dtype=target)[0]
     np.testing.assert_array_equal(round_to(ours, dtype(target)), theirs)
 
 
 def test_cumsum_rounds_the_input_to_the_dtype_that_is_asked_for() -> None:
     x = np.array([1.0 + 2.0**-20, 1.0 + 2.0**-20], dtype=np.float32)
-    np.testing.assert_array_equal(reference("cumsum", x, dim=0, dtype="float16")[0], [1.0, 2.0])
+    np.testing.assert_array_equal(expected_all("cumsum", x, dim=0, dtype="float16")[0], [1.0, 2.0])
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
@@ -256,10 +243,10 @@ def test_sixteen_bits_are_read_exactly(name: str) -> None:
     assert dtype_of(x.dtype).name == name
     wide = x.astype(np.float64)
     for operator in FLOATING:
-        ours, exact = reference(operator, x, dim=1), reference(operator, wide, dim=1)
+        ours, exact = expected_all(operator, x, dim=1), expected_all(operator, wide, dim=1)
         np.testing.assert_allclose(ours[0], exact[0], rtol=1e-14)
 
 
 def test_products_of_float64_do_not_leave_its_range_on_the_way() -> None:
     x = np.array([1e200, 1e200, 1e-200, 1e-200])
-    assert reference("prod", x)[0] == pytest.approx(1.0)
+    assert expected_all("prod", x)[0] == pytest.approx(1.0)

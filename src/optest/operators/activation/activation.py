@@ -1,0 +1,260 @@
+"""relu, leaky_relu, elu and hardswish, which bend at 0; gelu, sigmoid, silu, softplus and swiglu, which are smooth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.describe import attribute, exact, in_module, ulp
+from optest.operators.samples import (
+    EVERY_FLOAT,
+    MILLION,
+    call,
+    line,
+    of_a_million,
+    of_every_value,
+    refused,
+    standard,
+    table,
+    variations,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
+from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, UnfitArguments, format_shape
+
+_IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="relu",
+        aliases=("Relu: X -> Y",),
+        dtype_variants=NUMBERS,
+        infer="infer_relu",
+        rule=exact("a choice between input and 0; nothing is computed"),
+        description="The larger of input and 0; NaN stays NaN.",
+    ),
+    OperatorDescriptor(
+        name="leaky_relu",
+        aliases=("LeakyRelu: X -> Y",),
+        attributes=(attribute("negative_slope|alpha: float = 0.01", "Factor of what is below 0."),),
+        terms="leaky_relu_terms",
+        rule=ulp(0.5, _IDENTITY, "|out| more below 0"),
+        description="input above 0, else negative_slope * input.",
+    ),
+    OperatorDescriptor(
+        name="elu",
+        aliases=("Elu: X -> Y",),
+        attributes=(attribute("alpha: float = 1.0", "Factor of what is below 0."),),
+        terms="elu_terms",
+        rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
+        domain={"input": Interval(low=-15.0, high=15.0)},
+        description="input above 0, else alpha * (exp(input) - 1).",
+    ),
+    OperatorDescriptor(
+        name="hardswish",
+        aliases=("hard_swish", "HardSwish: X -> Y"),
+        terms="hardswish_terms",
+        rule=ulp(2.5, f"the division: {OPENCL}", "3·|out| more, and between -3 and 3 also 2·|input|", cpu=1.0),
+        domain={"input": Interval(low=-8.0, high=8.0)},
+        description="input * min(max(input + 3, 0), 6) / 6.",
+    ),
+    OperatorDescriptor(
+        name="gelu",
+        aliases=("Gelu: X -> Y",),
+        attributes=(
+            attribute(
+                "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
+            ),
+        ),
+        terms="gelu_terms",
+        rule=ulp(16.0, f"erf: {OPENCL}; {MEASURED}", "6·|x| more for the cancellation, 4·|x| with tanh", cpu=6.0),
+        domain={"input": Interval(low=-8.0, high=8.0)},
+        description="Gaussian error linear unit.",
+    ),
+    OperatorDescriptor(
+        name="sigmoid",
+        aliases=("Sigmoid: X -> Y",),
+        dtype_variants=(*NUMBERS, *BOOL),
+        infer="..shapes:infer_float",
+        terms="sigmoid_terms",
+        rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
+        domain={"input": Interval(low=-15.0, high=15.0)},
+        description="1 / (1 + exp(-input)); integers give float32.",
+    ),
+    OperatorDescriptor(
+        name="silu",
+        aliases=("swish",),
+        terms="silu_terms",
+        rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
+        domain={"input": Interval(low=-15.0, high=15.0)},
+        description="Sigmoid linear unit: input * sigmoid(input).",
+    ),
+    OperatorDescriptor(
+        name="softplus",
+        infer="infer_softplus",
+        attributes=(
+            attribute("beta: float = 1.0", "Sharpness of the bend, above 0."),
+            attribute("threshold: float = 20.0", "Where beta * input is above it, the result is input."),
+        ),
+        terms="softplus_terms",
+        rule=ulp(4.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),
+        domain={"input": Interval(low=-30.0, high=30.0)},
+        description="log(1 + exp(beta * input)) / beta.",
+    ),
+    OperatorDescriptor(
+        name="swiglu",
+        infer="infer_swiglu",
+        signature="gate, up? -> out",
+        aliases=("SwiGLU: A, B? -> Y", "silu_and_mul"),
+        terms="swiglu_terms",
+        rule=ulp(
+            0.5,
+            f"the product is correctly rounded; silu: {MEASURED}",
+            "8·|silu(gate)·up| more; below -86.9 silu(gate) may be 0",
+        ),
+        domain={"gate": Interval(low=-15.0, high=15.0)},
+        description="silu(gate) * up, of two tensors of one shape. Without up, gate is split along its last dimension: "
+        "the first half is the gate, the second is up, as in fused gate-and-up projections.",
+    ),
+    dtype_variants=FLOATS,
+    infer="infer_floating",
+)
+
+
+def infer_floating(specs: Specs, _attributes: Attributes) -> Outputs:
+    """One output like the input, which should be of a float dtype."""
+    spec = given(specs, 0, "input")
+    _require_float(spec.dtype, "input")
+    return (dense(spec.dtype, spec.shape),)
+
+
+def _require_float(entry: DType, name: str) -> None:
+    if not entry.is_float:
+        raise UnfitArguments(f"{name} is {entry}, but should be a float dtype")
+
+
+def infer_relu(specs: Specs, _attributes: Attributes) -> Outputs:
+    """One output like the input, which should be a number."""
+    spec = given(specs, 0, "input")
+    if spec.dtype.kind is Kind.BOOL:
+        raise UnfitArguments("input is bool, but should be a number")
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
+    if not attributes.get("beta", 1.0) > 0:
+        raise UnfitArguments(f"beta is {attributes['beta']:g}, but should be above 0")
+    return infer_floating(specs, attributes)
+
+
+def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
+    """Like gate; without up, half as wide in the last dimension, whose second half is up."""
+    gate = given(specs, 0, "gate")
+    _require_float(gate.dtype, "gate")
+    up = optional(specs, 1)
+    if up is None:
+        if not gate.rank or gate.shape[-1] % 2:
+            raise UnfitArguments(
+                f"gate is {format_shape(gate.shape)}, but should have an even last dimension, as up is left out"
+            )
+        return (dense(gate.dtype, (*gate.shape[:-1], gate.shape[-1] // 2)),)
+    require_same_dtype(gate, up, "up")
+    if up.shape != gate.shape:
+        raise UnfitArguments(f"up is {format_shape(up.shape)}, but should be {format_shape(gate.shape)}, as gate")
+    return (dense(gate.dtype, gate.shape),)
+
+
+_SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
+_NEAR_ZERO = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)] + [0.0, -0.0]
+_FAR = ((-110.0, 110.0), (-1e30, 1e30))
+"""On either side of where e^x and e^2x leave float32, and of where x³ does."""
+_FAR_IN_FLOAT16 = ((-60.0, 60.0), (-6e4, 6e4))
+"""The same for 16 bits: e^x leaves them at 11, x³ at 40."""
+
+
+def _of_one(
+    variants: Sequence[Sequence[str]], *lines: tuple[float, float], far: Sequence[tuple[float, float]] = ()
+) -> Iterator[Sample]:
+    """What every activation is asked; ``lines`` are ranges for all dtypes, ``far`` for all but float16."""
+    calls = [call(input=shape) for shape in _SHAPES]
+    yield from standard(calls, variants, sized=lambda n: call(input=(n,)))
+    yield from variations("sizes", [call(input=(37, 1))], dtypes=("float32",))
+    yield from variations("range", [table(_NEAR_ZERO), *(line(*ends) for ends in lines)], dtypes=EVERY_FLOAT)
+    yield from variations("range", [line(*ends) for ends in (*_FAR, *far)], dtypes=("float32", "bfloat16", "float64"))
+    yield from variations("range", [line(*ends) for ends in _FAR_IN_FLOAT16], dtypes=("float16",))
+    ends = ["nan", -0.0, 0.0, "nan"]  # in a vector, and in what is left behind the last
+    tail = table([*ends, *(0.5 + k / 8 for k in range(9)), *ends])
+    yield from variations("special", [tail], dtypes=("float32", "float16"))
+    if ("uint8",) in variants:  # with the top bit, which the domain keeps random ones from
+        yield from variations("dtypes", [table([0, 1, 127, 128, 200, 255])], dtypes=("uint8",))
+    yield from of_every_value()
+
+
+def _with_attributes(attributes: Sequence[dict[str, Any]], *lines: tuple[float, float]) -> Iterator[Sample]:
+    yield from of_every_value(attributes[0])
+    calls = [call(each, input=(4, 37)) for each in attributes]
+    calls += [line(*ends, each) for each in attributes for ends in lines]
+    yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
+    yield from variations("attributes", [line(*ends, each) for each in attributes for ends in _FAR])
+    far = [line(*ends, each) for each in attributes for ends in _FAR_IN_FLOAT16]
+    yield from variations("attributes", far, dtypes=("float16",))
+
+
+def relu_samples() -> Iterator[Sample]:
+    yield from _of_one(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
+    special = call(input=(4, 37), generator="special")
+    yield from variations("special", [special], dtypes=[name for (name,) in INTEGERS])
+    yield from refused(call(input=(4, 37), dtypes=["bool"]))
+    yield from of_a_million(call(input=MILLION), dtype="float32")
+
+
+def leaky_relu_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-9.0, 9.0), (-6e4, 6e4))
+    yield from _with_attributes([{"negative_slope": slope} for slope in (0.3, 0.0, -0.5, 1.0, 2.5)], (-9.0, 9.0))
+
+
+def elu_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+    yield from _with_attributes([{"alpha": alpha} for alpha in (0.3, 2.5, -1.5, 0.0)], (-9.0, 9.0))
+
+
+def hardswish_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])
+
+
+def gelu_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-9.0, 9.0), (-1.0, 1.0))
+    yield from _with_attributes([{"approximate": "tanh"}], (-9.0, 9.0), (-1.0, 1.0))
+    largest = call(input=(33,), generator={"fill": "full", "value": 3e38})  # what doubles it on the way overflows
+    yield from variations("special", [largest], dtypes=("float32", "bfloat16"))
+
+
+def sigmoid_samples() -> Iterator[Sample]:
+    yield from _of_one((*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
+
+
+def silu_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+
+
+def softplus_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+    attributes = [{"beta": 2.0}, {"beta": 0.3}, {"threshold": 2.0}, {"beta": 0.5, "threshold": 1.0}]
+    yield from _with_attributes(attributes, (-9.0, 30.0))
+
+
+def swiglu_samples() -> Iterator[Sample]:
+    calls = [call(gate=shape, up=shape) for shape in _SHAPES]
+    yield from standard(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)
+    # One at a time: whether 0·∞ is asked for depends on where silu(gate) underflows.
+    fills = [{"gate": "special", "up": "randn"}, {"gate": "randn", "up": "special"}]
+    special = [call(gate=(4, 37), up=(4, 37), generator=each) for each in fills]
+    yield from variations("special", special, dtypes=EVERY_FLOAT)
+    split = [call(gate=(4, 74)), call(gate=(3, 5, 14)), call(gate=(2,)), call(gate=(3, 0)), call(gate=(16, 2048))]
+    yield from variations("attributes", split, dtypes=EVERY_FLOAT)
+    yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))  # a block for each row
+    wide = {"fill": "arange", "start": -18.0, "step": 36.0 / 1020}
+    sweep = call(gate=(3, 1021), up=(3, 1021), generator={"gate": wide, "up": "randn"})
+    yield from variations("range", [sweep], dtypes=EVERY_FLOAT)
+    yield from refused(call(gate=(4, 37), up=(4, 38)), call(gate=(4, 37)))

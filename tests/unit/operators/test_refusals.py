@@ -1,0 +1,171 @@
+"""What inference refuses, and in which words: what was got, and what fits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from references import spec
+
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import TensorSpec, UnfitArguments
+
+Row = tuple[list["TensorSpec | None"], dict[str, Any], str]
+
+
+def of(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorSpec | None]:
+    return [spec(shape, dtype) for shape in shapes]
+
+
+X, ONE, HALF = spec((3, 4)), spec(()), of((2, 5, 8), (2, 5, 8), (2, 5, 8), dtype="float16")
+
+REFUSED: dict[str, list[Row]] = {
+    "add": [
+        (of((2, 3), (2, 4)), {}, "size 4 at dimension -1, but should have 3 or 1 to broadcast"),
+        (of((2,), (2,), dtype="int8"), {"alpha": 0.5}, "alpha is 0.5, but should be an integer"),
+        (of((2,), (2,), dtype="int8"), {"alpha": 300}, "alpha is 300, but should be an integer"),
+        ([spec((2,), "float8_e5m2"), spec((2,))], {}, "no common dtype"),
+        (of((2,)), {}, "other is missing"),
+    ],
+    "sub": [(of((2,), (2,), dtype="int32"), {"alpha": 0.5}, "alpha is 0.5, but should be an integer")],
+    "clip": [
+        (of((3,), dtype="uint8"), {"min": -1.0}, "min is -1, but should be an integer of 0 to 255 for uint8"),
+        (of((3,)), {}, "at least one should be given"),
+    ],
+    "round": [(of((3,), dtype="int32"), {"decimals": 1}, "decimals is 1, but should be 0 for int32")],
+    "cast": [(of((2,), dtype="complex64"), {"dtype": "float32"}, "should be complex or bool")],
+    "where": [(of((4,), (4,), (4,)), {}, "condition is float32, but should be bool")],
+    "swiglu": [
+        (of((3, 5)), {}, "gate is 3x5, but should have an even last dimension"),
+        (of(()), {}, "gate is scalar, but should have an even last dimension"),
+        (of((4,), dtype="int32"), {}, "gate is int32, but should be a float dtype"),
+        (of((3, 4), (4,)), {}, "up is 4, but should be 3x4, as gate"),
+        ([X, spec((3, 4), "float16")], {}, "up is float16, but should be float32"),
+    ],
+    "softplus": [(of((3,)), {"beta": -1.0}, "beta is -1, but should be above 0")],
+    "matmul": [
+        (of((2, 3), (4, 5)), {}, "other is 4x5, but should have 3 rows"),
+        (of((), (4, 5)), {}, "input is a scalar, but should have 1 dimension or more"),
+        ([spec((2, 3)), spec((3, 2), "float64")], {}, "other is float64, but should be float32"),
+        (of((3, 3), (3, 3), dtype="int8"), {"out_dtype": "float32"}, "out_dtype is float32, but should be int8"),
+        (of((3, 3), (3, 3)), {"out_dtype": "float16"}, "out_dtype is float16, but should be float32"),
+        (of((3, 3), (3, 3)), {"out_dtype": "int32"}, "out_dtype is int32, but should be float32"),
+        (of((3, 3), (3, 3), dtype="int64"), {"out_dtype": "int32"}, "out_dtype is int32, but should be int64"),
+    ],
+    "gemm": [
+        (of((2, 3), (2, 3)), {}, "b is 2x3 with a depth of 2, but should have 3"),
+        (of((2, 3), (3, 4), (2,)), {}, "c is 2, but should broadcast to 2x4"),
+        (of((2, 3), (3, 4), (1, 2, 4)), {}, "c is 1x2x4, but should broadcast to 2x4"),
+        (of((2,), (3, 4)), {}, "a is 2, but should have 2 dimensions, or 3 with a batch"),
+        (of((2, 2), (2, 2), dtype="int32"), {"beta": 0.5}, "beta is 0.5, but should be an integer"),
+    ],
+    "conv2d": [(of((1, 4, 9, 9), (3, 4, 3, 3)), {"padding": 1.5}, "a list of integers or a string")],
+    "sum": [
+        (of((2, 3)), {"dim": 2}, "dim is 2, but should be -2 to 1"),
+        (of((2, 3)), {"dim": [0, -2]}, "should name each dimension once"),
+    ],
+    "norm": [(of((3,)), {"p": float("nan")}, "p is NaN, but should be a number")],
+    "cumsum": [
+        (
+            of((3,)),
+            {"dim": 0, "dtype": name},
+            f"dtype is {name}, but should be an integer of 8 bits and more or a float",
+        )
+        for name in ("bool", "complex64", "int4")
+    ],
+    "dot": [([spec((3,)), spec((3,), "float64")], {}, "tensor is float64, but should be float32")],
+    "softmax": [(of((2, 3)), {"dim": -3}, "dim is -3, but should be -2 to 1")],
+    "causal_softmax": [(of((3,)), {}, "input is 3, but should have 2 dimensions or more")],
+    "layer_norm": [
+        (of((2, 3)), {"normalized_shape": [2]}, "normalized_shape is 2, but should be the last"),
+        (of((2, 3)), {"normalized_shape": []}, "normalized_shape is empty"),
+        (of((2, 3), (2,)), {"normalized_shape": [3]}, "weight is 2, but should be 3"),
+        (
+            [X, None, spec((4,), "float16")],
+            {"normalized_shape": [4]},
+            "bias is float16, but should be float32",
+        ),
+    ],
+    "batch_norm": [
+        (of((2, 3), (3,)), {}, "one of running_mean and running_var is missing"),
+        (of((3,), (3,), (3,)), {}, "input is 3, but should have 2 dimensions or more"),
+    ],
+    "transpose": [(of((2, 3)), {"dim0": 0, "dim1": 2}, "dim1 is 2, but should be -2 to 1")],
+    "split": [
+        ([X], {"split_size_or_sections": (1, 1)}, "sections is [1, 1], but should hold sizes that add up to 3"),
+    ],
+    "pad": [([X], {"pad": (4, 0), "mode": "reflect"}, "at most 3 for a size of 4 in mode reflect")],
+    "broadcast_to": [([X], {"size": (3, 5)}, "size at dimension 1 is 5, but should be 4 or -1")],
+    "max_pool2d": [
+        (of((1, 2, 6, 6)), {"kernel_size": 3, "padding": 2}, "half of kernel_size"),
+        (of((1, 2, 6, 6)), {"kernel_size": 2, "padding": 2, "dilation": 3}, "half of kernel_size"),
+        (of((1, 2, 3, 3)), {"kernel_size": 4}, "should fit into"),
+        (of((1, 0, 6, 6)), {"kernel_size": 2}, "no size 0"),
+        (of((6, 6)), {"kernel_size": 2}, "3 or 4 dimensions"),
+        (of((1, 2, 6, 6)), {"kernel_size": 2, "stride": 0}, "stride is"),
+        (of((1, 2, 6, 6)), {"kernel_size": [2, 2, 2]}, "one number or two"),
+    ],
+    "avg_pool2d": [(of((1, 2, 6, 6)), {"kernel_size": 2, "divisor_override": 0}, "divisor_override is 0")],
+    "adaptive_avg_pool2d": [(of((1, 2, 6, 6)), {"output_size": -1}, "output_size is")],
+    "sdpa": [
+        (of((2, 5, 8), (2, 7, 9), (2, 7, 8)), {}, "vectors of 8"),
+        (of((2, 5, 8), (2, 7, 8), (2, 6, 8)), {}, "7 rows"),
+        (of((4, 5, 8), (2, 7, 8), (2, 7, 8)), {}, "broadcast"),
+        (of((4, 5, 8), (3, 7, 8), (3, 7, 8)), {"enable_gqa": True}, "divisor of 4"),
+        (of((5, 8), (7, 8), (7, 8)), {"enable_gqa": True}, "dimension of heads"),
+        (of((8,), (8,), (8,)), {}, "2 dimensions"),
+        (of((2, 5, 8), (2, 7, 8), (2, 7, 8), (5, 6)), {}, "attn_mask is 5x6"),
+        (of((2, 5, 8), (2, 7, 8), (2, 7, 8), (7,)), {}, "attn_mask is 7"),
+        (of((2, 5, 8), (2, 7, 8), (2, 7, 8), (5, 7)), {"is_causal": True}, "one of them"),
+        ([*HALF, spec((5, 5), "int32")], {}, "attn_mask is int32"),
+    ],
+    "rope": [
+        (of((2, 5, 7), (5, 3), (5, 3)), {}, "even number"),
+        (of((2, 5, 8), (5, 8), (5, 8)), {}, "rows of 4"),
+        (of((2, 5, 8), (6, 4), (6, 4)), {}, "cos has 6 rows"),
+        (of((2, 5, 8), (5, 4), (4, 4)), {}, "sin is 4x4"),
+        (of((2, 5, 8), (5, 5), (5, 5)), {"rotary_embedding_dim": 10}, "up to 8"),
+        ([*of((2, 5, 8), (2, 5, 4), (2, 5, 4)), spec((2, 5), "int64")], {}, "should be a table"),
+        ([*of((2, 5, 8), (9, 4), (9, 4)), spec((2, 6), "int64")], {}, "position_ids has 2x6"),
+        (of((8,), (4,), (4,)), {}, "2 dimensions"),
+    ],
+    "quantize": [
+        ([X, spec((3,))], {}, "should have 1, or 4 for dimension 1"),
+        ([X, spec((3,))], {"axis": 2}, "axis is 2, but should be -2 to 1"),
+        ([X, X], {}, "scale is 3x4"),
+        ([X, spec((), "int8")], {}, "scale is int8, but should be a float"),
+        ([X, spec((4,)), spec((3,), "int8")], {}, "zero_point is 3, but should be 4"),
+        ([X, ONE, spec((), "uint8")], {"dtype": "int8"}, "zero_point is uint8, but should be int8"),
+        ([X, ONE, spec((), "int64")], {}, "state the attribute dtype"),
+        ([X, ONE], {"quant_min": 5, "quant_max": 3}, "quant_min and quant_max are 5 and 3"),
+        ([X, ONE], {"quant_min": -1}, "quant_min and quant_max are -1"),
+        ([spec((3,), "int32"), ONE], {}, "input is int32, but should be a float"),
+    ],
+    "dequantize": [
+        ([X, ONE], {}, "input is float32"),
+        ([spec((3,), "int8"), ONE, spec((), "uint8")], {}, "zero_point is uint8"),
+    ],
+    "random_sample": [
+        (of(()), {}, "logits is"),
+        (of((0,)), {}, "logits is 0"),
+        (of((2, 3)), {}, "logits is 2x3"),
+        (of((3,)), {"random_value": 1.5}, "random_value is 1.5"),
+        (of((3,)), {"random_value": float("nan")}, "random_value is nan"),
+        (of((3,)), {"temperature": -1.0}, "temperature is -1"),
+        (of((3,)), {"top_p": float("nan")}, "top_p is nan"),
+        (of((3,)), {"top_k": -1}, "top_k is -1"),
+        (of((129,)), {"dtype": "int8"}, "should be an integer that holds the index 128"),
+        (of((3,)), {"dtype": "float32"}, "should be an integer"),
+    ],
+}
+DEFAULTS = {"random_sample": {"random_value": 0.5}}
+
+
+@pytest.mark.parametrize(("operator", "row"), [(name, row) for name, rows in REFUSED.items() for row in rows])
+def test_arguments_that_do_not_fit(operator: str, row: Row) -> None:
+    specs, attributes, message = row
+    descriptor = operators.get(operator)
+    with pytest.raises(UnfitArguments, match=re.escape(message)):
+        load_object(str(descriptor.infer))(specs, descriptor.bind({**DEFAULTS.get(operator, {}), **attributes}))
