@@ -103,7 +103,7 @@ def capture(
     require_writable(output, force=force)
     load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
     try:
-        asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
+        asked_of = load_object("optest.torch.capture.watching:Asked")  # it brings torch
         captured = load_object("optest.torch.capture.running:captured")
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from optest.torch.capture.recording import Asked, Recorder
-from optest.torch.capture.watching import watched
+from optest.torch.capture.watching import Asked, Recorder, watched
 
 
 def recorded(function: Callable[[], object], level: str = "torch", **asked: Any) -> Recorder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optest.torch.capture.statements import code_at
+from optest.torch.capture.places import code_at
 
 TEXT = """\
 x = f(1)

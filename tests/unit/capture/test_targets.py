@@ -15,8 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from optest.cli import cli  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
-from optest.torch.capture.recording import Asked  # noqa: E402
 from optest.torch.capture.running import captured  # noqa: E402
+from optest.torch.capture.watching import Asked  # noqa: E402
 from optest.torch.capture_command import capture  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -14,7 +14,7 @@ from capture_kit import entry_of, recorded  # noqa: E402
 from optest.numerics import round_to  # noqa: E402
 from optest.plan.yaml_source import load_value  # noqa: E402
 from optest.spec import dtype as dtype_called  # noqa: E402
-from optest.torch.capture.written_values import (  # noqa: E402
+from optest.torch.capture.values import (  # noqa: E402
     shortest,
     words_of_mask,
     written,

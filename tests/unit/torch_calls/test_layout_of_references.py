@@ -13,7 +13,7 @@ import torch
 from torch_kit import by, case, tensor, verdict
 
 from optest.spec import ExpectedError, Reason, Status, TensorSpec, dtype
-from optest.torch.calls.undefined_results import has_overlap
+from optest.torch.calls.other_right_results import has_overlap
 from optest.torch.tensors import on_cpu, to_read, to_torch, widened
 
 pytestmark = pytest.mark.torch

@@ -14,8 +14,8 @@ import torch_kit  # noqa: E402
 from torch_kit import case, tensor  # noqa: E402
 
 from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.torch.calls.other_right_results import with_scalars_of_16_bits  # noqa: E402
 from optest.torch.calls.reference import expected  # noqa: E402
-from optest.torch.calls.scalar_promotion import with_scalars_of_16_bits  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch

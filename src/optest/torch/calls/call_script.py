@@ -13,8 +13,7 @@ from optest.spec import TestCase
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.device_call import call_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.expected_gradients import upstream_gradients
-from optest.torch.calls.gradients import differentiated
+from optest.torch.calls.gradients import differentiated, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.recording import Recording
 

@@ -26,7 +26,7 @@ import torch
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight, Fault
 from optest.torch.calls.call import torch_call
-from optest.torch.calls.expected_gradients import has_floating_input
+from optest.torch.calls.gradients import has_floating_input
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.calls.rounded_steps import RoundedCall, gradients_of, results_of, smallest_rounding
 

@@ -31,9 +31,9 @@ SPREAD = "or 8 times what one rounding of every input changes"
 
 _HOOKS = "optest.torch.calls.reference"
 _DECOMPOSITIONS = "optest.torch.calls.decompositions"
-_CONVERSIONS = "optest.torch.calls.undefined_results:conversions_out_of_range"
-_COLLISIONS = "optest.torch.calls.undefined_results:one_of_collided_writes"
-_READINGS = "optest.torch.calls.scalar_promotion:right_by_other_promotion"
+_CONVERSIONS = "optest.torch.calls.other_right_results:conversions_out_of_range"
+_COLLISIONS = "optest.torch.calls.other_right_results:one_of_collided_writes"
+_READINGS = "optest.torch.calls.other_right_results:right_by_other_promotion"
 _CEILING = 4.0
 """In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
 _CLOSENESS = "optest.torch.calls.closeness:as_close_as_inputs_allow"

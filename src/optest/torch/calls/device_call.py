@@ -14,18 +14,20 @@ from optest.spec.calls import NotLiteral
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.compiled import compiled, compiled_function, differentiated_by
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
-from optest.torch.calls.expected_gradients import (
+from optest.torch.calls.gradients import (
+    Differentiated,
+    Draw,
     can_be_differentiated,
+    differentiated,
     has_floating_input,
     upstream_gradients,
 )
-from optest.torch.calls.gradients import Differentiated, Draw, differentiated
 from optest.torch.calls.indices import require_chosen_elements, require_legal_positions
 from optest.torch.calls.memory_effects import compare_strides, require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
+from optest.torch.calls.other_right_results import why_no_one_result
 from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_right
 from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
-from optest.torch.calls.undefined_results import why_no_one_result
 from optest.torch.tensors import as_array, copied
 
 __all__ = ["ReadyCall", "answer", "call_of", "ready_call", "why_no_operator"]

@@ -18,7 +18,7 @@ from optest.spec.calls import call_text
 from optest.torch.calls.call import OperatorsSeen, TorchCall, torch_call, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
-from optest.torch.calls.expected_gradients import expected_gradients
+from optest.torch.calls.gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
 from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
 from optest.torch.fact_sheet import facts_of

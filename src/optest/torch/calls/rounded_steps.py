@@ -25,8 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import Array, dtype_of
 from optest.torch.calls.call import TorchCall, with_rounded_scalars
-from optest.torch.calls.expected_gradients import in_float64, upstream_gradients
-from optest.torch.calls.gradients import Draw, roundings
+from optest.torch.calls.gradients import Draw, in_float64, roundings, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts

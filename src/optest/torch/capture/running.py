@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.torch.capture.recording import Asked, Recorder
 from optest.torch.capture.targets import model_code, opened
 from optest.torch.capture.values import tensor_entries
-from optest.torch.capture.watching import watched
+from optest.torch.capture.watching import Asked, Recorder, watched
 
 __all__ = ["Capture", "captured"]
 

@@ -24,12 +24,13 @@ from optest.torch.model_cases.schema import (
     MODEL_FILE,
     InputEntry,
     conditions_of,
+    example_at,
+    in_own_words,
     is_input,
     known_keys,
     marks_of,
 )
 from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, planned
-from optest.torch.model_cases.words import example_at, in_own_words
 
 __all__ = ["translated"]
 

@@ -31,7 +31,7 @@ def inferred(name: str, shapes: list[Shape | None], dtypes: list[str], attribute
 
 
 def from_torch(name: str, shapes: list[Shape | None], dtypes: list[str], attributes: dict[str, Any]) -> Any:
-    from optest.torch.operators.normalization import CALLS
+    from optest.torch.operators.reduction import CALLS
 
     tensors = [
         None if shape is None else torch.ones(shape, dtype=getattr(torch, each))

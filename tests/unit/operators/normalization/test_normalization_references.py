@@ -28,7 +28,7 @@ def reference(name: str, *inputs: Array | None, **attributes: Any) -> Array:
 
 def by_torch(name: str, *inputs: Array | None, **attributes: Any) -> Array:
     torch = pytest.importorskip("torch")
-    from optest.torch.operators.normalization import CALLS
+    from optest.torch.operators.reduction import CALLS
 
     tensors = [None if each is None else torch.from_numpy(each.copy(order="C")) for each in inputs]
     return np.asarray(CALLS[name](tensors, operators.get(name).bind(attributes)).numpy())
