@@ -19,6 +19,7 @@ __all__ = [
     "as_array",
     "copied",
     "from_torch",
+    "is_inexact",
     "memory_of",
     "on_cpu",
     "span_of",
@@ -52,6 +53,11 @@ def torch_dtype(kind: DType) -> torch.dtype:
     if kind.name in _NOT_IN_TORCH:
         raise Inexpressible(f"torch has no tensors of {kind}")
     return TORCH_DTYPES[kind.name]
+
+
+def is_inexact(tensor: torch.Tensor) -> bool:
+    """Whether its elements are floating or complex: what is rounded, and may have a gradient."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:

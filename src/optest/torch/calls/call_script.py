@@ -117,7 +117,7 @@ class _Back:
             above[number], dtypes[number] = values.numpy(), str(output.dtype)
             return values.to(device=output.device, dtype=output.dtype)
 
-        found = differentiated(call, lambda *given: call.on(call.changeable(given), target.device)(), tensors, kept)
+        found = differentiated(call, call.on_copies(target.device), tensors, kept)
         return cls(above, found.gradients, dtypes)
 
     @property

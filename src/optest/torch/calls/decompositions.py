@@ -75,10 +75,6 @@ class _Factorisation(NamedTuple):
         """threshold·max(m, n)·ε."""
         return float(self.kind.threshold * max(1, *self.matrix.shape[-2:]) * self.epsilon)
 
-    def stated(self, name: str, place: int) -> Any:
-        """An argument of the call, None if it is left out."""
-        return self.call.args[place] if len(self.call.args) > place else self.call.kwargs.get(name)
-
 
 _Faults = Iterator[str]
 
@@ -89,7 +85,7 @@ def _svd(made: _Factorisation) -> _Faults:
     Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
     """
     left, values, right = made.outputs
-    are_asked = made.stated("compute_uv", 2) is not False
+    are_asked = made.call.argument(2, "compute_uv") is not False
     if made.kind.yields_v and not are_asked:
         if left.any() or right.any():
             yield "U and V are not asked for, but should be zeros"
@@ -108,12 +104,12 @@ def _svd(made: _Factorisation) -> _Faults:
 
 def _eigh(made: _Factorisation) -> _Faults:
     values, vectors = made.outputs
-    is_lower = made.stated("UPLO", 1) in (None, "L", "l")
+    is_lower = made.call.argument(1, "UPLO") in (None, "L", "l")
     lower = np.tril(made.matrix, -1) if is_lower else _adjoint(np.triu(made.matrix, 1))
     diagonal = np.real(np.diagonal(made.matrix, axis1=-2, axis2=-1))
     hermitian = lower + _adjoint(lower) + diagonal[..., None, :] * np.eye(made.matrix.shape[-1])
     made = made._replace(matrix=hermitian)
-    if made.stated("compute_v", 2) is not False:
+    if made.call.argument(2, "compute_v") is not False:
         yield from _of_product(made, "V·L·Vᴴ", (vectors * values[..., None, :]) @ _adjoint(vectors))
         yield from _of_orthogonal(made, "V", vectors)
     if (np.diff(values, axis=-1) < 0).any():
@@ -152,7 +148,7 @@ def _qr(made: _Factorisation) -> _Faults:
     orthogonal, upper = made.outputs
     if np.tril(upper, -1).any():
         yield "R has elements below its diagonal"
-    if made.stated("mode", 1) == "r":
+    if made.call.argument(1, "mode") == "r":
         gram = _norm(_adjoint(upper) @ upper - _adjoint(made.matrix) @ made.matrix)
         size = np.maximum(_norm(made.matrix), _norm(_adjoint(made.matrix)))
         yield from _beyond("RᴴR - AᴴA", gram, 2.0 * made.relative * _norm(made.matrix) * size)

@@ -166,10 +166,7 @@ def _with_gradients(
     call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, target: DeviceUnderTest
 ) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
-
-    def make(*given: torch.Tensor) -> list[Any]:
-        return call.on(call.changeable(given), target.device)()
-
+    make = call.on_copies(target.device)
     if target.compiler is None:
         found = differentiated(call, make, tensors, upstream)
     else:
@@ -234,11 +231,7 @@ def _ways(
     """The call as it is timed, and as it is judged."""
     if case.attributes.get("grad"):
         above = _remembered(upstream_gradients(call, inputs))
-
-        def make(*given: torch.Tensor) -> list[Any]:
-            return call.on(call.changeable(given), target.device)()
-
-        back = make
+        make = back = call.on_copies(target.device)
         if target.compiler is not None:
             back = compiled_function(
                 make, tensors, target, lambda function: differentiated(call, function, tensors, above)

@@ -13,7 +13,7 @@ import torch
 
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
-from optest.torch.calls.call import OperatorsSeen, TorchCall
+from optest.torch.calls.call import CPU, OperatorsSeen, TorchCall
 from optest.torch.calls.compiler import Compilation
 from optest.torch.cases import FELL_BACK
 from optest.torch.tensors import copied
@@ -222,8 +222,6 @@ def _put_back(before: list[Any]) -> list[str]:
 
 # Random numbers that a call draws though torch's own draws none: what a model draws next is not what it would be.
 
-_CPU = torch.device("cpu")
-
 
 @contextmanager
 def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
@@ -251,5 +249,5 @@ def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
 def may_draw(call: TorchCall, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether torch makes the call of an operator that draws for some values: ``rrelu`` does so for negative ones."""
     with torch.no_grad(), torch.random.fork_rng(devices=()), OperatorsSeen() as seen:
-        call.on([copied(each.detach()).to(_CPU) for each in tensors], _CPU)()
+        call.on([copied(each.detach()).to(CPU) for each in tensors])()
     return any(torch.Tag.nondeterministic_seeded in each.tags for each in seen.operators)

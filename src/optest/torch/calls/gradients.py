@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -16,9 +16,9 @@ from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
 from optest.torch.calls.call import TorchCall, with_alpha_beta_to_power, with_rounded_scalars
-from optest.torch.calls.descriptors import SPREAD, descriptor_of
+from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.refusals import NO_KERNEL
-from optest.torch.tensors import WIDE, as_array, on_cpu, widened
+from optest.torch.tensors import WIDE, as_array, is_inexact, on_cpu, widened
 
 __all__ = [
     "Differentiated",
@@ -79,7 +79,7 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
     ``make`` has to copy what the call changes (:meth:`TorchCall.changeable`), since torch changes no leaf in place; in
     a model, too, it is an intermediate result that is changed.
     """
-    wanted = [index for index in sorted(set(call.call.tensors())) if _is_floating(tensors[index])]
+    wanted = [index for index in sorted(set(call.call.tensors())) if is_inexact(tensors[index])]
     given = [each.detach() for each in tensors]
     differentiable = [index for index in wanted if index not in call.constant]
     for index in differentiable:
@@ -89,7 +89,7 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
         sources = [
             (number, leaf)
             for number, leaf in enumerate(leaves)
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and _is_floating(leaf)
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and is_inexact(leaf)
         ]
         found = (
             ()
@@ -105,10 +105,6 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
     gradients: dict[int, torch.Tensor | None] = dict.fromkeys(wanted)
     gradients.update(zip(differentiable, found, strict=bool(sources)))
     return Differentiated(plain, gradients)
-
-
-def _is_floating(tensor: torch.Tensor) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 # The gradients that a case's outputs get from above: numbers that follow from the call and its inputs alone.
@@ -189,7 +185,6 @@ def _mixed(seed: int, count: int, start: int = 0) -> np.ndarray[Any, np.dtype[np
 # other function nobody knows the sums within.
 
 
-_CPU = torch.device("cpu")
 _MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
 _EXACT = Rule(kind=RuleClass.EXACT)
 _SUM = Rule(kind=RuleClass.ACCUMULATE, stands=True)
@@ -198,7 +193,6 @@ _LONG_SUM = Rule(
     stands=True,
     formula="4·√k·Σ|t| units of the gradient's own dtype, in which it may be added up",
 )
-_CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
 
 def upstream_gradients(call: TorchCall, inputs: Sequence[Any]) -> Draw:
@@ -234,7 +228,7 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
             said = str(error).strip().partition("\n")[0]
             notes.append(ReferenceNote(f"gradients on the CPU in the case's own dtype, not in float64: {said}"))
     dtypes = [dtype_of(inputs[index].dtype) for index in found.gradients]
-    judged = [(_CLOSE, None)] * len(dtypes) if notes else _judged(call, inputs, found, draw, dtypes)
+    judged = [(CLOSE, None)] * len(dtypes) if notes else _judged(call, inputs, found, draw, dtypes)
     if not any(found.has_gradient()):
         notes.append(ReferenceNote(f"{call.call.function} gives no gradient: none of its outputs depends on an input"))
     arrays = [as_array(each) for each in found.dense(on_cpu(inputs) if in_own_dtype else widened(inputs))]
@@ -265,16 +259,12 @@ def can_be_differentiated(call: TorchCall, inputs: Sequence[Any]) -> bool:
 
 def in_float64(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> Differentiated:
     """The call differentiated on tensors that are wide already."""
-    return differentiated(call, partial(_make, call, WIDE), tensors, draw)
-
-
-def _make(call: TorchCall, dtypes: Mapping[torch.dtype, torch.dtype] | None, *given: torch.Tensor) -> list[Any]:
-    return call.on(call.changeable(given), _CPU, dtypes=dtypes)()
+    return differentiated(call, call.on_copies(dtypes=WIDE), tensors, draw)
 
 
 def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differentiated:
     try:
-        return differentiated(call, partial(_make, call, None), on_cpu(inputs), draw)
+        return differentiated(call, call.on_copies(), on_cpu(inputs), draw)
     except NO_KERNEL as error:
         said = str(error).partition("\n")[0]
         raise Fault(
@@ -298,7 +288,7 @@ def _judged(
         sums = _terms(call, inputs, found, draw, of_magnitudes=False)
         if all(_adds_up_whole_numbers(each) for each in sums):
             return [_of_moved(each, dtype) for each, dtype in zip(sums, dtypes, strict=True)]
-    return [(_CLOSE, None)] * len(dtypes)
+    return [(CLOSE, None)] * len(dtypes)
 
 
 def _adds_up_whole_numbers(terms: Terms) -> bool:
@@ -324,7 +314,7 @@ def _terms(
     def made(change: Callable[[torch.Tensor], torch.Tensor], power: int) -> list[Any]:
         tensors = widened(inputs)
         if of_magnitudes:
-            tensors = [change(each) if each.is_floating_point() or each.is_complex() else each for each in tensors]
+            tensors = [change(each) if is_inexact(each) else each for each in tensors]
         drawn = partial(_drawn_as, draw, found.leaves, change)
         found_for = in_float64(with_alpha_beta_to_power(call, power), tensors, drawn)
         return [as_array(each.abs()) for each in found_for.dense(tensors)]

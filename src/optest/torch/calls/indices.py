@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -52,7 +51,7 @@ def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) ->
 
 def positions_of(text: str, specs: Shapes) -> list[Positions]:
     """Every tensor of integers in the call that is used as positions."""
-    call = _parsed(text)
+    call = parse_call(text)
     find = _WAYS.get(facts_of(call.function).positions)
     if find is None:
         return []
@@ -74,7 +73,7 @@ class Literal:
 
 def literals_of(text: str, specs: Shapes) -> list[Literal]:
     """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
-    call = _parsed(text)
+    call = parse_call(text)
     find = _LITERAL_WAYS.get(facts_of(call.function).literal_positions)
     if find is None:
         return []
@@ -84,13 +83,12 @@ def literals_of(text: str, specs: Shapes) -> list[Literal]:
         return []  # a call with other arguments than it should have: torch says which
 
 
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> Call:
-    """:func:`parse_call`, remembered, since many cases make the same call of other tensors."""
-    return parse_call(text)
-
-
 def _argument(call: Call, place: int, name: str) -> Any:
+    """One that the call cannot do without.
+
+    Raises:
+        IndexError: if it is left out.
+    """
     return call.kwargs[name] if name in call.kwargs else call.args[place]
 
 
@@ -136,14 +134,13 @@ def _take(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 
 def _take_along_dim(call: Call, specs: Shapes) -> Iterator[Positions]:
-    dim = call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else None)
-    yield _within(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, dim)
+    yield _within(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, call.argument(2, "dim"))
 
 
 def _classes(call: Call, specs: Shapes) -> Iterator[Positions]:
     scores = _argument(call, 0, "input")
     found = _within(_argument(call, 1, "target"), scores, specs, 1 if specs[scores.index].rank > 1 else 0)
-    yield replace(found, ignored=call.kwargs.get("ignore_index", call.args[4] if len(call.args) > 4 else -100))
+    yield replace(found, ignored=call.argument(4, "ignore_index", -100))
 
 
 def _classes_behind_a_gradient(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -154,11 +151,11 @@ def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     """Positions in a plane of the result: ``output_size``, or what the kernel makes of a plane of the input."""
     axes = int(call.operator[-2])
     is_functional = call.function.startswith("torch.nn.functional.")
-    sizes = _given(call, 5 if is_functional else 2, "output_size")
+    sizes = call.argument(5 if is_functional else 2, "output_size")
     if sizes is None:
         kernel = _each(_argument(call, 2, "kernel_size"), axes)
-        step = _each(_given(call, 3, "stride") or kernel, axes)
-        padding = _each(_given(call, 4, "padding") or 0, axes)
+        step = _each(call.argument(3, "stride") or kernel, axes)
+        padding = _each(call.argument(4, "padding") or 0, axes)
         plane = specs[_argument(call, 0, "input").index].shape[-axes:]
         sizes = [(size - 1) * s - 2 * p + k for size, s, p, k in zip(plane, step, padding, kernel, strict=True)]
     yield _in_plane(_argument(call, 1, "indices"), sizes[-axes:])
@@ -175,10 +172,6 @@ def _in_plane(reference: Any, sizes: Sequence[int]) -> Positions:
     return Positions(reference.index, 0, prod(sizes) - 1, f"a plane of {prod(sizes)} elements")
 
 
-def _given(call: Call, place: int, name: str) -> Any:
-    return call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
-
-
 def _each(value: Any, axes: int) -> Sequence[int]:
     return value if isinstance(value, (list, tuple)) else [value] * axes
 
@@ -189,7 +182,7 @@ def _rows(call: Call, _: Shapes) -> Iterator[Positions]:
 
 
 def _one_hot(call: Call, _: Shapes) -> Iterator[Positions]:
-    classes = call.kwargs.get("num_classes", call.args[1] if len(call.args) > 1 else -1)
+    classes = call.argument(1, "num_classes", -1)
     if isinstance(classes, int) and classes > 0:
         yield Positions(_argument(call, 0, "tensor").index, 0, classes - 1, f"{classes} classes")
 
@@ -382,7 +375,7 @@ def require_chosen_elements(case: TestCase) -> None:
     """
     if case.expects_error is not None or case.generator is not None:
         return
-    call = _parsed(case.attributes["call"])
+    call = parse_call(case.attributes["call"])
     for index in masks_of(call, [argument.spec for argument in case.inputs]):
         argument = case.inputs[index]
         if not argument.spec.elements:
@@ -405,7 +398,7 @@ def masks_of(call: Call, specs: list[TensorSpec]) -> list[int]:
 def _candidates(call: Call) -> Iterator[Any]:
     match facts_of(call.function).mask:
         case "argument":
-            yield call.kwargs.get("mask", call.args[1] if len(call.args) > 1 else None)
+            yield call.argument(1, "mask")
         case "subscript" if len(call.args) > 1:
             yield from call.args[1] if isinstance(call.args[1], (list, tuple)) else [call.args[1]]
 

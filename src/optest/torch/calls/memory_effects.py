@@ -29,8 +29,6 @@ __all__ = [
     "storage_address",
 ]
 
-_CPU, _META = torch.device("cpu"), torch.device("meta")
-
 
 def require_inputs_unchanged(
     call: TorchCall,
@@ -101,7 +99,7 @@ def require_memory_as_on_cpu(
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
-        of_cpu = call.on(tensors, _CPU)()[: len(returned)]
+        of_cpu = call.on(tensors)()[: len(returned)]
     for number in strange:
         _require_kind_of_memory(number, returned[number], of_cpu[number] if number < len(of_cpu) else None)
     on_the_cpu = _Sharing.of(of_cpu, tensors)
@@ -279,7 +277,7 @@ def compare_strides(
     if all(each is None for each in found) or found == _without_values(call, inputs):
         return
     with torch.no_grad():
-        of_cpu = _strides_of(call.on(on_cpu(inputs), _CPU)())
+        of_cpu = _strides_of(call.on(on_cpu(inputs))())
     told = [
         f"output{number} has the strides {list(one[1])}, torch on the CPU gives it {list(other[1])}"
         for number, (one, other) in enumerate(zip(found, of_cpu, strict=False))
@@ -291,11 +289,9 @@ def compare_strides(
 
 
 def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:
-    tensors = [to_read(each) for each in inputs]
-    meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
     try:
         with torch.no_grad(), refusals_unlogged():
-            return _strides_of(call.on(meta, _META)())
+            return _strides_of(call.without_values([to_read(each) for each in inputs]))
     except NO_KERNEL:
         return None
 

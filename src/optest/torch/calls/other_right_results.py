@@ -105,8 +105,6 @@ def _beyond(given: Array, result: Array) -> AsRight | None:
 
 # Several values that a call writes to one place: torch leaves open which of them stays, and devices differ.
 
-_CPU = torch.device("cpu")
-
 
 def one_of_collided_writes(inputs: Sequence[Any], text: str, known: Collisions, results: Sequence[Any]) -> list[Any]:
     """True where several values were to be written and one of them stands there; None where no two meet."""
@@ -124,7 +122,7 @@ def _arguments(call: TorchCall, tensors: Sequence[torch.Tensor], names: Sequence
         found.update(zip(names, args, strict=False), **kwargs)
         return ()
 
-    replace(call, function=keep).on(tensors, _CPU)()
+    replace(call, function=keep).on(tensors)()
     return found
 
 

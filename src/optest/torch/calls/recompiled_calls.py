@@ -24,7 +24,7 @@ from optest.torch.calls.gradients import Draw, differentiated
 from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.fact_sheet import takes_ordered_integers
-from optest.torch.tensors import as_array, copied, memory_of, on_cpu
+from optest.torch.tensors import as_array, copied, is_inexact, memory_of, on_cpu
 
 __all__ = ["ChangedValues", "FirstCall", "changed_values", "require_later_calls_right"]
 
@@ -238,8 +238,6 @@ def _is_same(one: Array, two: Array) -> bool:
 # get their elements in the reverse order: positions stay within what they index, and as many elements are true.
 
 
-_CPU = torch.device("cpu")
-
 # A result follows its inputs if it changes by this share of the largest one, or so many of its integers change. It is a
 # choice: one in a hundred is more than a rounding of bfloat16 (1/256), and less than what half the values change of
 # most functions. Of a result that changes less, nothing is said.
@@ -258,7 +256,7 @@ def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> Changed
     """What the input of this number may have in place of its values; None where nobody knows what is legal."""
     if not tensor.numel():
         return None
-    if tensor.is_floating_point() or tensor.is_complex():
+    if is_inexact(tensor):
         return ChangedValues(f"half the values of input{index}", _halve)
     if takes_ordered_integers(call.call.function):
         return None
@@ -316,8 +314,8 @@ def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list
         other.put(tensors[index])
     if first.upstream is None:
         with torch.no_grad():
-            return call.on(tensors, _CPU)()
-    found = differentiated(call, lambda *given: call.on(call.changeable(given), _CPU)(), tensors, first.upstream)
+            return call.on(tensors)()
+    found = differentiated(call, call.on_copies(), tensors, first.upstream)
     return [*found.leaves, None, *found.dense(tensors)]
 
 
@@ -335,7 +333,7 @@ def _differ(one: Any, other: Any) -> bool:
         return True
     if not one.numel():
         return False
-    if not one.is_floating_point() and not one.is_complex():
+    if not is_inexact(one):
         return bool((one != other).double().mean() > _FOLLOWS)
     kind = torch.complex128 if one.is_complex() else torch.float64
     apart = (one.to(kind) - other.to(kind)).abs().nan_to_num(0.0, 0.0, 0.0).max()

@@ -26,7 +26,6 @@ from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, 
 
 __all__ = ["expected", "expected_in_own_dtype", "foreign_kernels", "terms"]
 
-_CPU, _META = torch.device("cpu"), torch.device("meta")
 _AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
 
 
@@ -234,7 +233,7 @@ def _made(
     call: TorchCall, tensors: Sequence[torch.Tensor], *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
 ) -> list[Any]:
     with torch.no_grad():
-        leaves = call.on(tensors, _CPU, dtypes=dtypes)()
+        leaves = call.on(tensors, dtypes=dtypes)()
     strange = next((leaf for leaf in leaves if not isinstance(leaf, _RESULTS)), None)
     if strange is not None:
         kind = type(strange)
@@ -274,8 +273,7 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
         with suppress(*NO_KERNEL):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
     try:
-        meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
-        leaves = call.on(meta, _META)()
+        leaves = call.without_values(tensors)
         if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
     except NO_KERNEL:

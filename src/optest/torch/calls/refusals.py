@@ -19,7 +19,7 @@ from optest.spec.calls import NotLiteral, call_text
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.tensors import on_cpu
+from optest.torch.tensors import is_inexact, on_cpu
 
 __all__ = [
     "NO_KERNEL",
@@ -41,8 +41,6 @@ REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtim
 
 NO_KERNEL = (RuntimeError, TypeError, ValueError)
 """What torch says where it has no such kernel, or does not differentiate it; NotImplementedError is a RuntimeError."""
-
-_CPU = torch.device("cpu")
 
 _LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
 """What torch says of kernels and of memory that it has not got."""
@@ -170,7 +168,7 @@ def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[No
 def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[list[str], Exception] | None:
     """The dtypes and what torch on the CPU says of them; None where one dtype for all would not be taken, either."""
     tensors = on_cpu(inputs)
-    kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if _is_inexact(tensors[index]))
+    kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if is_inexact(tensors[index]))
     if len(kinds) < 2:
         return None
     refusal = _refusal(call, tensors)
@@ -180,19 +178,15 @@ def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[
         common = reduce(torch.promote_types, kinds)
     except RuntimeError:  # of float8, which has none
         return None
-    if _refusal(call, [each.to(common) if _is_inexact(each) else each for each in on_cpu(inputs)]) is not None:
+    if _refusal(call, [each.to(common) if is_inexact(each) else each for each in on_cpu(inputs)]) is not None:
         return None
     return [str(kind).removeprefix("torch.") for kind in kinds], refusal
-
-
-def _is_inexact(tensor: torch.Tensor) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def _refusal(call: TorchCall, tensors: Sequence[torch.Tensor]) -> Exception | None:
     try:
         with torch.no_grad():
-            call.on(tensors, _CPU)()
+            call.on(tensors)()
     except REFUSALS as error:
         return error
     return None

@@ -29,7 +29,7 @@ from optest.torch.calls.gradients import Draw, in_float64, roundings, upstream_g
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
-from optest.torch.tensors import WIDE, as_array, widened
+from optest.torch.tensors import WIDE, as_array, is_inexact, widened
 
 __all__ = ["RoundedCall", "RoundedSteps", "gradients_of", "results_of", "smallest_rounding"]
 
@@ -187,7 +187,7 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         return type(found)(map(off, found, promised))
 
     def _one_off(self, value: Any, promised: Any, *, times: float, is_of_matrix: bool) -> Any:
-        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        if not isinstance(value, torch.Tensor) or not is_inexact(value):
             return value
         shared = None if promised is None else promised.alias_info
         if shared is not None and not shared.is_write:
@@ -248,8 +248,6 @@ def _is_held(values: Any, unit: float, least: float) -> Any:
 
 
 # A call in float64 whose inputs, gradients from above and steps are moved by about one rounding, some times over.
-
-_CPU = torch.device("cpu")
 
 # Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
 # first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
@@ -340,7 +338,7 @@ def smallest_rounding(array: Array) -> float:
 
 def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
     with torch.no_grad():
-        return [as_array(each) for each in call.on(tensors, _CPU, dtypes=WIDE)()]
+        return [as_array(each) for each in call.on(tensors, dtypes=WIDE)()]
 
 
 def gradients_of(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:

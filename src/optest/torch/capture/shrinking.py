@@ -37,8 +37,6 @@ _MOST_STEPS, _MOST_TRIED = 12, 80
 _KEEPS = 16
 """A size without a divisor keeps its remainder by this: odd stays odd, and what fits a vector still does."""
 
-_CPU, _META = torch.device("cpu"), torch.device("meta")
-
 Entry = Mapping[str, Any]
 Shapes = list[tuple[int, ...]]
 
@@ -153,12 +151,12 @@ def _yields(entry: Entry) -> Shapes | None:
     """The shapes that the call yields, told without values; None if it cannot be made or told."""
     try:
         text = call_text(_call(entry))
-        made = [
-            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device=_META)
+        given = [
+            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device="meta")
             for each in tensor_entries(entry)
         ]
         with torch.no_grad():
-            leaves = torch_call(text).on(made, _META)()
+            leaves = torch_call(text).without_values(given)
     except REFUSALS:
         return None
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -182,7 +180,7 @@ def _is_refused(entry: Entry) -> bool:
         with torch.random.fork_rng(devices=()), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
-            torch_call(text).on([_filled(each) for each in tensors], _CPU)()
+            torch_call(text).on([_filled(each) for each in tensors])()
     except NotImplementedError:
         return False
     except REFUSALS as error:

@@ -22,6 +22,7 @@ from optest.spec.calls import Device, NotLiteral, TorchName, text_of
 from optest.torch.capture.naming import NamedCall, NoCase
 from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
+from optest.torch.tensors import is_inexact
 
 __all__ = [
     "Described",
@@ -182,7 +183,7 @@ class _Writer:
 
 def _is_order(tensor: torch.Tensor) -> bool:
     """Whether integers may be offsets or lengths: they are few, or ascend or descend."""
-    if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex() or tensor.device.type == "meta":
+    if tensor.dtype is torch.bool or is_inexact(tensor) or tensor.device.type == "meta":
         return False
     if _MOST_LITERAL < tensor.numel() <= _MOST_DECIDING:
         return True

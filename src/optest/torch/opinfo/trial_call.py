@@ -87,7 +87,7 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
 def _made(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[Any]:
     """What the call yields on the CPU on copies of the tensors."""
     with torch.no_grad():
-        return call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+        return call.on([copied(tensor.detach()) for tensor in tensors])()
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
