@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
 
 from optest.errors import UnknownName
+from optest.settings import environment, variables_set
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import OperatorsSeen
-from optest.torch.calls.compiler import Watched, keep_headers_in_cache, load_compiler, refusals_unlogged, watched
-from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.device_under_test import DeviceUnderTest, watched
 from optest.torch.calls.gradients import Differentiated
-from optest.torch.calls.refusals import refusal_within
+from optest.torch.calls.refusals import refusal_within, refusals_unlogged
 
 __all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
 
@@ -25,7 +29,7 @@ Call = Callable[..., list[Any]]
 
 def require_compiler(backend: str) -> None:
     """Raise ``UnknownName`` for what is no backend of ``torch.compile``."""
-    load_compiler()
+    _load_compiler()
     known = torch._dynamo.list_backends(exclude_tags=())
     if backend not in known:
         raise UnknownName("compile backend", backend, known)
@@ -100,12 +104,12 @@ def _answered(
     refuses: bool,
 ) -> Answer:
     """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
-    keep_headers_in_cache()
+    _keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     torch._dynamo.utils.counters.clear()
     target.compiled = None
     with _watching(target):
-        compiler = Watched(str(target.compiler))
+        compiler = _Watched(str(target.compiler))
         function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
         try:
             answer = ask(function, tensors)
@@ -157,7 +161,7 @@ def _require_switched_on(target: DeviceUnderTest, error: Exception) -> None:
 
 
 def _require_compiled(
-    call: Call, tensors: Sequence[torch.Tensor], compiler: Watched, target: DeviceUnderTest, *, has_graph: bool
+    call: Call, tensors: Sequence[torch.Tensor], compiler: _Watched, target: DeviceUnderTest, *, has_graph: bool
 ) -> None:
     """Raise where the call came back without an error, but eager torch answered.
 
@@ -206,3 +210,73 @@ def _details(error: BaseException) -> dict[str, Any]:
 
 
 _FRAMES_OF_OPTEST = re.compile(r"\n+from user code:\n.*?(?=\n\n\S|\Z)", re.DOTALL)
+
+
+# Where inductor keeps what it makes: in the run's folder alone, nothing of it beside the user's other files.
+
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@lru_cache(maxsize=1)
+def _load_compiler() -> None:
+    """Import torch's compiler, which makes a folder for its cache as it is loaded: a worker has been told where.
+
+    Whoever only asks for the names of compilers has no use for one.
+    """
+    if _CACHE in environment():
+        import torch._dynamo
+    else:
+        with TemporaryDirectory(prefix="optest-") as folder, variables_set({_CACHE: folder}):
+            import torch._dynamo  # noqa: F401
+
+
+def _keep_headers_in_cache() -> None:
+    """Compiled headers, too, belong to the cache that is stated now; inductor puts them into the temporary folder."""
+    stated = environment().get(_CACHE)
+    if stated is None:
+        return
+    from torch._inductor import codecache
+
+    for name, folders in (("_HEADER_DIR", ()), ("_HEADER_LOCK_DIR", ("locks",))):
+        if hasattr(codecache, name):
+            setattr(codecache, name, os.path.join(stated, "precompiled_headers", *folders))
+
+
+# Compilers that hand back what they got: the call is made by eager torch then, and nothing of it was compiled.
+
+_Compiler = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A compiler by its name, and whether it handed back a graph that it had not changed."""
+
+    name: str
+    handed_back: bool = False
+
+    def compiler(self) -> str | _Compiler:
+        """What ``torch.compile`` takes. Torch's own compilers go by their names: who asks for ``eager_debug`` knows."""
+        function: Any = torch._dynamo.backends.registry.lookup_backend(self.name)
+        if str(getattr(function, "__module__", "torch")).partition(".")[0] == "torch":
+            return self.name
+
+        @wraps(function)
+        def watched(graph: Any, *rest: Any, **options: Any) -> Any:
+            before = _calls_of(graph)
+            made = function(graph, *rest, **options)
+            if _makes_the_calls_of(made, graph) and _calls_of(graph) == before:
+                self.handed_back = True
+            return made
+
+        watched.__name__ = self.name  # which torch tells when the compiler fails
+        return watched
+
+
+def _calls_of(graph: Any) -> list[tuple[Any, ...]]:
+    """Passes over a graph change it in place, and hand it back rightly."""
+    return [(node.op, node.target, str(node.args), str(node.kwargs)) for node in graph.graph.nodes]
+
+
+def _makes_the_calls_of(made: Any, graph: Any) -> bool:
+    owner = getattr(made, "__self__", made)
+    return owner is graph or (type(owner) is torch.fx.Interpreter and owner.module is graph)

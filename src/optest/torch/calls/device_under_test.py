@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -14,18 +16,60 @@ import torch
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.torch.calls.call import CPU, OperatorsSeen, TorchCall
-from optest.torch.calls.compiler import Compilation
 from optest.torch.cases import FELL_BACK
 from optest.torch.tensors import copied
 
 __all__ = [
+    "Compilation",
     "DeviceUnderTest",
     "kept_on_device",
     "may_draw",
     "random_numbers_kept",
     "require_on_device",
     "settings_kept",
+    "watched",
 ]
+
+
+@dataclass(slots=True)
+class Compilation:
+    """Every compilation of a call, that of its way back too, which begins when the call is over."""
+
+    seconds: float = 0.0
+    was_begun: bool = False
+    _since: float | None = None
+    _backward_failures: list[BaseException] = field(default_factory=list)
+
+    def failed_by(self, error: BaseException) -> bool:
+        """Whether the error ended the compilation of a backward graph, which torch does not wrap as it does others."""
+        return any(error is each for each in self._backward_failures)
+
+    def _begin(self, _: Any) -> None:
+        self.was_begun = True
+        self._since = perf_counter()
+
+    def _end(self, arguments: Any) -> None:
+        if self._since is not None:
+            self.seconds += perf_counter() - self._since
+            self._since = None
+        error = sys.exc_info()[1]
+        if error is not None and arguments.callback_trigger.name == "LAZY_BACKWARD":
+            self._backward_failures.append(error)
+
+
+@contextmanager
+def watched(found: Compilation) -> Iterator[None]:
+    """Note the compilations within."""
+    from torch._dynamo import callback  # which a run that compiles nothing does not wait for
+
+    handler = callback.callback_handler
+    handler.register_start_callback(found._begin)
+    handler.register_end_callback(found._end)
+    try:
+        yield
+    finally:
+        handler.remove_start_callback(found._begin)
+        handler.remove_end_callback(found._end)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.spec.calls import TensorRef
 from optest.torch.calls.call import TorchCall
-from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.refusals import NO_KERNEL
@@ -290,7 +289,7 @@ def compare_strides(
 
 def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:
     try:
-        with torch.no_grad(), refusals_unlogged():
+        with torch.no_grad():
             return _strides_of(call.without_values([to_read(each) for each in inputs]))
     except NO_KERNEL:
         return None

@@ -6,6 +6,7 @@ of the compiler's own; that the compiler itself failed comes in such exceptions,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -17,7 +18,6 @@ from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral, call_text
 from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
 from optest.torch.tensors import is_inexact, on_cpu
 
@@ -28,6 +28,7 @@ __all__ = [
     "is_a_lack",
     "mixed_dtypes_refused",
     "refusal_within",
+    "refusals_unlogged",
     "refused",
     "refused_on_cpu",
 ]
@@ -190,3 +191,23 @@ def _refusal(call: TorchCall, tensors: Sequence[torch.Tensor]) -> Exception | No
     except REFUSALS as error:
         return error
     return None
+
+
+# What torch logs while it traces a call that it refuses: the refusal is raised as well, and a verdict says it.
+
+_LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
+_TEXT = "failed while attempting to run meta for"
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_TEXT)
+
+
+@contextmanager
+def refusals_unlogged() -> Iterator[None]:
+    """Keep off the terminal that a kernel without values raised; whatever else torch logs is logged."""
+    _LOGGER.addFilter(_is_no_refusal)
+    try:
+        yield
+    finally:
+        _LOGGER.removeFilter(_is_no_refusal)
