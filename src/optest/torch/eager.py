@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,18 @@ from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, 
 from optest.backends.arguments import at_their_places
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import load_object
-from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_strides
-from optest.torch.calls.call_script import scripted
+from optest.spec import Check, Fault, Numerics, Reason, TestCase
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.device_call import ReadyCall, answer, call_of, ready_call, why_no_operator
+from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
 from optest.torch.calls.device_under_test import DeviceUnderTest, settings_kept
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
-from optest.torch.calls.refusals import REFUSALS, mixed_dtypes_refused
+from optest.torch.calls.refusals import mixed_dtypes_refused
 from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
-from optest.torch.recording import Recording, Unwritable
-from optest.torch.tensors import Inexpressible, from_torch, to_torch, torch_dtype
+from optest.torch.scripts import Unwritable, script_of
+from optest.torch.tensors import Inexpressible, from_torch, to_torch
 
 __all__ = ["TorchBackend"]
 
@@ -149,13 +147,6 @@ class TorchBackend(BackendDriver):
             for how, outputs in self._target.further
         )
 
-    def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
-        """What computes the case from tensors at their places."""
-        if case.descriptor.category != CATEGORY:
-            return TORCH_OPERATORS[case.descriptor.name]
-        call = call_of(case)
-        return lambda tensors, _: call.on(tensors, self._device)()
-
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs.
@@ -199,58 +190,11 @@ class TorchBackend(BackendDriver):
         if reason := self.unsupported(case):
             return reason
         try:
-            tensors = [self._script_tensor(each, with_values=may_run) for each in inputs]
-            if case.descriptor.category == CATEGORY and (self._compiler is not None or case.attributes.get("grad")):
-                return self._with_vendor(
-                    scripted(case, inputs, tensors, self._under_test(case), self._loaded_in_script)
-                )
-            recording = Recording(
-                {each.name: tensor for each, tensor in zip(inputs, tensors, strict=True)}, self._device
-            )
-            output = self._recorded(recording, case, tensors)
-            outputs = None if output is None else output if isinstance(output, (tuple, list)) else (output,)
-            calls, expressions = recording.lines(outputs)
-            return Script(
-                imports=("import torch", *(f"import {name}" for name in self._vendor_modules())),
-                lines=[*(self._loaded_in_script(each) for each in inputs), *calls],
-                outputs=expressions,
-                needs=("torch", *self._vendor_modules()),
-            )
+            return script_of(case, inputs, self._under_test(case), may_run=may_run, modules=self._vendor_modules())
         except (Inexpressible, Unwritable) as error:
             return f"it cannot be written as torch calls: {error}"
         except Fault as fault:
             return fault.message
-
-    def _with_vendor(self, script: Script) -> Script:
-        vendor = self._vendor_modules()
-        imports = (*script.imports, *(f"import {name}" for name in vendor))
-        return replace(script, imports=imports, needs=(*script.needs, *vendor))
-
-    def _recorded(self, recording: Recording, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
-        """What the operator yields, None if it raises; the call that raises is in the recording."""
-        operator = self._operator(case)
-        try:
-            with torch.no_grad():
-                return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
-        except REFUSALS:
-            return None
-
-    def _script_tensor(self, each: ScriptInput, *, with_values: bool) -> torch.Tensor:
-        if with_values:
-            return to_torch(each.array, self._device, offset=each.spec.offset)
-        strides = each.spec.strides or contiguous_strides(each.spec.shape)
-        kind = torch_dtype(each.spec.dtype)
-        return torch.empty_strided(each.spec.shape, strides, dtype=kind, device="meta")
-
-    def _loaded_in_script(self, each: ScriptInput) -> str:
-        """``input0 = torch.from_numpy(saved["input0.bfloat16"]).view(torch.bfloat16)`` and so on."""
-        spec = each.spec
-        text = f"{each.name} = torch.from_numpy({each.source})"
-        if each.array.dtype.isbuiltin != 1:
-            text += f".view({torch_dtype(spec.dtype)})"
-        if self._device.type != "cpu":
-            text += f'.to("{self._device}")'
-        return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
 
     def _vendor_modules(self) -> tuple[str, ...]:
         return tuple(module for kind, module in _VENDOR_MODULES.items() if kind == self._device.type)
