@@ -21,7 +21,7 @@ from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no
 from optest.torch.calls.device_under_test import DeviceUnderTest, settings_kept
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
-from optest.torch.calls.refusals import mixed_dtypes_refused
+from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
 from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.scripts import Unwritable, script_of
@@ -269,12 +269,12 @@ def _faults_of_torch() -> Iterator[None]:
     except Inexpressible as error:
         raise Fault(Reason.UNSUPPORTED, str(error)) from error
     except NotImplementedError as error:
-        raise Fault(Reason.UNSUPPORTED, f"torch: {_first_line(error)}") from error
+        raise Fault(Reason.UNSUPPORTED, f"torch: {first_line(error)}") from error
     except RuntimeError as error:
         reason = _reason_of(error)
         if reason is None:
             raise
-        raise Fault(reason, f"torch: {_first_line(error)}") from error
+        raise Fault(reason, f"torch: {first_line(error)}") from error
 
 
 def _open_device(wanted: str) -> torch.device:
@@ -363,7 +363,3 @@ def _reason_of(error: RuntimeError) -> Reason | None:
     if any(sign in text for sign in _DEVICE_LOST):
         return Reason.DEVICE_LOST
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

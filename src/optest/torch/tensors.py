@@ -13,6 +13,7 @@ from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
 __all__ = [
+    "DTYPE_NAMES",
     "TORCH_DTYPES",
     "WIDE",
     "Inexpressible",
@@ -36,7 +37,9 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
 }
 """The element types that torch has, by our name."""
 
-_OUR_NAMES = {theirs: name for name, theirs in TORCH_DTYPES.items()}
+DTYPE_NAMES = {theirs: name for name, theirs in TORCH_DTYPES.items()}
+"""Our name for an element type of torch's."""
+
 _NOT_IN_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
 
@@ -135,7 +138,7 @@ def from_torch(tensor: torch.Tensor) -> Array:
     Raises:
         KeyError: for an element type that optest does not know.
     """
-    name = _OUR_NAMES[tensor.dtype]
+    name = DTYPE_NAMES[tensor.dtype]
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     if name not in _NOT_IN_NUMPY:
         found: Array = plain.numpy()

@@ -31,6 +31,7 @@ __all__ = [
     "in_float64",
     "leaves_of",
     "torch_call",
+    "values_of_call",
     "with_alpha_beta_to_power",
     "with_rounded_scalars",
     "written_beside",
@@ -192,6 +193,23 @@ def _live(
         is_host = value.name.startswith("cpu") and device.type != "meta"
         return CPU if is_host else device
     return value
+
+
+def values_of_call(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A value that torch is given, in the types of :mod:`optest.spec.calls`: constants of torch by their names.
+
+    ``leaf`` makes what stands in the place of anything else.
+    """
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+        return TorchName(str(value))
+    if isinstance(value, (np.number, np.bool_)):
+        return value.item()
+    if isinstance(value, slice):
+        return slice(*[values_of_call(each, leaf) for each in (value.start, value.stop, value.step)])
+    if isinstance(value, (list, tuple)):
+        several = [values_of_call(each, leaf) for each in value]
+        return several if isinstance(value, list) else tuple(several)
+    return leaf(value)
 
 
 # Which inputs a call writes into, beside what its name says: ``out=``, and what the schema of an operator declares.

@@ -17,7 +17,7 @@ from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, Referenc
 from optest.spec.calls import call_text
 from optest.torch.calls.call import TorchCall, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
-from optest.torch.calls.refusals import NO_KERNEL
+from optest.torch.calls.refusals import NO_KERNEL, first_line
 from optest.torch.tensors import WIDE, as_array, is_inexact, on_cpu, widened
 
 __all__ = [
@@ -225,8 +225,8 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
         except NO_KERNEL as error:
             found = _in_own_dtype(call, inputs, draw)
             in_own_dtype = True
-            said = str(error).strip().partition("\n")[0]
-            notes.append(ReferenceNote(f"gradients on the CPU in the case's own dtype, not in float64: {said}"))
+            why = first_line(error)
+            notes.append(ReferenceNote(f"gradients on the CPU in the case's own dtype, not in float64: {why}"))
     dtypes = [dtype_of(inputs[index].dtype) for index in found.gradients]
     judged = [(CLOSE, None)] * len(dtypes) if notes else _judged(call, inputs, found, draw, dtypes)
     if not any(found.has_gradient()):
@@ -266,10 +266,8 @@ def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differe
     try:
         return differentiated(call, call.on_copies(), on_cpu(inputs), draw)
     except NO_KERNEL as error:
-        said = str(error).partition("\n")[0]
-        raise Fault(
-            Reason.UNSUPPORTED, f"torch on the CPU cannot differentiate {call.call.function}: {said}"
-        ) from error
+        message = f"torch on the CPU cannot differentiate {call.call.function}: {first_line(error)}"
+        raise Fault(Reason.UNSUPPORTED, message) from error
 
 
 _Judged = list[tuple[Rule, Any]]

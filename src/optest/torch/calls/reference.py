@@ -20,7 +20,7 @@ from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
-from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
+from optest.torch.calls.refusals import NO_KERNEL, first_line, is_a_lack
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
 
@@ -146,7 +146,7 @@ def _in_float64(
         if leaves is None:
             leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
     except NO_KERNEL as error:
-        return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
+        return None, _narrow(call, inputs, first_line(error))
     if [_shape(leaf) for leaf in leaves] != shapes:
         return None, _narrow(call, inputs, "there its results have other shapes")
     return leaves, []

@@ -24,6 +24,7 @@ from optest.torch.tensors import is_inexact, on_cpu
 __all__ = [
     "NO_KERNEL",
     "REFUSALS",
+    "first_line",
     "in_words_of_eager_torch",
     "is_a_lack",
     "mixed_dtypes_refused",
@@ -57,6 +58,11 @@ def is_a_lack(error: Exception) -> bool:
     if any(said in text for said in _OF_THE_CALL):
         return False
     return isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, cut to a line."""
+    return str(error).strip().partition("\n")[0]
 
 
 def refusal_within(error: BaseException) -> BaseException | None:

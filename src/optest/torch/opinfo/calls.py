@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from optest.spec.calls import Call, Device, NotLiteral, TensorRef, TorchName, text_of
+from optest.spec.calls import Call, Device, NotLiteral, TensorRef, text_of
+from optest.torch.calls.call import values_of_call
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
-from optest.torch.calls.refusals import REFUSALS
+from optest.torch.calls.refusals import REFUSALS, first_line
 from optest.torch.tensors import copied
 
-__all__ = ["Unstatable", "Variant", "call_of", "first_line", "variants_of"]
+__all__ = ["Unstatable", "Variant", "call_of", "variants_of"]
 
 
 class Unstatable(ValueError):
@@ -36,11 +37,6 @@ def call_of(
     return _call(variant.function, (sample.input, *sample.args), sample.kwargs, numbers, device)
 
 
-def first_line(error: BaseException) -> str:
-    """What an exception says, cut to a line."""
-    return str(error).strip().partition("\n")[0][:200]
-
-
 def _recorded(
     wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str, *, is_refused: bool
 ) -> Call:
@@ -56,7 +52,7 @@ def _recorded(
             wrapper(given.input, *given.args, **given.kwargs)
         except REFUSALS as error:
             if not (is_refused and recorder.is_refused):
-                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first_line(error)}") from None
+                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first_line(error)[:200]}") from None
     calls = recorder.calls
     if len(calls) != 1:
         names = ", ".join(dict.fromkeys(_name_of(function) or "?" for function, _, _ in calls))
@@ -120,29 +116,25 @@ def _value(value: Any, what: str, numbers: Mapping[int, int], device: str) -> An
     Raises:
         Unstatable: for anything else.
     """
-    if isinstance(value, torch.Tensor):
-        if id(value) not in numbers:
-            raise Unstatable(f"{what} is a tensor that is no part of the sample")
-        return TensorRef(numbers[id(value)])
-    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
-        return TorchName(str(value))
-    if isinstance(value, torch.device):
-        return Device(device if value.type == "cpu" else str(value))
-    if isinstance(value, slice):
-        return slice(*(_value(each, what, numbers, device) for each in (value.start, value.stop, value.step)))
-    if isinstance(value, (list, range)):
-        return [_value(each, what, numbers, device) for each in value]
-    if type(value) in (tuple, torch.Size):
-        return tuple([_value(each, what, numbers, device) for each in value])
-    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
-    if isinstance(plain, str) and plain == "cpu":
-        return Device(device)
-    try:
-        text_of(plain)
-    except (TypeError, NotLiteral):
-        kind = type(value).__name__
-        raise Unstatable(f"{what} is a {kind}{', which is called' * callable(value)}") from None
-    return plain
+
+    def leaf(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            if id(each) not in numbers:
+                raise Unstatable(f"{what} is a tensor that is no part of the sample")
+            return TensorRef(numbers[id(each)])
+        if isinstance(each, torch.device):
+            return Device(device if each.type == "cpu" else str(each))
+        if isinstance(each, str) and each == "cpu":
+            return Device(device)
+        if isinstance(each, range):
+            return list(each)
+        try:
+            text_of(each)
+        except (TypeError, NotLiteral):
+            raise Unstatable(f"{what} is a {type(each).__name__}{', which is called' * callable(each)}") from None
+        return each
+
+    return values_of_call(value, leaf)
 
 
 # The forms in which OpInfo has an operator, function, method, in place, Python's operator, by their names in torch.

@@ -17,9 +17,8 @@ from optest.torch.calls.binding import CannotBind, bound
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
 from optest.torch.calls.reference import expected
-from optest.torch.calls.refusals import REFUSALS
+from optest.torch.calls.refusals import REFUSALS, first_line
 from optest.torch.fact_sheet import facts_of
-from optest.torch.opinfo.calls import first_line
 from optest.torch.opinfo.fill import array_of
 from optest.torch.tensors import copied
 
@@ -43,7 +42,7 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     try:
         leaves = _made(call, tensors)
     except REFUSALS as error:
-        raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first_line(error)}") from None
+        raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first_line(error)[:200]}") from None
     if not leaves:
         raise Refused("it yields nothing that could be compared")
     if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
