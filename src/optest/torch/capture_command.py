@@ -103,13 +103,13 @@ def capture(
     require_writable(output, force=force)
     load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
     try:
-        asked_of = load_object("optest.torch.capture.watching:Asked")  # it brings torch
+        selection_of = load_object("optest.torch.capture.watching:Selection")  # it brings torch
         captured = load_object("optest.torch.capture.running:captured")
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None
 
-    asked = asked_of(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
-    made = captured(what, asked=asked, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
+    selection = selection_of(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
+    made = captured(what, selection=selection, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
     if not made.cases:
         raise NothingSelected(_nothing(what, made))
     name = model or made.stem
@@ -178,7 +178,7 @@ def _beside(made: Capture) -> Iterator[str]:
         names = ", ".join(list(functions)[:_SHOWN])
         more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
         yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}{more}"
-    for reason, count in made.not_asked.items():
+    for reason, count in made.not_selected.items():
         yield f"  not asked for, as they {reason}: {_counted(count, 'call')}"
 
 

@@ -39,15 +39,13 @@ def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
             "--backward: no case is a call of torch, and of nothing else the gradient is known; "
             "run a file of model cases, or drop it"
         )
-    return [_with_gradients(case) if _has_gradients(case) else case for case in cases]
+    return [
+        replace(case, attributes={**case.attributes, "grad": True}) if _has_gradients(case) else case for case in cases
+    ]
 
 
 def _has_gradients(case: TestCase) -> bool:
     return case.descriptor.category == CATEGORY and case.expects_error is None
-
-
-def _with_gradients(case: TestCase) -> TestCase:
-    return replace(case, attributes={**case.attributes, "grad": True})
 
 
 def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:

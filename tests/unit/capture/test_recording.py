@@ -98,7 +98,7 @@ def test_autocast_of_tensors_without_values_is_seen_too() -> None:
 def test_ops_are_chosen_by_name(patterns: tuple[str, ...], ops: list[str]) -> None:
     recorder = recorded(lambda: (torch.abs(X), torch.nn.functional.relu(X)), ops=patterns)
     assert [case["op"] for case in recorder.cases()] == ops
-    assert sum(recorder.not_asked.values()) == 2 - len(ops)
+    assert sum(recorder.not_selected.values()) == 2 - len(ops)
 
 
 def test_bytes_are_those_of_all_tensors_of_a_call() -> None:

@@ -42,9 +42,10 @@ def compiled(call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTes
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
             is nothing to compile; with ``refuses`` torch's refusal is raised, out of the compiler's exceptions, too.
     """
-    return _answered(
+    _, answer = _answered(
         call, tensors, target, lambda function, given: list(function(*given)), lambda answer: answer, refuses=refuses
     )
+    return answer
 
 
 def differentiated_by(
@@ -59,7 +60,7 @@ def differentiated_by(
     Raises:
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
-    answer = _answered(call, tensors, target, differentiate, outputs, refuses=False)
+    _, answer = _answered(call, tensors, target, differentiate, outputs)
     with target.allowing():
         is_gone_back = any(answer.has_gradient()) and not target.fallbacks
         if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
@@ -71,21 +72,15 @@ def differentiated_by(
 
 
 def compiled_function(
-    call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, ask: Callable[[Call], Any]
+    call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, use: Callable[[Call], Any]
 ) -> Call:
-    """The compiled call, which ``ask`` has made once: to call it again compiles nothing. Eager where it fell back.
+    """The compiled call, which ``use`` has made once: to call it again compiles nothing. Eager where it fell back.
 
     Raises:
         Fault: as :func:`compiled`.
     """
-    asked_of: list[Call] = []
-
-    def asking(function: Call, _: Sequence[torch.Tensor]) -> Any:
-        asked_of.append(function)
-        return ask(function)
-
-    _answered(call, tensors, target, asking, list, refuses=False)
-    return asked_of[-1]
+    function, _ = _answered(call, tensors, target, lambda function, _: use(function), list)
+    return function
 
 
 @contextmanager
@@ -98,12 +93,15 @@ def _answered(
     call: Call,
     tensors: Sequence[torch.Tensor],
     target: DeviceUnderTest,
-    ask: Callable[[Call, Sequence[torch.Tensor]], Answer],
+    use: Callable[[Call, Sequence[torch.Tensor]], Answer],
     outputs: Callable[[Answer], list[Any]],
     *,
-    refuses: bool,
-) -> Answer:
-    """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
+    refuses: bool = False,
+) -> tuple[Call, Answer]:
+    """The compiled call, or where it fell back the call itself, and what ``use`` gets from it.
+
+    ``outputs`` lists that, where the call is made once more.
+    """
     _keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     torch._dynamo.utils.counters.clear()
@@ -112,11 +110,11 @@ def _answered(
         compiler = _Watched(str(target.compiler))
         function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
         try:
-            answer = ask(function, tensors)
+            answer = use(function, tensors)
         except Exception as error:
             if not _may_eager_torch_answer(error, target, refuses=refuses):
                 raise
-            return ask(call, tensors)
+            return call, use(call, tensors)
     has_graph = bool(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     if not refuses:
         _require_compiled(call, tensors, compiler, target, has_graph=has_graph)
@@ -124,10 +122,10 @@ def _answered(
 
     def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
         with _watching(target), torch.set_grad_enabled(is_grad_enabled):
-            return outputs(ask(function, given))
+            return outputs(use(function, given))
 
     target.compiled = once_more if has_graph else None
-    return answer
+    return function, answer
 
 
 def _who(target: DeviceUnderTest) -> str:

@@ -113,6 +113,7 @@ def answer(
                 leaves=leaves,
                 results=found,
                 target=target,
+                compiled=target.compiled,
                 upstream=upstream,
             )
         )

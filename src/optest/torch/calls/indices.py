@@ -196,8 +196,9 @@ def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 def _in_subscripts(call: Call, specs: Shapes) -> Iterator[Literal]:
     for dim, part in _parts(call, specs):
-        for value in _integers(part):
-            yield _literal(value, call.args[0], specs, dim)
+        for value in _leaves(part):
+            if type(value) is int:
+                yield _literal(value, call.args[0], specs, dim)
 
 
 def _selected(call: Call, specs: Shapes) -> Iterator[Literal]:
@@ -211,21 +212,13 @@ def _literal(value: int, owner: TensorRef, specs: Shapes, dim: int) -> Literal:
     return Literal(value, reach.low, reach.high, reach.what)
 
 
-def _integers(part: Any) -> Iterator[int]:
-    if isinstance(part, (list, tuple)):
-        for each in part:
-            yield from _integers(each)
-    elif type(part) is int:
-        yield part
-
-
 def _parts(call: Call, specs: Shapes) -> Iterator[tuple[int, Any]]:
     """What stands in a subscript of a tensor, each with the dimension that it takes; nothing where a bool does."""
     owner, key = call.args[0], call.args[1]
     if not isinstance(owner, TensorRef):
         return
     rank = len(specs[owner.index].shape)
-    is_one_list = isinstance(key, list) and len([*_integers(key)]) == len([*_leaves(key)])  # x[[0, 2]] is of one dim
+    is_one_list = isinstance(key, list) and all(type(each) is int for each in _leaves(key))  # x[[0, 2]] is of one dim
     parts = list(key) if isinstance(key, (tuple, list)) and not is_one_list else [key]
     if any(isinstance(each, bool) for each in _leaves(parts)):
         return
@@ -240,6 +233,7 @@ def _parts(call: Call, specs: Shapes) -> Iterator[tuple[int, Any]]:
 
 
 def _leaves(part: Any) -> Iterator[Any]:
+    """What lists and tuples hold, however they nest."""
     if isinstance(part, (list, tuple)):
         for each in part:
             yield from _leaves(each)
@@ -348,18 +342,13 @@ def _reach(argument: Argument, positions: Positions) -> tuple[int | None, int | 
     if kind == "full":
         return (int(stated["value"]),) * 2 if isinstance(stated["value"], (int, float)) else (None, None)
     if kind == "data":
-        values = [each for each in _numbers(stated["values"]) if each != positions.ignored]
+        numbers = [each for each in _leaves(stated["values"]) if isinstance(each, (int, float))]
+        values = [each for each in numbers if each != positions.ignored]
         return (int(max(values)), int(min(values))) if values else (None, None)
     if kind == "arange":
         last = stated.get("start", 0) + (argument.spec.elements - 1) * stated.get("step", 1)
         return int(last), None
     return None, None
-
-
-def _numbers(values: Any) -> list[float]:
-    if isinstance(values, (list, tuple)):
-        return [number for each in values for number in _numbers(each)]
-    return [values] if isinstance(values, (int, float)) else []
 
 
 # Masks that choose nothing, seen before anything is computed: what they make of a call shows nothing.
@@ -407,18 +396,7 @@ def _is_nowhere(argument: Argument) -> bool:
     """Whether the fill states that no element is True."""
     kind, stated = argument.fill.kind, argument.fill.parameters
     if kind == "data":
-        return not any(_mask_values(stated["values"]))
+        return not any(map(float, _leaves(stated["values"])))  # numbers, or text that spells one: ``-inf``
     if kind == "randint":
         return stated.get("high") is not None and int(stated["high"]) <= 1 and int(stated.get("low") or 0) == 0
-    return kind == "zeros" or (kind == "full" and not _mask_value(stated["value"]))
-
-
-def _mask_values(values: Any) -> list[float]:
-    if isinstance(values, (list, tuple)):
-        return [number for each in values for number in _mask_values(each)]
-    return [_mask_value(values)]
-
-
-def _mask_value(value: Any) -> float:
-    """A number, or text that spells one: ``-inf``."""
-    return float(value)
+    return kind == "zeros" or (kind == "full" and not float(stated["value"]))

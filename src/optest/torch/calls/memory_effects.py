@@ -93,7 +93,8 @@ def require_memory_as_on_cpu(
     _require_changed_tensors(call, returned, given, found)
     questionable = {pair for pair in found.with_inputs if pair[1] not in call.changes}
     strange = [number for number, each in enumerate(returned) if _is_strange(each)]
-    is_copied = _promises_views(call) and _is_copied(returned, found.with_inputs)
+    promises_views = facts_of(call.call.function).is_view
+    is_copied = promises_views and _is_copied(returned, found.with_inputs)
     if not (questionable or found.with_results or strange or is_copied):
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
@@ -106,7 +107,7 @@ def require_memory_as_on_cpu(
         raise _has_foreign_memory(f"output{number} is the memory of input{index}", "its")
     for one, other in sorted(found.with_results - on_the_cpu.with_results):
         raise _has_foreign_memory(f"output{one} and output{other} are the same memory", "their")
-    for number, index in sorted(on_the_cpu.with_inputs - found.with_inputs if _promises_views(call) else ()):
+    for number, index in sorted(on_the_cpu.with_inputs - found.with_inputs if promises_views else ()):
         message = f"output{number} should be a view of input{index}, but is a copy: what is written into one of them "
         raise Fault(Reason.STATE, f"{message}does not change the other")
 
@@ -169,10 +170,6 @@ def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> No
             f"several elements of output{number} are one place in memory (strides {list(found.stride())}), but each "
             "should have its own: what is written into one of them changes others",
         )
-
-
-def _promises_views(call: TorchCall) -> bool:
-    return facts_of(call.call.function).is_view
 
 
 def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:

@@ -55,6 +55,7 @@ class FirstCall:
     leaves: Sequence[Any]
     results: Sequence[Array]
     target: DeviceUnderTest
+    compiled: Callable[[Sequence[torch.Tensor]], list[Any]]
     upstream: Draw | None = None
     """What its gradients got from above; None where none were asked for."""
 
@@ -79,7 +80,7 @@ def _call_with_the_same_values(first: FirstCall) -> None:
     given = first.call.changeable(others)
     who = f"what {first.target.compiler} compiled"
     with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
-        leaves = _called(given, _SECOND, first.target)
+        leaves = _called(given, _SECOND, first)
     _require_inputs_unchanged(first, others, given, first.again, _SECOND)
     if not _is_replayed(first):
         _require_results_kept(first, leaves, [*first.tensors, *given])
@@ -97,7 +98,7 @@ def _call_with_changed_values(first: FirstCall) -> None:
         _require_results_as_they_were(first, kept)
     others = _in_other_memory(first)
     given = first.call.changeable(others)
-    leaves = _called(given, _LAST, first.target)
+    leaves = _called(given, _LAST, first)
     _require_inputs_unchanged(first, others, given, first.again, _LAST)
     _require_results_as_they_were(first, kept)
     _keep_if_different(first, kept, leaves, _LAST)
@@ -135,16 +136,14 @@ def _called_with_changed(
     given: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
 ) -> list[Array] | None:
     """What the call yields; None where it refuses values that torch on the CPU refuses, too."""
-    if first.target.compiled is None:
-        return None
     try:
-        return [as_array(leaf) for leaf in first.target.compiled(given)]
+        return [as_array(leaf) for leaf in first.compiled(given)]
     except Exception as error:
         if not _is_taken_by_torch(first, index, changed):
             return None
         raise Fault(
             Reason.RAISED,
-            f"with {changed.how}, what {first.target.compiler} compiled raises {_said(error)}; torch does not",
+            f"with {changed.how}, what {first.target.compiler} compiled raises {_first_line(error)}; torch does not",
             details={"input": index},
         ) from error
 
@@ -165,18 +164,17 @@ def _require_results_as_they_were(first: FirstCall, kept: Sequence[Array]) -> No
         raise Fault(Reason.STATE, message)
 
 
-def _called(given: Sequence[torch.Tensor], how: str, target: DeviceUnderTest) -> list[Any]:
-    if target.compiled is None:
-        return []
+def _called(given: Sequence[torch.Tensor], how: str, first: FirstCall) -> list[Any]:
     try:
-        found = target.compiled(given)
-        target.synchronize()
+        leaves = first.compiled(given)
+        first.target.synchronize()
     except Exception as error:
-        raise Fault(Reason.RAISED, f"{how}, what {target.compiler} compiled raises {_said(error)}") from error
-    return found
+        message = f"{how}, what {first.target.compiler} compiled raises {_first_line(error)}"
+        raise Fault(Reason.RAISED, message) from error
+    return leaves
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 

@@ -21,7 +21,7 @@ from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten
 from optest.torch.capture.places import is_of_initialisation, place_of_call, warnings_at_the_model
 from optest.torch.capture.values import Described, described, tensors_of
 
-__all__ = ["LEVELS", "Asked", "CapturedCase", "Recorder", "watched"]
+__all__ = ["LEVELS", "CapturedCase", "Recorder", "Selection", "watched"]
 
 
 _Naming = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], NamedCall]
@@ -192,15 +192,15 @@ LEVELS: Mapping[str, Callable[[Recorder], Any]] = {"torch": _Functions, "aten": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Which calls are wanted: patterns of names (all if there are none), bytes of the tensors that a call takes."""
+class Selection:
+    """Which calls become cases: patterns of names (all if there are none), bytes of the tensors that a call takes."""
 
     ops: tuple[str, ...] = ()
     min_bytes: int = 0
     max_bytes: int | None = None
 
     def why_not(self, made: Described) -> str:
-        """Why a call is not wanted, "" if it is."""
+        """Why a call is none of them, "" if it is."""
         spelled = canonical(made.op)
         names = (made.op, spelled.word, spelled.operator)
         if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in names):
@@ -237,13 +237,13 @@ class CapturedCase:
 class Recorder:
     """Takes calls one after the other."""
 
-    asked: Asked = field(default_factory=Asked)
+    selection: Selection = field(default_factory=Selection)
     calls: int = 0
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a function was left out for a reason."""
 
-    not_asked: Counter[str] = field(default_factory=Counter)
-    """How many cases were not asked for, by reason."""
+    not_selected: Counter[str] = field(default_factory=Counter)
+    """How many calls were not selected, by reason."""
 
     devices: set[str] = field(default_factory=set)
     """Types of the devices on which tensors were."""
@@ -252,8 +252,8 @@ class Recorder:
 
     def take(self, made: Described, place: str, *notes: str) -> None:
         """Note a call that is a case."""
-        if why_not := self.asked.why_not(made):
-            self.not_asked[why_not] += 1
+        if why_not := self.selection.why_not(made):
+            self.not_selected[why_not] += 1
             return
         self.calls += 1
         self.devices |= {each.device.type for each in made.tensors}
