@@ -17,6 +17,7 @@ from optest.errors import InternalError, NothingSelected, PlanError, Unavailable
 from optest.guests import CommandContext
 from optest.plan import parse_plan
 from optest.registry import load_object
+from optest.torch.cases import names_in
 from optest.torch.model_cases.writing import text_of_model_file
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def capture(
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None
 
-    selection = selection_of(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
+    selection = selection_of(ops=names_in(ops), min_bytes=min_bytes, max_bytes=max_bytes)
     made = captured(what, selection=selection, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
     if not made.cases:
         raise NothingSelected(_nothing(what, made))
@@ -136,10 +137,6 @@ def capture_command(context: CommandContext, **given: Any) -> int:
     for line in replace(written, not_run=not_run).lines():
         context.echo(line)
     return 0
-
-
-def _patterns(ops: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for each in ops for word in each.split(",") if word)
 
 
 def _config(words: Sequence[str]) -> dict[str, Any]:

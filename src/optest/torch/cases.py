@@ -89,9 +89,9 @@ STRIDES = "strides"
 """The name of the check that tells of results with other strides than torch on the CPU gives them."""
 
 
-def names_in(stated: Sequence[str]) -> list[str]:
+def names_in(stated: Sequence[str]) -> tuple[str, ...]:
     """The names in texts that may hold several, separated by commas."""
-    return [name.strip() for text in stated for name in text.split(",") if name.strip()]
+    return tuple(name.strip() for text in stated for name in text.split(",") if name.strip())
 
 
 def not_needed(stated: Sequence[str], results: Iterable[CaseResult]) -> list[str]:

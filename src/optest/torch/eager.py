@@ -190,14 +190,13 @@ class TorchBackend(BackendDriver):
         if reason := self.unsupported(case):
             return reason
         try:
-            return script_of(case, inputs, self._under_test(case), may_run=may_run, modules=self._vendor_modules())
+            vendor = _VENDOR_MODULES.get(self._device.type)
+            modules = () if vendor is None else (vendor,)
+            return script_of(case, inputs, self._under_test(case), may_run=may_run, modules=modules)
         except (Inexpressible, Unwritable) as error:
             return f"it cannot be written as torch calls: {error}"
         except Fault as fault:
             return fault.message
-
-    def _vendor_modules(self) -> tuple[str, ...]:
-        return tuple(module for kind, module in _VENDOR_MODULES.items() if kind == self._device.type)
 
     def unsupported(self, case: TestCase) -> str | None:
         if case.descriptor.category == CATEGORY:

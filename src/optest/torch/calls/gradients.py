@@ -284,14 +284,10 @@ def _judged(
         return [(_SUM, each) for each in _terms(call, inputs, found, draw, of_magnitudes=True)]
     if kind in _MOVED:
         sums = _terms(call, inputs, found, draw, of_magnitudes=False)
-        if all(_adds_up_whole_numbers(each) for each in sums):
+        # What comes from above is only passed on and added up, then: a factor would show.
+        if all((each.absolute == np.floor(each.absolute)).all() for each in sums):
             return [_of_moved(each, dtype) for each, dtype in zip(sums, dtypes, strict=True)]
     return [(CLOSE, None)] * len(dtypes)
-
-
-def _adds_up_whole_numbers(terms: Terms) -> bool:
-    """Whether what comes from above is only passed on and added up; a factor would show."""
-    return bool((terms.absolute == np.floor(terms.absolute)).all())
 
 
 def _of_moved(terms: Terms, dtype: DType) -> tuple[Rule, Any]:

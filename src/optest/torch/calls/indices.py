@@ -104,15 +104,12 @@ def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None, *,
 
 
 def _embedding(call: Call, specs: Shapes) -> Iterator[Positions]:
-    table, positions = _table_and_positions(call)
-    yield _within(positions, table, specs, 0)
-
-
-def _table_and_positions(call: Call) -> tuple[Any, Any]:
     """``torch.nn.functional`` takes the positions first, the dispatcher's operator the table."""
     if call.function.startswith("torch.nn.functional."):
-        return _argument(call, 1, "weight"), _argument(call, 0, "input")
-    return _argument(call, 0, "weight"), _argument(call, 1, "indices")
+        table, positions = _argument(call, 1, "weight"), _argument(call, 0, "input")
+    else:
+        table, positions = _argument(call, 0, "weight"), _argument(call, 1, "indices")
+    yield _within(positions, table, specs, 0)
 
 
 def _along(call: Call, specs: Shapes) -> Iterator[Positions]:

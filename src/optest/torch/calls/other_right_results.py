@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -190,7 +189,8 @@ def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list
         return None
     kind = dtype(kinds.pop())
     args, kwargs = call.mapped(lambda value: _rounded(value, kind))
-    narrow = call_text(dataclasses.replace(call, args=tuple(args), kwargs={**kwargs, **_kept(call)}))
+    factor = {"alpha": call.kwargs["alpha"]} if "alpha" in call.kwargs else {}  # which is no operand
+    narrow = call_text(replace(call, args=tuple(args), kwargs={**kwargs, **factor}))
     arrays = [
         array if array.ndim or not entry.is_float else widen(round_to(array, kind)).astype(array.dtype)
         for entry, array in zip(entries, inputs, strict=True)
@@ -214,11 +214,6 @@ def _with_reciprocal(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] 
     with np.errstate(all="ignore"):
         arrays[divisor.index] = round_to(1.0 / widen(arrays[divisor.index]), entry)
     return call_text(Call("torch.mul", (divisor, dividend))), arrays
-
-
-def _kept(call: Call) -> dict[str, Any]:
-    """A factor is no operand."""
-    return {name: call.kwargs[name] for name in ("alpha",) if name in call.kwargs}
 
 
 def _rounded(value: Any, kind: DType) -> Any:

@@ -72,7 +72,8 @@ def _gradients(call: TorchCall, inputs: Sequence[Any], in_own_dtype: bool) -> li
 
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
     is_moved = rule is not None and rule.kind in _AS_THEY_ARE
-    if (is_moved and not call.beside) or _compares(call):
+    # What only compares has a number beside tensors in their dtype, and float64 has other ties.
+    if (is_moved and not call.beside) or facts_of(call.call.function).is_comparison:
         with _refusal_told(call):
             leaves = _made(call, on_cpu(inputs))
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in leaves]
@@ -127,11 +128,6 @@ def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
             for index, each in zip(call.beside, found[results:], strict=True)
         ),
     ]
-
-
-def _compares(call: TorchCall) -> bool:
-    """Whether the call only compares: a number beside tensors has their dtype there, and float64 has other ties."""
-    return facts_of(call.call.function).is_comparison
 
 
 def _in_float64(

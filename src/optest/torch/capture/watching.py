@@ -77,7 +77,7 @@ class _Watch:
             self._recorder.leave_out(made.op, EMPTY)
         elif not made.tensors and not _holds_number(returned):
             self._recorder.leave_out(made.op, VACUOUS)
-        elif not _is_autocast():
+        elif not (torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu")):
             self._recorder.take(made, place_of_call())
         elif _is_refused_without_autocast(function, args, kwargs):
             self._recorder.leave_out(made.op, AUTOCAST)
@@ -157,10 +157,6 @@ def _random_states() -> list[torch.Tensor]:
     if torch.cuda.is_initialized():
         states += torch.cuda.get_rng_state_all()
     return states
-
-
-def _is_autocast() -> bool:
-    return bool(torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu"))
 
 
 class _Functions(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types

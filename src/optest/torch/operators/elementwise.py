@@ -57,10 +57,6 @@ def _clip(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return torch.clamp(source, **bounds)
 
 
-def _where(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
-    return torch.where(tensors[0], tensors[1], tensors[2])
-
-
 def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     target = dtype(attributes["dtype"])
     source = tensors[0]
@@ -191,7 +187,7 @@ CALLS: dict[str, TorchCall] = {
     "div": _div,
     "round": _round,
     "clip": _clip,
-    "where": _where,
+    "where": lambda tensors, _: torch.where(tensors[0], tensors[1], tensors[2]),
     "cast": _cast,
     "gelu": _gelu,
     "relu": lambda tensors, _: torch.relu(tensors[0]),

@@ -158,7 +158,7 @@ def variants_of(info: Any) -> list[Variant]:
     """The function first, then the forms in which the same samples are asked as well."""
     names = (f"torch.{info.name}", info.name, *(f"torch.{alias.name}" for alias in info.aliases))
     own = _named(info.op, *names)
-    found = [Variant(function=own or _as_a_name(info.name), is_recorded=own is None)]
+    found = [Variant(function=own or f"torch.{info.name.removeprefix('torch.')}", is_recorded=own is None)]
     taken = {own}
     for kind, function, name, takes in (
         ("method", info.method_variant, "torch.Tensor.{}", _is_on_a_tensor),
@@ -210,10 +210,6 @@ def _lookup(name: str) -> Any:
         return find(name)
     except (NoSuchCallable, NotAnOperator):
         return None
-
-
-def _as_a_name(name: str) -> str:
-    return name if name.startswith("torch.") else f"torch.{name}"
 
 
 def _is_on_a_tensor(sample: Any) -> bool:
