@@ -60,9 +60,9 @@ def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
 
 def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
     """A line for every name of ``--allow-fallback`` of which nothing fell back: it is fixed, or misspelled."""
-    asked = {result.operator for result in results}
+    called = {result.operator for result in results}
     for name in not_needed(stated, results):
-        why = "no call of it fell back" if name in asked else "no case calls it"
+        why = "no call of it fell back" if name in called else "no case calls it"
         yield f"--allow-fallback {name} is not needed: {why}"
 
 

@@ -103,15 +103,19 @@ class TorchBackend(BackendDriver):
         if operator is None:
             raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
         with _faults_of_torch():
-            tensors = [
-                to_torch(array, self._device, offset=argument.spec.offset)
-                for argument, array in zip(case.inputs, inputs, strict=True)
-            ]
+            tensors = self._placed(case, inputs)
             with torch.no_grad():
                 output = operator(at_their_places(case, tensors), case.attributes)
             self._synchronize()
             outputs = output if isinstance(output, (tuple, list)) else (output,)
             return [self._received(each) for each in outputs]
+
+    def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The inputs on the device, where they have the strides and offsets of the case."""
+        return [
+            to_torch(array, self._device, offset=argument.spec.offset)
+            for argument, array in zip(case.inputs, inputs, strict=True)
+        ]
 
     def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Make a case that is a call of torch's own."""
@@ -153,10 +157,7 @@ class TorchBackend(BackendDriver):
 
         What a compiler is asked for is compiled by then.
         """
-        tensors = [
-            to_torch(array, self._device, offset=argument.spec.offset)
-            for argument, array in zip(case.inputs, inputs, strict=True)
-        ]
+        tensors = self._placed(case, inputs)
         with torch.no_grad():
             ready = self._ready(case, inputs, tensors)
 
@@ -170,11 +171,8 @@ class TorchBackend(BackendDriver):
     def _ready(self, case: TestCase, inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> ReadyCall:
         if case.descriptor.category == CATEGORY:
             return ready_call(case, inputs, tensors, self._under_test(case))
-        operator, attributes, placed = (
-            TORCH_OPERATORS[case.descriptor.name],
-            case.attributes,
-            at_their_places(case, tensors),
-        )
+        operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
+        placed = at_their_places(case, tensors)
 
         def outputs() -> list[Any]:
             returned = operator(placed, attributes)
@@ -276,24 +274,24 @@ def _faults_of_torch() -> Iterator[None]:
         raise Fault(reason, f"torch: {first_line(error)}") from error
 
 
-def _open_device(wanted: str) -> torch.device:
-    kind, _, index = wanted.partition(":")
+def _open_device(name: str) -> torch.device:
+    kind, _, index = name.partition(":")
     known = dict.fromkeys([*_OWN_DEVICES, *_VENDOR_MODULES, *_registered_device()])
     if kind not in known:
-        raise UnknownName("torch device", wanted, known)
+        raise UnknownName("torch device", name, known)
     if index and not index.isdigit():
-        raise UsageError(f"torch device is {wanted!r}, but should look like '{kind}:0'")
+        raise UsageError(f"torch device is {name!r}, but should look like '{kind}:0'")
     if kind == "cpu":
         return torch.device("cpu")
     if kind in _VENDOR_MODULES and kind not in _registered_device():
         _import_vendor_module(kind)
     count = _device_count(kind)
     if count == 0:
-        raise Unavailable(f"torch device {wanted}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
+        raise Unavailable(f"torch device {name}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
     number = int(index or 0)
     if number >= count:
         listed = ", ".join(f"{kind}:{each}" for each in range(count))
-        raise Unavailable(f"torch device {wanted}", f"this machine has {listed}")
+        raise Unavailable(f"torch device {name}", f"this machine has {listed}")
     return torch.device(kind, number)
 
 

@@ -82,11 +82,11 @@ class Recording:
         if outputs is None and self.calls[-1].text.endswith(_ASKS_FOR_A_VALUE):
             raise Unwritable("which calls are made depends on values")
         needed = [] if outputs is not None else [self.calls[-1]]
-        wanted = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
+        used = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
         for call in reversed(self.calls if outputs is not None else self.calls[:-1]):
-            if call.variable in wanted or (call.changes and call.uses & wanted):
+            if call.variable in used or (call.changes and call.uses & used):
                 needed.append(call)
-                wanted |= call.uses
+                used |= call.uses
         lines = [self._line(call) for call in reversed(needed)]
         if len(expressions) == 1 and lines and lines[-1].startswith(f"{expressions[0]} = "):
             return [*lines[:-1], f"out{lines[-1].removeprefix(expressions[0])}"], ["out"]
@@ -280,7 +280,7 @@ def _script(
     back: _Back | None = None,
 ) -> Script:
     loaded = [
-        f"{_loaded(each, target.device)}{'.requires_grad_()' if back and place in back.wanted else ''}"
+        f"{_loaded(each, target.device)}{'.requires_grad_()' if back and place in back.differentiated_inputs else ''}"
         for place, each in enumerate(inputs)
     ]
     return Script(
@@ -357,7 +357,7 @@ class _Back:
         return cls(above, found.gradients, dtypes)
 
     @property
-    def wanted(self) -> frozenset[int]:
+    def differentiated_inputs(self) -> frozenset[int]:
         return frozenset(self._gradients)
 
     def arrays(self) -> dict[str, Array]:
@@ -365,10 +365,10 @@ class _Back:
 
     def lines(self, names: Sequence[str]) -> list[str]:
         sources = ", ".join(f"outputs[{number}]" for number in self._above)
-        wanted = ", ".join(names[index] for index in self._gradients)
+        inputs = ", ".join(names[index] for index in self._gradients)
         return [
             f"above = [{', '.join(map(self._drawn, self._above))}]",
-            f"gradients = torch.autograd.grad([{sources}], [{wanted}], above, allow_unused=True)",
+            f"gradients = torch.autograd.grad([{sources}], [{inputs}], above, allow_unused=True)",
         ]
 
     def _drawn(self, number: int) -> str:

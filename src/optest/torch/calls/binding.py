@@ -87,8 +87,8 @@ def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:
     """To convert to a wider dtype first changes nothing; to a narrower one rounds the operands."""
     if not isinstance(stated, TorchName):
         return
-    wanted = _dtype_called(stated)
-    narrower = [each for each in map(dtype_of, {array.dtype for array in inputs}) if each.precision > wanted.precision]
+    target = _dtype_called(stated)
+    narrower = [each for each in map(dtype_of, {array.dtype for array in inputs}) if each.precision > target.precision]
     if narrower:
         raise CannotBind(f"dtype={stated.name} rounds the operands, which are {narrower[0]}")
 

@@ -147,8 +147,8 @@ def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuse
     if not (refuses or _is_of_the_compiler(error) or target.compilation.failed_by(error)):
         return False
     if not target.may_fall_back:
-        raise Fault(Reason.COMPILE, f"{_who(target)}: {_said(error)}", details=_details(error)) from error
-    target.fallbacks.append(f"{_who(target)}: {_said(error)}")
+        raise Fault(Reason.COMPILE, f"{_who(target)}: {_message_of(error)}", details=_details(error)) from error
+    target.fallbacks.append(f"{_who(target)}: {_message_of(error)}")
     return True
 
 
@@ -190,7 +190,7 @@ def _is_of_the_compiler(error: BaseException) -> bool:
     return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__

@@ -85,11 +85,11 @@ def _svd(made: _Factorisation) -> _Faults:
     Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
     """
     left, values, right = made.outputs
-    are_asked = made.call.argument(2, "compute_uv") is not False
-    if made.kind.yields_v and not are_asked:
+    are_computed = made.call.argument(2, "compute_uv") is not False
+    if made.kind.yields_v and not are_computed:
         if left.any() or right.any():
             yield "U and V are not asked for, but should be zeros"
-    elif are_asked:
+    elif are_computed:
         transposed = _adjoint(right) if made.kind.yields_v else right
         rank = values.shape[-1]
         yield from _of_product(made, "U·S·Vᴴ", (left[..., :rank] * values[..., None, :]) @ transposed[..., :rank, :])
@@ -137,10 +137,10 @@ def _eigvals(made: _Factorisation) -> _Faults:
     size = made.matrix.shape[-1]
     matrices, found = made.matrix.reshape(-1, size, size), values.reshape(-1, size)
     for matrix, got, error in zip(matrices, found, allowed.reshape(-1), strict=True):
-        wanted = np.linalg.eigvals(matrix)
-        far = reach(matrix, wanted, float(error))
-        if not is_rearranged(got, wanted, far):
-            should_be = f"{_shown(wanted)} in some order, each within {far:.3g}"
+        expected = np.linalg.eigvals(matrix)
+        far = reach(matrix, expected, float(error))
+        if not is_rearranged(got, expected, far):
+            should_be = f"{_shown(expected)} in some order, each within {far:.3g}"
             yield f"the eigenvalues are {_shown(got)}, but should be {should_be}"
 
 
@@ -185,10 +185,10 @@ def _of_orthogonal(made: _Factorisation, name: str, factor: Array) -> _Faults:
     yield from _beyond(f"{name}ᴴ{name} - 1", measured, np.full_like(measured, made.relative))
 
 
-def _of_values(made: _Factorisation, name: str, got: Array, wanted: Array) -> _Faults:
+def _of_values(made: _Factorisation, name: str, got: Array, expected: Array) -> _Faults:
     """Weyl: what is sorted moves by no more than the spectral norm of the error, which p(m, n)·ε·|A|₂ bounds."""
-    allowed = made.relative * np.abs(wanted).max(axis=-1, initial=0.0)
-    yield from _beyond(f"of {name} the error", np.abs(got - wanted).max(axis=-1, initial=0.0), allowed)
+    allowed = made.relative * np.abs(expected).max(axis=-1, initial=0.0)
+    yield from _beyond(f"of {name} the error", np.abs(got - expected).max(axis=-1, initial=0.0), allowed)
 
 
 def _beyond(what: str, measured: Array, allowed: Array) -> _Faults:
@@ -247,10 +247,10 @@ def reach(matrix: Array, values: Array, error: float) -> float:
     return float(np.fmin(near, general))
 
 
-def is_rearranged(got: Array, wanted: Array, reach: float) -> bool:
+def is_rearranged(got: Array, expected: Array, reach: float) -> bool:
     """Whether each of ``got`` can be given another one of ``wanted`` within ``reach``: a matching of all."""
-    near = np.abs(got[:, None] - wanted[None, :]) <= reach
-    partner = [-1] * len(wanted)
+    near = np.abs(got[:, None] - expected[None, :]) <= reach
+    partner = [-1] * len(expected)
     return all(_placed(row, near, partner, set()) for row in range(len(got)))
 
 

@@ -60,8 +60,8 @@ class CatalogueTerms:
         """Whether torch.testing's defaults judge the call in place of the operator's rule."""
         if _why_not_of_complex(self.operator, inputs):
             return True
-        is_asked = self.operator.terms is not None
-        return is_asked and isinstance(_bound_or_why_not(self.operator, attributes["call"], inputs), str)
+        has_terms = self.operator.terms is not None
+        return has_terms and isinstance(_bound_or_why_not(self.operator, attributes["call"], inputs), str)
 
     def _of_one_call(self, inputs: Sequence[Any], text: str) -> Any:
         if why := _why_not_of_complex(self.operator, inputs):

@@ -84,7 +84,7 @@ def answer(
     upstream: Draw | None = None
     with kept_on_device(target):
         if case.expects_error is not None:
-            leaves = _asked_to_refuse(call, inputs, tensors, target, case.expects_error)
+            leaves = _results_of_refused(call, inputs, tensors, target, case.expects_error)
         elif case.attributes.get("grad"):
             leaves, upstream = _with_gradients_if_any(call, inputs, tensors, target)
             require_inputs_unchanged(call, tensors, tensors, lambda index: place(index, inputs[index]))
@@ -127,12 +127,12 @@ def _results(call: TorchCall, tensors: Sequence[torch.Tensor], target: DeviceUnd
         return compiled(lambda *given: call.on(given, target.device)(), tensors, target, refuses=refuses)
 
 
-def _asked_to_refuse(
+def _results_of_refused(
     call: TorchCall,
     inputs: Sequence[Array],
     tensors: Sequence[torch.Tensor],
     target: DeviceUnderTest,
-    wanted: ExpectedError,
+    expected: ExpectedError,
 ) -> list[Any]:
     """What a call yields that torch on the CPU refuses as it is ``wanted``; whatever refuses it, too, is raised."""
     # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
@@ -142,7 +142,7 @@ def _asked_to_refuse(
     except REFUSALS as refusal:
         if target.compiler is None:
             raise
-        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, wanted), call, inputs)
+        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, expected), call, inputs)
         if same is None:
             raise
         raise same from None

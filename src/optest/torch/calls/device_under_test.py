@@ -139,13 +139,13 @@ def kept_on_device(target: DeviceUnderTest) -> Iterator[None]:
             yield
     finally:
         torch.set_warn_always(not once)
-    said = [str(each.message) for each in heard if _SAYS_SO.search(str(each.message))]
+    messages = [str(each.message) for each in heard if _SAYS_SO.search(str(each.message))]
     for each in heard:
-        if str(each.message) not in said:
+        if str(each.message) not in messages:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     with target.allowing():
-        if said and target.device.type != "cpu":
-            raise Fault(Reason.FALLBACK, f"{target.device} had the CPU compute: {said[0].strip().splitlines()[0]}")
+        if messages and target.device.type != "cpu":
+            raise Fault(Reason.FALLBACK, f"{target.device} had the CPU compute: {messages[0].strip().splitlines()[0]}")
 
 
 def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bool) -> None:

@@ -79,9 +79,9 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
     ``make`` has to copy what the call changes (:meth:`TorchCall.changeable`), since torch changes no leaf in place; in
     a model, too, it is an intermediate result that is changed.
     """
-    wanted = [index for index in sorted(set(call.call.tensors())) if is_inexact(tensors[index])]
+    floating = [index for index in sorted(set(call.call.tensors())) if is_inexact(tensors[index])]
     given = [each.detach() for each in tensors]
-    differentiable = [index for index in wanted if index not in call.constant]
+    differentiable = [index for index in floating if index not in call.constant]
     for index in differentiable:
         given[index].requires_grad_()
     with torch.enable_grad():
@@ -102,7 +102,7 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
             )
         )
     plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    gradients: dict[int, torch.Tensor | None] = dict.fromkeys(wanted)
+    gradients: dict[int, torch.Tensor | None] = dict.fromkeys(floating)
     gradients.update(zip(differentiable, found, strict=bool(sources)))
     return Differentiated(plain, gradients)
 

@@ -302,9 +302,9 @@ def require_legal_positions(case: TestCase) -> None:
         _require_places(each, case.inputs[each.index])
         largest, smallest = _reach(case.inputs[each.index], each)
         if largest is not None and largest > each.high:
-            raise Fault(Reason.BAD_CASE, _said(each, case, largest))
+            raise Fault(Reason.BAD_CASE, _message(each, case, largest))
         if smallest is not None and smallest < each.low:
-            raise Fault(Reason.BAD_CASE, _said(each, case, smallest))
+            raise Fault(Reason.BAD_CASE, _message(each, case, smallest))
 
 
 def _require_places(positions: Positions, argument: Argument) -> None:
@@ -317,7 +317,7 @@ def _require_places(positions: Positions, argument: Argument) -> None:
         )
 
 
-def _said(positions: Positions, case: TestCase, value: int) -> str:
+def _message(positions: Positions, case: TestCase, value: int) -> str:
     fill = case.inputs[positions.index].fill
     low = f"low: {positions.low} and " if value < positions.low else ""
     return (

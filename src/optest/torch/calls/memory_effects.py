@@ -194,8 +194,8 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
 
 def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
     """``contiguous()`` is about strides alone, which no comparison of values sees."""
-    is_asked = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
-    if is_asked and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
+    is_plain = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
+    if is_plain and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
         strides = list(returned[0].stride())
         raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
 
@@ -274,14 +274,14 @@ def compare_strides(
         return
     with torch.no_grad():
         of_cpu = _strides_of(call.on(on_cpu(inputs))())
-    told = [
+    differences = [
         f"output{number} has the strides {list(one[1])}, torch on the CPU gives it {list(other[1])}"
         for number, (one, other) in enumerate(zip(found, of_cpu, strict=False))
         if one is not None and other is not None and one[0] == other[0] and one[1] != other[1]
     ]
-    if told and must_be_same:
-        raise Fault(Reason.SHAPE, "; ".join(told))
-    target.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in told]
+    if differences and must_be_same:
+        raise Fault(Reason.SHAPE, "; ".join(differences))
+    target.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in differences]
 
 
 def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:

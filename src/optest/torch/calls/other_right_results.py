@@ -236,24 +236,24 @@ def right_by_other_promotion(
         return nothing
     call, arrays = narrow
     try:
-        wanted = expected(arrays, {"call": call})[: len(actual)]
+        right = expected(arrays, {"call": call})[: len(actual)]
         others = nothing if known is None else list(known(arrays, {"call": call}, actual))
     except (Fault, ValueError):
         return nothing
-    masks = [_within(np.asarray(got), value, ulps) for got, value in zip(actual, wanted, strict=True)]
+    masks = [_within(np.asarray(got), value, ulps) for got, value in zip(actual, right, strict=True)]
     for place, other in enumerate((others * 2)[: len(masks)]):  # a call in place yields its result twice
         if other is not None and masks[place] is not None:
             masks[place] = masks[place] | other
     return [mask if mask is not None and bool(mask.all()) else None for mask in masks]
 
 
-def _within(got: Array, wanted: Any, ulps: float) -> Array | None:
+def _within(got: Array, right: Any, ulps: float) -> Array | None:
     """Where the output is ``wanted`` up to ``ulps`` of float32 and its own rounding."""
-    if not isinstance(wanted, Unrounded) or got.shape != np.shape(wanted.values):
+    if not isinstance(right, Unrounded) or got.shape != np.shape(right.values):
         return None
     entry = dtype_of(got.dtype)
     with np.errstate(all="ignore"):
-        value, found = np.asarray(wanted.values), widen(got)
+        value, found = np.asarray(right.values), widen(got)
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
         lost = ulps * ulp(size, dtype("float32"))
         is_near = np.abs(found - value) <= lost + 0.5 * ulp(size + lost, entry)

@@ -148,9 +148,9 @@ def _called_with_changed(
         ) from error
 
 
-def _keep_if_different(first: FirstCall, wanted: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
+def _keep_if_different(first: FirstCall, expected: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
     found = [as_array(leaf) for leaf in leaves]
-    if not _are_same(wanted, found):
+    if not _are_same(expected, found):
         first.target.further.append((how, found))
 
 
@@ -317,11 +317,11 @@ def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list
     return [*found.leaves, None, *found.dense(tensors)]
 
 
-def _is_nearly(array: Array, wanted: torch.Tensor) -> bool:
-    if array.shape != tuple(wanted.shape):
+def _is_nearly(array: Array, expected: torch.Tensor) -> bool:
+    if array.shape != tuple(expected.shape):
         return False
-    kind = np.complex128 if wanted.is_complex() else np.float64
-    return not _differ(wanted, torch.from_numpy(array.astype(kind)))
+    kind = np.complex128 if expected.is_complex() else np.float64
+    return not _differ(expected, torch.from_numpy(array.astype(kind)))
 
 
 def _differ(one: Any, other: Any) -> bool:

@@ -74,10 +74,10 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     is_moved = rule is not None and rule.kind in _AS_THEY_ARE
     # What only compares has a number beside tensors in their dtype, and float64 has other ties.
     if (is_moved and not call.beside) or facts_of(call.call.function).is_comparison:
-        with _refusal_told(call):
+        with _refusal_is_a_fault(call):
             leaves = _made(call, on_cpu(inputs))
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in leaves]
-    with _refusal_told(call):
+    with _refusal_is_a_fault(call):
         tensors = [to_read(array) for array in inputs]
         kinds = _kinds(call, tensors)
     results: list[Any] | None = None
@@ -85,7 +85,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     if not in_own_dtype:
         results, notes = _in_float64(call, inputs, tensors, [shape for shape, _ in kinds])
     if results is None or not any(_is_rounded(leaf) for leaf in results):
-        with _refusal_told(call):
+        with _refusal_is_a_fault(call):
             results = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
     found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(results, kinds, strict=True)]
@@ -93,7 +93,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
 
 
 @contextmanager
-def _refusal_told(call: TorchCall) -> Iterator[None]:
+def _refusal_is_a_fault(call: TorchCall) -> Iterator[None]:
     """While inside, torch's refusal of the call as the case writes it is the case's fault; a kernel that the CPU has
     not got is not.
 
@@ -105,9 +105,9 @@ def _refusal_told(call: TorchCall) -> Iterator[None]:
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         if is_a_lack(error):
             raise
-        said = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {str(error).strip()}"
+        message = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {str(error).strip()}"
         raise Fault(
-            Reason.BAD_CASE, f"{said}; correct the call, or state expects_error if it should be refused"
+            Reason.BAD_CASE, f"{message}; correct the call, or state expects_error if it should be refused"
         ) from None
 
 

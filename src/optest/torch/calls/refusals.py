@@ -55,7 +55,7 @@ of imaginary parts that there are not."""
 def is_a_lack(error: Exception) -> bool:
     """Whether an error of torch says that it has no such kernel, or no memory, and nothing of the call."""
     text = str(error)
-    if any(said in text for said in _OF_THE_CALL):
+    if any(phrase in text for phrase in _OF_THE_CALL):
         return False
     return isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS)
 
@@ -81,7 +81,7 @@ def _is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
     return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
 
 
-def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], wanted: ExpectedError) -> None:
+def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], expected: ExpectedError) -> None:
     """Whoever is under test, torch on the CPU has to refuse the call as the case says.
 
     Raises:
@@ -91,10 +91,10 @@ def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], wanted: Expe
         call = torch_call(attributes["call"])
     except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
-    refused_on_cpu(call, inputs, wanted)
+    refused_on_cpu(call, inputs, expected)
 
 
-def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedError) -> Exception:
+def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], expected: ExpectedError) -> Exception:
     """The error of torch on the CPU, which has to refuse the call as the case says: its refusal is torch's own.
 
     Raises:
@@ -104,14 +104,14 @@ def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedErr
     if error is None:
         message = "torch on the CPU accepts the call, but the case expects it to be refused"
         raise Fault(Reason.NOT_REFUSED, message, details=_BY_REFERENCE)
-    said = f"{type(error).__name__}: {error}"
-    if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
-        message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
-    elif not wanted.is_said_by(said):
-        message = f"torch on the CPU says {said!r}, but the case expects {wanted.wanted_text()}"
+    raised = f"{type(error).__name__}: {error}"
+    if expected.type not in [kind.__name__ for kind in type(error).__mro__]:
+        message = f"torch on the CPU refuses the call with {raised!r}, but the case expects {expected.type}"
+    elif not expected.is_said_by(raised):
+        message = f"torch on the CPU says {raised!r}, but the case expects {expected.wanted_text()}"
     else:
         return error
-    raise Fault(Reason.WRONG_ERROR, message, details={"exception": said, **_BY_REFERENCE})
+    raise Fault(Reason.WRONG_ERROR, message, details={"exception": raised, **_BY_REFERENCE})
 
 
 _BY_REFERENCE = {"contradicted_by": "torch on the CPU"}

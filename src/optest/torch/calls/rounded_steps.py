@@ -61,13 +61,13 @@ def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]] | No
         return None
 
     def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
-        *arguments, wanted = given
-        operands = [each.detach().requires_grad_() for each in arguments[: len(wanted)]]
+        *arguments, needed = given
+        operands = [each.detach().requires_grad_() for each in arguments[: len(needed)]]
         with _seen_by_autograd(), torch.enable_grad():
-            result = steps(*operands, *arguments[len(wanted) :])
-        sources = [each for each, is_wanted in zip(operands, wanted, strict=True) if is_wanted]
+            result = steps(*operands, *arguments[len(needed) :])
+        sources = [each for each, is_needed in zip(operands, needed, strict=True) if is_needed]
         found = iter(torch.autograd.grad(result, sources, above, materialize_grads=True))
-        return [next(found) if is_wanted else None for is_wanted in wanted]
+        return [next(found) if is_needed else None for is_needed in needed]
 
     return gradients
 

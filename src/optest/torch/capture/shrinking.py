@@ -78,17 +78,17 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
     if before is None or _counts(entry):
         return None
     lenient = None
-    together = math.gcd(largest, *[each for each in _stated(entry) if largest % each == 0])
+    together = math.gcd(largest, *[each for each in _numbers(entry) if largest % each == 0])
     for division in _divisions(largest, limit, together):
         for with_numbers in (True, False):
             changed = _changed(entry, division, with_numbers)
             after = _yields(changed)
             if after is None or _has_lost_elements(before, after):
                 continue
-            is_wanted = after == [tuple(map(division, shape)) for shape in before]
-            if (is_wanted or lenient is None) and _is_refused(changed):
+            is_divided = after == [tuple(map(division, shape)) for shape in before]
+            if (is_divided or lenient is None) and _is_refused(changed):
                 continue
-            if is_wanted:
+            if is_divided:
                 return changed, division
             lenient = lenient or (changed, division)
     return lenient
@@ -134,7 +134,7 @@ def _bases(size: int, by: int) -> Iterator[int]:
     return (size // count for count in range(1, size // by + 1) if size % count == 0)
 
 
-def _stated(entry: Entry) -> Iterator[int]:
+def _numbers(entry: Entry) -> Iterator[int]:
     """The numbers that the call takes, those that may be sizes."""
     for value in _call(entry).values():
         if type(value) is int and abs(value) >= _SMALLEST:

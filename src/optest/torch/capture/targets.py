@@ -247,14 +247,14 @@ def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
 
 
 def _tokens(config: Any) -> torch.Tensor | None:
-    size = _stated(config, "text_config", "vocab_size")
+    size = _config_value(config, "text_config", "vocab_size")
     return None if size is None else torch.randint(size, _TOKENS)
 
 
 def _pixels(config: Any) -> torch.Tensor:
-    size = _stated(config, "vision_config", "image_size") or _IMAGE
+    size = _config_value(config, "vision_config", "image_size") or _IMAGE
     height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    return torch.randn(1, _stated(config, "vision_config", "num_channels") or 3, height, width)
+    return torch.randn(1, _config_value(config, "vision_config", "num_channels") or 3, height, width)
 
 
 def _sound(config: Any) -> torch.Tensor | None:
@@ -277,6 +277,6 @@ _MAKERS: Mapping[str, Callable[[Any], torch.Tensor | None]] = {
 }
 
 
-def _stated(config: Any, part: str, key: str) -> Any:
+def _config_value(config: Any, part: str, key: str) -> Any:
     """A key of a configuration, or of its part for one kind of input."""
     return getattr(config, key, None) or getattr(getattr(config, part, None), key, None)

@@ -28,10 +28,10 @@ def _into(call: Callable[[Tensors, Attributes], torch.Tensor]) -> TorchCall:
         stated = attributes.get("out_dtype")
         if stated is None or TORCH_DTYPES[stated] == tensors[0].dtype:
             return call(tensors, attributes)
-        wanted = TORCH_DTYPES[stated]
-        within = torch.float32 if wanted.is_floating_point else wanted
+        target = TORCH_DTYPES[stated]
+        within = torch.float32 if target.is_floating_point else target
         wide = [None if each is None else each.to(within) for each in tensors]
-        return call(wide, attributes).to(wanted)
+        return call(wide, attributes).to(target)
 
     return widened
 

@@ -41,11 +41,11 @@ def collect(request: SourceRequest) -> Collected:
             else:
                 without.setdefault(dtype, []).append(name)
         entries += error_entries(name, info, supported, request)
-    notes = tuple(_told_without(dtype, names) for dtype, names in without.items())
+    notes = tuple(_note_without(dtype, names) for dtype, names in without.items())
     return Collected(origin=f"OpInfo of torch {torch.__version__}", entries=entries, notes=notes)
 
 
-def _told_without(dtype: str, names: Sequence[str]) -> str:
+def _note_without(dtype: str, names: Sequence[str]) -> str:
     listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     return f"OpInfo has no {dtype} of {len(names)} operator{'s' if len(names) > 1 else ''}: {listed}"
 
@@ -215,11 +215,11 @@ def _expected(error: Any, raised: Exception) -> dict[str, str]:
     if kind is Exception and isinstance(raised, _SLIPS):
         kind = type(raised)
     wanted = ExpectedError(type=kind.__name__, pattern=error.error_regex)
-    said = f"{type(raised).__name__}: {raised}"
-    if not isinstance(raised, kind) or not wanted.is_said_by(said):
+    message = f"{type(raised).__name__}: {raised}"
+    if not isinstance(raised, kind) or not wanted.is_said_by(message):
         text = wanted.wanted_text()
         raise Refused(
-            f"torch on the CPU says {said[:200]!r}, but OpInfo {wanted.type}{f' with {text}' if text else ''}"
+            f"torch on the CPU says {message[:200]!r}, but OpInfo {wanted.type}{f' with {text}' if text else ''}"
         )
     return {"type": wanted.type, **({"pattern": wanted.pattern} if wanted.pattern else {})}
 

@@ -60,12 +60,12 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     if any(map(_has_infinite_parts, leaves)) and _is_infinite_noise(text, tensors, leaves):
         raise Refused("parts of its result are rounding noise around 0, divided by 0: no sign of them is the right one")
     if _is_weighed_in_integers(call.call, dtypes):
-        facts["tolerance"] = _stated([(0.0, 1.0)] * len(dtypes))
+        facts["tolerance"] = _tolerance_keys([(0.0, 1.0)] * len(dtypes))
     elif not is_judged or (is_close and fitting != stated):
         # Below torch.testing's atol of float32 and 16 bits a result may be what rounding leaves of 0.
         if fitting != stated and any(atol < 1e-5 for _, atol in fitting) and _is_noise(text, tensors, leaves):
             raise Refused("its result is rounding noise around 0")
-        facts["tolerance"] = _stated(fitting)
+        facts["tolerance"] = _tolerance_keys(fitting)
     return facts
 
 
@@ -119,8 +119,8 @@ def _is_weighed_in_integers(call: Call, outputs: Sequence[DType]) -> bool:
     Torch's CPU kernels do that in fixed point, with weights of 16 bits, and miss the nearest integer (4 for 3.375);
     its compiler hits it. Both are within 1 of what is right, or of torch.
     """
-    said = (call.function, *call.args, *call.kwargs.values())
-    is_weighed = any(word in each for each in said if isinstance(each, str) for word in _WEIGHED)
+    values = (call.function, *call.args, *call.kwargs.values())
+    is_weighed = any(word in each for each in values if isinstance(each, str) for word in _WEIGHED)
     return is_weighed and all(not each.is_inexact for each in outputs)
 
 
@@ -174,7 +174,7 @@ def _is_infinite_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Seque
     return False
 
 
-def _stated(allowed: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _tolerance_keys(allowed: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """The tolerance of every output; that of the first where nothing is said of another."""
     each = [{"rtol": rtol, "atol": atol} for rtol, atol in allowed]
     return {**each[0], **{f"output{index}": one for index, one in enumerate(each) if one != each[0]}}
