@@ -12,7 +12,7 @@ import torch
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
-from optest.errors import Unavailable, UnknownName, UsageError, nearest
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TestCase
 from optest.torch.calls.compiled import require_compiler
@@ -348,8 +348,8 @@ def _operand_precision(kind: str) -> str:
 
 
 def _no_such_operator(name: str) -> str:
-    near = nearest(name, TORCH_OPERATORS)
-    return f"the torch backend has no operator {name!r}" + (f"; did you mean {near!r}?" if near else "")
+    hint = did_you_mean(name, TORCH_OPERATORS, text="; did you mean {!r}?")
+    return f"the torch backend has no operator {name!r}{hint}"
 
 
 def _reason_of(error: RuntimeError) -> Reason | None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from optest import registry
-from optest.errors import OptestError, Unavailable, UsageError, nearest
+from optest.errors import OptestError, Unavailable, UsageError, did_you_mean, nearest
 from optest.registry import load_file, load_object, run_file
 from optest.torch.capture.places import TORCH_AND_OURS, shown_path
 
@@ -104,8 +104,8 @@ def _attribute(module: Any, function: str, file: str) -> Any:
     for part in function.split("."):
         if not hasattr(found, part):
             own = [name for name, each in vars(module).items() if inspect.isroutine(each) and name[0] != "_"]
-            near = nearest(part, own)
-            hint = f"; did you mean {near}?" if near else f"; it has {', '.join(own)}" if own else ""
+            listed = f"; it has {', '.join(own)}" if own else ""
+            hint = did_you_mean(part, own, listed, text="; did you mean {}?")
             raise UsageError(f"{file} has no {function}{hint}")
         found = getattr(found, part)
     return found
@@ -184,14 +184,14 @@ def _forward_of(name: str, config: Mapping[str, Any]) -> Callable[[], object]:
     kind = getattr(library, name, None)
     configuration = getattr(kind, "config_class", None)
     if kind is None or configuration is None:
-        near = nearest(name, [each for each in dir(library) if each[0] != "_"])
-        hint = f"; did you mean hf:{near}?" if near else ""
+        public = [each for each in dir(library) if each[0] != "_"]
+        hint = did_you_mean(name, public, text="; did you mean hf:{}?")
         raise UsageError(f"transformers has no model {name}{hint}")
     stated = configuration()
     for key in config:
         if not hasattr(stated, key):
-            near = nearest(key, list(vars(stated)))
-            raise UsageError(f"{configuration.__name__} has no {key}" + (f"; did you mean {near}?" if near else ""))
+            hint = did_you_mean(key, vars(stated), text="; did you mean {}?")
+            raise UsageError(f"{configuration.__name__} has no {key}{hint}")
     stated = configuration(**config)  # not set one by one: some follow from others, as the width of a head does
     model = kind(stated).eval()
     given = _inputs_of(model, stated, name)

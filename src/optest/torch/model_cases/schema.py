@@ -17,7 +17,7 @@ from pydantic import (
 )
 from typing_extensions import Required, TypedDict
 
-from optest.errors import Problem, nearest
+from optest.errors import Problem, did_you_mean
 from optest.plan.schema import Name
 from optest.plan.values import Misfit, read_strict, shown, unknown_key
 from optest.plan.yaml_source import Path
@@ -151,8 +151,7 @@ def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
 
 def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
     if name not in _MARK_OPTIONS:
-        near = nearest(name, _MARK_OPTIONS)
-        hint = f"did you mean {near}?" if near else "marks: [constant, slow]"
+        hint = did_you_mean(name, _MARK_OPTIONS, "marks: [constant, slow]")
         raise Misfit(f"the mark {name} takes no options; {' and '.join(_MARK_OPTIONS)} do", path=path, hint=hint)
     options = {"reason": stated} if isinstance(stated, str) else stated
     if not isinstance(options, dict):
@@ -185,8 +184,7 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
             raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path)
         strange = next((key for key in stated if key not in ("expr", "reason")), None)
         if strange is not None:
-            near = nearest(strange, ("expr", "reason"))
-            hint = f"did you mean {near}?" if near else _CONDITION
+            hint = did_you_mean(strange, ("expr", "reason"), _CONDITION)
             raise Misfit(f"unknown key {strange!r} of skip_if", path=(*path, strange), hint=hint)
         expr, reason = stated.get("expr"), stated.get("reason", "")
         if not isinstance(expr, str) or not expr.strip():
@@ -384,11 +382,9 @@ def _remedy(path: Path) -> str:
     name, known = str(path[-1]), known_keys(path[:-1])
     if _CUT_OFF.search(name):
         return "between { and } a value with commas stands in quotes: {py: '(slice(None), 2)'}"
-    near = nearest(name, known)
-    if near:
-        return f"did you mean {near}?"
     elsewhere = [level for level, entry in LEVELS.items() if name in entry.__annotations__]
-    return f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
+    otherwise = f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
+    return did_you_mean(name, known, otherwise)
 
 
 def example_at(path: Path) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, did_you_mean
 from optest.plan.values import Misfit, shown
 from optest.spec import DType, TensorSpec, contiguous_strides, dtype_names
 from optest.spec import dtype as dtype_called
@@ -17,7 +17,6 @@ from optest.torch.model_cases.inits import fill_of, shape_of_data
 if TYPE_CHECKING:
     from optest.torch.model_cases.saved_tensors import SavedTensor
 
-from optest.errors import nearest
 
 __all__ = ["PRESETS", "PlannedTensor", "at_path", "dtype_of", "planned", "strides_of_preset"]
 
@@ -198,9 +197,8 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
     """
     preset = PRESETS.get(name)
     if preset is None:
-        near = nearest(name, PRESETS)
-        hint = f"did you mean {near}?" if near else ""
-        raise Misfit(f"preset is {name!r}, but should be one of {', '.join(PRESETS)}", path=("preset",), hint=hint)
+        message = f"preset is {name!r}, but should be one of {', '.join(PRESETS)}"
+        raise Misfit(message, path=("preset",), hint=did_you_mean(name, PRESETS))
     try:
         strides = preset.strides(given, shape)
         if strange := [each for each in given if each not in preset.takes]:
