@@ -40,7 +40,7 @@ def test_what_torch_on_the_cpu_refuses_as_well_is_a_bad_case(
     dtypes = " and ".join(spec.dtype.name for spec, _ in given)
     assert found.reason is Reason.BAD_CASE, found
     assert found.message.startswith(f"torch on the CPU refuses {text} of {dtypes}: RuntimeError: ")
-    assert found.message.endswith("state one dtype for these tensors, or expects_error if the call should be refuses")
+    assert found.message.endswith("state one dtype for these tensors, or expects_error if the call should be refused")
 
 
 class Mixing(TorchBackend):
@@ -154,7 +154,7 @@ REFUSALS = [
 def test_torchs_own_error_is_the_refusal(text: str, kind: str, match: str, tensors: Any) -> None:
     found = verdict(refused_case(text, kind, match, *tensors), by("aot_eager"))
     assert found.status is Status.PASSED, found
-    assert found.message.startswith(f"refused_case: {kind}: ")
+    assert found.message.startswith(f"refused: {kind}: ")
 
 
 @pytest.mark.parametrize(
