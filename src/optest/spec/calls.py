@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from optest.spec.call_names import CanonicalName, canonical
@@ -89,6 +90,10 @@ class Call:
         """The numbers of the tensors in the order of the call."""
         return [value.index for value in self.values() if isinstance(value, TensorRef)]
 
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument by its position or its name."""
+        return self.kwargs.get(name, self.args[position] if len(self.args) > position else default)
+
     def mapped(self, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments with ``change`` applied to all that is no list, tuple or slice."""
         return (
@@ -163,8 +168,9 @@ def _fitting(number: int) -> int:
     return number
 
 
+@lru_cache(maxsize=4096)
 def parse_call(text: str) -> Call:
-    """Read a call.
+    """Read a call, once for each text: many cases make the same call of other tensors.
 
     Raises:
         NotLiteral: for what is no call, or whose arguments are more than values.

@@ -17,6 +17,7 @@ from optest.errors import InternalError, NothingSelected, PlanError, Unavailable
 from optest.guests import CommandContext
 from optest.plan import parse_plan
 from optest.registry import load_object
+from optest.torch.cases import names_in
 from optest.torch.model_cases.writing import text_of_model_file
 
 if TYPE_CHECKING:
@@ -103,13 +104,13 @@ def capture(
     require_writable(output, force=force)
     load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
     try:
-        asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
+        selection_of = load_object("optest.torch.capture.watching:Selection")  # it brings torch
         captured = load_object("optest.torch.capture.running:captured")
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None
 
-    asked = asked_of(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
-    made = captured(what, asked=asked, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
+    selection = selection_of(ops=names_in(ops), min_bytes=min_bytes, max_bytes=max_bytes)
+    made = captured(what, selection=selection, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
     if not made.cases:
         raise NothingSelected(_nothing(what, made))
     name = model or made.stem
@@ -136,10 +137,6 @@ def capture_command(context: CommandContext, **given: Any) -> int:
     for line in replace(written, not_run=not_run).lines():
         context.echo(line)
     return 0
-
-
-def _patterns(ops: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for each in ops for word in each.split(",") if word)
 
 
 def _config(words: Sequence[str]) -> dict[str, Any]:
@@ -178,7 +175,7 @@ def _beside(made: Capture) -> Iterator[str]:
         names = ", ".join(list(functions)[:_SHOWN])
         more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
         yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}{more}"
-    for reason, count in made.not_asked.items():
+    for reason, count in made.not_selected.items():
         yield f"  not asked for, as they {reason}: {_counted(count, 'call')}"
 
 

@@ -39,15 +39,13 @@ def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
             "--backward: no case is a call of torch, and of nothing else the gradient is known; "
             "run a file of model cases, or drop it"
         )
-    return [_with_gradients(case) if _has_gradients(case) else case for case in cases]
+    return [
+        replace(case, attributes={**case.attributes, "grad": True}) if _has_gradients(case) else case for case in cases
+    ]
 
 
 def _has_gradients(case: TestCase) -> bool:
     return case.descriptor.category == CATEGORY and case.expects_error is None
-
-
-def _with_gradients(case: TestCase) -> TestCase:
-    return replace(case, attributes={**case.attributes, "grad": True})
 
 
 def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
@@ -62,9 +60,9 @@ def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
 
 def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
     """A line for every name of ``--allow-fallback`` of which nothing fell back: it is fixed, or misspelled."""
-    asked = {result.operator for result in results}
+    called = {result.operator for result in results}
     for name in not_needed(stated, results):
-        why = "no call of it fell back" if name in asked else "no case calls it"
+        why = "no call of it fell back" if name in called else "no case calls it"
         yield f"--allow-fallback {name} is not needed: {why}"
 
 
@@ -91,9 +89,9 @@ STRIDES = "strides"
 """The name of the check that tells of results with other strides than torch on the CPU gives them."""
 
 
-def names_in(stated: Sequence[str]) -> list[str]:
+def names_in(stated: Sequence[str]) -> tuple[str, ...]:
     """The names in texts that may hold several, separated by commas."""
-    return [name.strip() for text in stated for name in text.split(",") if name.strip()]
+    return tuple(name.strip() for text in stated for name in text.split(",") if name.strip())
 
 
 def not_needed(stated: Sequence[str], results: Iterable[CaseResult]) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,20 @@ import torch
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
-from optest.errors import Unavailable, UnknownName, UsageError, nearest
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import load_object
-from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_strides
-from optest.torch.calls.call_script import scripted
+from optest.spec import Check, Fault, Numerics, Reason, TestCase
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.device_call import ReadyCall, answer, call_of, ready_call, why_no_operator
+from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
 from optest.torch.calls.device_under_test import DeviceUnderTest, settings_kept
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
-from optest.torch.calls.refusals import REFUSALS, mixed_dtypes_refused
+from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
 from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
-from optest.torch.recording import Recording, Unwritable
-from optest.torch.tensors import Inexpressible, from_torch, to_torch, torch_dtype
+from optest.torch.scripts import Unwritable, script_of
+from optest.torch.tensors import Inexpressible, from_torch, to_torch
 
 __all__ = ["TorchBackend"]
 
@@ -105,15 +103,19 @@ class TorchBackend(BackendDriver):
         if operator is None:
             raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
         with _faults_of_torch():
-            tensors = [
-                to_torch(array, self._device, offset=argument.spec.offset)
-                for argument, array in zip(case.inputs, inputs, strict=True)
-            ]
+            tensors = self._placed(case, inputs)
             with torch.no_grad():
                 output = operator(at_their_places(case, tensors), case.attributes)
             self._synchronize()
             outputs = output if isinstance(output, (tuple, list)) else (output,)
             return [self._received(each) for each in outputs]
+
+    def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The inputs on the device, where they have the strides and offsets of the case."""
+        return [
+            to_torch(array, self._device, offset=argument.spec.offset)
+            for argument, array in zip(case.inputs, inputs, strict=True)
+        ]
 
     def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Make a case that is a call of torch's own."""
@@ -149,23 +151,13 @@ class TorchBackend(BackendDriver):
             for how, outputs in self._target.further
         )
 
-    def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
-        """What computes the case from tensors at their places."""
-        if case.descriptor.category != CATEGORY:
-            return TORCH_OPERATORS[case.descriptor.name]
-        call = call_of(case)
-        return lambda tensors, _: call.on(tensors, self._device)()
-
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs.
 
         What a compiler is asked for is compiled by then.
         """
-        tensors = [
-            to_torch(array, self._device, offset=argument.spec.offset)
-            for argument, array in zip(case.inputs, inputs, strict=True)
-        ]
+        tensors = self._placed(case, inputs)
         with torch.no_grad():
             ready = self._ready(case, inputs, tensors)
 
@@ -179,11 +171,8 @@ class TorchBackend(BackendDriver):
     def _ready(self, case: TestCase, inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> ReadyCall:
         if case.descriptor.category == CATEGORY:
             return ready_call(case, inputs, tensors, self._under_test(case))
-        operator, attributes, placed = (
-            TORCH_OPERATORS[case.descriptor.name],
-            case.attributes,
-            at_their_places(case, tensors),
-        )
+        operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
+        placed = at_their_places(case, tensors)
 
         def outputs() -> list[Any]:
             returned = operator(placed, attributes)
@@ -199,61 +188,13 @@ class TorchBackend(BackendDriver):
         if reason := self.unsupported(case):
             return reason
         try:
-            tensors = [self._script_tensor(each, with_values=may_run) for each in inputs]
-            if case.descriptor.category == CATEGORY and (self._compiler is not None or case.attributes.get("grad")):
-                return self._with_vendor(
-                    scripted(case, inputs, tensors, self._under_test(case), self._loaded_in_script)
-                )
-            recording = Recording(
-                {each.name: tensor for each, tensor in zip(inputs, tensors, strict=True)}, self._device
-            )
-            output = self._recorded(recording, case, tensors)
-            outputs = None if output is None else output if isinstance(output, (tuple, list)) else (output,)
-            calls, expressions = recording.lines(outputs)
-            return Script(
-                imports=("import torch", *(f"import {name}" for name in self._vendor_modules())),
-                lines=[*(self._loaded_in_script(each) for each in inputs), *calls],
-                outputs=expressions,
-                needs=("torch", *self._vendor_modules()),
-            )
+            vendor = _VENDOR_MODULES.get(self._device.type)
+            modules = () if vendor is None else (vendor,)
+            return script_of(case, inputs, self._under_test(case), may_run=may_run, modules=modules)
         except (Inexpressible, Unwritable) as error:
             return f"it cannot be written as torch calls: {error}"
         except Fault as fault:
             return fault.message
-
-    def _with_vendor(self, script: Script) -> Script:
-        vendor = self._vendor_modules()
-        imports = (*script.imports, *(f"import {name}" for name in vendor))
-        return replace(script, imports=imports, needs=(*script.needs, *vendor))
-
-    def _recorded(self, recording: Recording, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
-        """What the operator yields, None if it raises; the call that raises is in the recording."""
-        operator = self._operator(case)
-        try:
-            with torch.no_grad():
-                return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
-        except REFUSALS:
-            return None
-
-    def _script_tensor(self, each: ScriptInput, *, with_values: bool) -> torch.Tensor:
-        if with_values:
-            return to_torch(each.array, self._device, offset=each.spec.offset)
-        strides = each.spec.strides or contiguous_strides(each.spec.shape)
-        kind = torch_dtype(each.spec.dtype)
-        return torch.empty_strided(each.spec.shape, strides, dtype=kind, device="meta")
-
-    def _loaded_in_script(self, each: ScriptInput) -> str:
-        """``input0 = torch.from_numpy(saved["input0.bfloat16"]).view(torch.bfloat16)`` and so on."""
-        spec = each.spec
-        text = f"{each.name} = torch.from_numpy({each.source})"
-        if each.array.dtype.isbuiltin != 1:
-            text += f".view({torch_dtype(spec.dtype)})"
-        if self._device.type != "cpu":
-            text += f'.to("{self._device}")'
-        return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
-
-    def _vendor_modules(self) -> tuple[str, ...]:
-        return tuple(module for kind, module in _VENDOR_MODULES.items() if kind == self._device.type)
 
     def unsupported(self, case: TestCase) -> str | None:
         if case.descriptor.category == CATEGORY:
@@ -325,32 +266,32 @@ def _faults_of_torch() -> Iterator[None]:
     except Inexpressible as error:
         raise Fault(Reason.UNSUPPORTED, str(error)) from error
     except NotImplementedError as error:
-        raise Fault(Reason.UNSUPPORTED, f"torch: {_first_line(error)}") from error
+        raise Fault(Reason.UNSUPPORTED, f"torch: {first_line(error)}") from error
     except RuntimeError as error:
         reason = _reason_of(error)
         if reason is None:
             raise
-        raise Fault(reason, f"torch: {_first_line(error)}") from error
+        raise Fault(reason, f"torch: {first_line(error)}") from error
 
 
-def _open_device(wanted: str) -> torch.device:
-    kind, _, index = wanted.partition(":")
+def _open_device(name: str) -> torch.device:
+    kind, _, index = name.partition(":")
     known = dict.fromkeys([*_OWN_DEVICES, *_VENDOR_MODULES, *_registered_device()])
     if kind not in known:
-        raise UnknownName("torch device", wanted, known)
+        raise UnknownName("torch device", name, known)
     if index and not index.isdigit():
-        raise UsageError(f"torch device is {wanted!r}, but should look like '{kind}:0'")
+        raise UsageError(f"torch device is {name!r}, but should look like '{kind}:0'")
     if kind == "cpu":
         return torch.device("cpu")
     if kind in _VENDOR_MODULES and kind not in _registered_device():
         _import_vendor_module(kind)
     count = _device_count(kind)
     if count == 0:
-        raise Unavailable(f"torch device {wanted}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
+        raise Unavailable(f"torch device {name}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
     number = int(index or 0)
     if number >= count:
         listed = ", ".join(f"{kind}:{each}" for each in range(count))
-        raise Unavailable(f"torch device {wanted}", f"this machine has {listed}")
+        raise Unavailable(f"torch device {name}", f"this machine has {listed}")
     return torch.device(kind, number)
 
 
@@ -407,8 +348,8 @@ def _operand_precision(kind: str) -> str:
 
 
 def _no_such_operator(name: str) -> str:
-    near = nearest(name, TORCH_OPERATORS)
-    return f"the torch backend has no operator {name!r}" + (f"; did you mean {near!r}?" if near else "")
+    hint = did_you_mean(name, TORCH_OPERATORS, text="; did you mean {!r}?")
+    return f"the torch backend has no operator {name!r}{hint}"
 
 
 def _reason_of(error: RuntimeError) -> Reason | None:
@@ -419,7 +360,3 @@ def _reason_of(error: RuntimeError) -> Reason | None:
     if any(sign in text for sign in _DEVICE_LOST):
         return Reason.DEVICE_LOST
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -311,7 +311,7 @@ _OTHERS: _Rows = [
     ("_upsample_bilinear2d_aa", Facts(is_normwise=True)),
 ]
 
-_NOT_ASKED: _Rows = [
+_NO_CASES: _Rows = [
     (
         "empty empty_like empty_permuted empty_strided new_empty new_empty_strided",
         Facts(is_unwritten=True, no_sample=_UNINITIALISED),
@@ -350,4 +350,4 @@ def _by_name(*families: _Rows) -> dict[str, Facts]:
     return found
 
 
-FACTS = _by_name(_MOVED, _INDEXED, _CONVERTED, _CONTRACTIONS, _ARITHMETIC, _FACTORISATIONS, _OTHERS, _NOT_ASKED)
+FACTS = _by_name(_MOVED, _INDEXED, _CONVERTED, _CONTRACTIONS, _ARITHMETIC, _FACTORISATIONS, _OTHERS, _NO_CASES)

@@ -13,12 +13,14 @@ from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
 __all__ = [
+    "DTYPE_NAMES",
     "TORCH_DTYPES",
     "WIDE",
     "Inexpressible",
     "as_array",
     "copied",
     "from_torch",
+    "is_inexact",
     "memory_of",
     "on_cpu",
     "span_of",
@@ -35,7 +37,9 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
 }
 """The element types that torch has, by our name."""
 
-_OUR_NAMES = {theirs: name for name, theirs in TORCH_DTYPES.items()}
+DTYPE_NAMES = {theirs: name for name, theirs in TORCH_DTYPES.items()}
+"""Our name for an element type of torch's."""
+
 _NOT_IN_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
 
@@ -52,6 +56,11 @@ def torch_dtype(kind: DType) -> torch.dtype:
     if kind.name in _NOT_IN_TORCH:
         raise Inexpressible(f"torch has no tensors of {kind}")
     return TORCH_DTYPES[kind.name]
+
+
+def is_inexact(tensor: torch.Tensor) -> bool:
+    """Whether its elements are floating or complex: what is rounded, and may have a gradient."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:
@@ -129,7 +138,7 @@ def from_torch(tensor: torch.Tensor) -> Array:
     Raises:
         KeyError: for an element type that optest does not know.
     """
-    name = _OUR_NAMES[tensor.dtype]
+    name = DTYPE_NAMES[tensor.dtype]
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     if name not in _NOT_IN_NUMPY:
         found: Array = plain.numpy()

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from optest.torch.recording import Recording, Unwritable  # noqa: E402 - needs torch
+from optest.torch.scripts import Recording, Unwritable  # noqa: E402 - needs torch
 
 pytestmark = pytest.mark.torch
 

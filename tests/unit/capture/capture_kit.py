@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from optest.torch.capture.recording import Asked, Recorder
-from optest.torch.capture.watching import watched
+from optest.torch.capture.watching import Recorder, Selection, watched
 
 
 def recorded(function: Callable[[], object], level: str = "torch", **asked: Any) -> Recorder:
-    recorder = Recorder(asked=Asked(**asked))
+    recorder = Recorder(selection=Selection(**asked))
     with watched(recorder, level):
         function()
     return recorder

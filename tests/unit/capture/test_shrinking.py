@@ -106,6 +106,12 @@ def test_written_values_of_a_tensor_that_shrinks_are_drawn_from_their_range() ->
     ]
 
 
+def test_integers_without_elements_are_filled_as_integers_are() -> None:
+    empty = {"shape": [0, 4096], "dtype": "int64", "init": "data", "init_args": []}
+    made, _ = shrunk({"op": "torch.neg", "inputs": [{"tensor": empty}]}, 64)
+    assert made["inputs"] == [{"tensor": {"shape": [0, 64], "dtype": "int64"}}]
+
+
 def test_nothing_is_made_so_small_that_no_element_is_left() -> None:
     """Positions of a slice that are not divided with the size would lie behind its end."""
     slices = {"op": "torch.ops.aten.slice.Tensor", "inputs": [T(32, 64), *V(0, 12, 16)]}

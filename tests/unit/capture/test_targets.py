@@ -15,8 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from optest.cli import cli  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
-from optest.torch.capture.recording import Asked  # noqa: E402
 from optest.torch.capture.running import captured  # noqa: E402
+from optest.torch.capture.watching import Selection  # noqa: E402
 from optest.torch.capture_command import capture  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def ops(what: str, **more: Any) -> list[str]:
-    return [case["op"] for case in captured(what, asked=Asked(), **more).cases]
+    return [case["op"] for case in captured(what, selection=Selection(), **more).cases]
 
 
 def test_a_function_of_a_file_without_what_loading_it_calls(folder: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_function_of_a_file_without_what_loading_it_calls(folder: Path) -> Non
 
 def test_a_script_as_a_whole(folder: Path) -> None:
     assert ops("a_script.py") == ["torch.ones", "torch.mul"]
-    assert captured("a_script.py", asked=Asked()).stem == "a_script"
+    assert captured("a_script.py", selection=Selection()).stem == "a_script"
 
 
 def test_a_script_has_no_arguments_of_optests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_what_is_wrong_is_said_with_its_place_and_a_remedy(folder: Path, what: s
     (folder / "broken.py").write_text("def f(:\n")
     (folder / "lacks.py").write_text("import no_such_package\n")
     with pytest.raises(UsageError) as raised:
-        captured(what, asked=Asked())
+        captured(what, selection=Selection())
     for text in said:
         assert text in str(raised.value)
     assert "optest/torch/capture" not in str(raised.value)
@@ -133,14 +133,14 @@ def test_what_is_wrong_is_said_with_its_place_and_a_remedy(folder: Path, what: s
 
 def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> None:
     with pytest.raises(UsageError, match="--config goes with hf:CLASS"):
-        captured("a_script.py:forward", asked=Asked(), config={"a": 1})
+        captured("a_script.py:forward", selection=Selection(), config={"a": 1})
 
 
 @pytest.mark.skipif("transformers" in sys.modules, reason="transformers is loaded")
 def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(Unavailable, match=r"pip install optest\[models\]; or capture a script of your own"):
-        captured("hf:GPT2LMHeadModel", asked=Asked())
+        captured("hf:GPT2LMHeadModel", selection=Selection())
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_class_of_transformers_with_its_configuration(transformers: None) -> None:
-    found = captured("hf:TinyModel", asked=Asked(), config={"width": 6})
+    found = captured("hf:TinyModel", selection=Selection(), config={"width": 6})
     assert [case["op"] for case in found.cases] == ["torch.nn.functional.embedding", "torch.Tensor.sum"]
     assert found.cases[0]["inputs"][1]["tensor"]["shape"] == [50, 6]
     assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [1, 16]
@@ -275,7 +275,7 @@ def test_what_follows_from_a_stated_key_follows(transformers: None) -> None:
             return self.head.abs()
 
     sys.modules["transformers"].AnyModel = Heads  # type: ignore[attr-defined]
-    found = captured("hf:AnyModel", asked=Asked(), config={"width": 12})
+    found = captured("hf:AnyModel", selection=Selection(), config={"width": 12})
     assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [6]
 
 
@@ -298,7 +298,7 @@ def test_inputs_are_made_up_as_the_forward_takes_them(
     transformers: None, main: str, stated: dict[str, Any], forward: Any, shapes: list[list[int]]
 ) -> None:
     sys.modules["transformers"].AnyModel = _kind(main, forward, **stated)  # type: ignore[attr-defined]
-    found = captured("hf:AnyModel", asked=Asked())
+    found = captured("hf:AnyModel", selection=Selection())
     assert [case["inputs"][0]["tensor"]["shape"] for case in found.cases] == shapes
 
 
@@ -312,7 +312,7 @@ def test_inputs_are_made_up_as_the_forward_takes_them(
 )
 def test_what_a_class_does_not_have(transformers: None, name: str, config: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as raised:
-        captured(f"hf:{name}", asked=Asked(), config=config)
+        captured(f"hf:{name}", selection=Selection(), config=config)
     assert said in str(raised.value)
 
 
@@ -325,7 +325,7 @@ def test_a_model_without_memory_can_be_captured() -> None:
     module.forward = lambda: layer(x).view(1, 4096, 8, -1).to(device=x.device)  # type: ignore[attr-defined]
     sys.modules["a_meta_model"] = module
     try:
-        linear, view, moved = captured("a_meta_model:forward", asked=Asked()).cases
+        linear, view, moved = captured("a_meta_model:forward", selection=Selection()).cases
     finally:
         del sys.modules["a_meta_model"]
     assert linear["inputs"][1] == {"tensor": {"shape": [65536, 16384], "init": "randn"}}

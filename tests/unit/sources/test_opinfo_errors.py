@@ -22,15 +22,14 @@ from optest.operators import operators  # noqa: E402
 from optest.plan.sources import SourceRequest  # noqa: E402
 from optest.spec import Evidence, Fault, Reason, Status, TestCase, Verdict  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
-from optest.torch.opinfo.errors import error_entries  # noqa: E402
 from optest.torch.opinfo.fill import array_of, database, errors_of, tensors_of  # noqa: E402
-from optest.torch.opinfo.source import collect  # noqa: E402
+from optest.torch.opinfo.source import collect, error_entries  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 
 def entries(name: str, *dtypes: str) -> list[dict[str, Any]]:
-    return list(error_entries(name, database()[name], ("float32",), SourceRequest(names=(name,), dtypes=dtypes)))
+    return error_entries(name, database()[name], ("float32",), SourceRequest(names=(name,), dtypes=dtypes))
 
 
 def asked(name: str) -> list[TestCase]:
@@ -107,7 +106,7 @@ def test_where_torch_and_opinfo_are_at_odds_nothing_is_asked(
 ) -> None:
     (first, *_) = errors_of("cat", 0)
     wrong = SimpleNamespace(sample_input=first.sample_input, error_type=kind, error_regex=pattern)
-    monkeypatch.setattr("optest.torch.opinfo.errors.errors_of", lambda *_: (wrong,))
+    monkeypatch.setattr("optest.torch.opinfo.source.errors_of", lambda *_: (wrong,))
     (only,) = entries("cat")
     assert only["skip"].startswith("torch on the CPU says 'RuntimeError: ")
     assert only["skip"].endswith(
@@ -123,7 +122,7 @@ def test_error_inputs_that_cannot_be_made_are_told(monkeypatch: pytest.MonkeyPat
     def fails(*_: Any) -> Any:
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr("optest.torch.opinfo.errors.errors_of", fails)
+    monkeypatch.setattr("optest.torch.opinfo.source.errors_of", fails)
     (only,) = entries("cat")
     assert only["skip"] == "its error inputs cannot be made: OpInfo raised RuntimeError: no such device"
 
@@ -156,10 +155,10 @@ def test_memory_that_nobody_wrote_to_holds_the_same_in_every_process() -> None:
         "kept = [torch.rand(size) for size in range(1, 500)]\n"
         "del kept\n"
         "from optest.plan.sources import SourceRequest\n"
-        "from optest.torch.opinfo.errors import error_entries\n"
+        "from optest.torch.opinfo.source import error_entries\n"
         "from optest.torch.opinfo.fill import database\n"
         "request = SourceRequest(names=('multinomial',))\n"
-        "print(json.dumps(list(error_entries('multinomial', database()['multinomial'], ('float32',), request))))\n"
+        "print(json.dumps(error_entries('multinomial', database()['multinomial'], ('float32',), request)))\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
     assert json.loads(ended.stdout) == json.loads(json.dumps(entries("multinomial")))

@@ -1,4 +1,4 @@
-"""Sums of products that are known in float64: of groups, and with one operand added."""
+"""Sums of products that are known in float64: their terms, in blocks, and of complex numbers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch_kit import case, element, tensor, verdict  # noqa: E402
+
+import torch_kit  # noqa: E402
+from torch_kit import Wrong, case, element, tensor, verdict  # noqa: E402
 
 from optest.core.runner import execute  # noqa: E402
+from optest.operators.elementwise.arithmetic_reference import add_terms, mul_terms, sub_terms  # noqa: E402
 from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.torch.calls import contraction_blocks, reference  # noqa: E402
+from optest.torch.calls.call import torch_call  # noqa: E402
+from optest.torch.calls.contraction_blocks import in_blocks  # noqa: E402
 from optest.torch.calls.reference import terms  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
+
 
 ROWS, LONG = 8, 4096
 A, B = tensor((ROWS, LONG)), tensor((3, LONG, 16))
@@ -150,3 +157,160 @@ def test_products_of_truth_values(factors: str) -> None:
     one = case(f"torch.addr(input0, input1, input2{factors})", *[tensor(shape, "bool") for shape in SHAPES["addr"]])
     assert verdict(one).status is Status.PASSED
     assert verdict(one, element(3, np.logical_not)).status is Status.FAILED
+
+
+# Large contractions are made block by block, and are the same as in one piece.
+
+
+CALLS = {
+    "torch.nn.functional.linear(input0, input1)": [(3, 16), (50, 16)],
+    "torch.nn.functional.linear(input0, input1, input2)": [(2, 3, 16), (50, 16), (50,)],
+    "torch.nn.functional.linear(input0, input1, bias=input2)": [(3, 16), (50, 16), (50,)],
+    "torch.nn.functional.linear(input0, input1, None)": [(90, 16), (5, 16)],
+    "torch.matmul(input0, input1)": [(3, 16), (16, 70)],
+    "torch.mm(input0, input1)": [(80, 16), (16, 5)],
+    "torch.bmm(input0, input1)": [(5, 3, 16), (5, 16, 20)],
+    "torch.Tensor.matmul(input1, input0)": [(16, 7), (2, 64, 16)],
+    "torch.ops.aten.mm.default(input0, input1)": [(3, 16), (16, 70)],
+    "torch.matmul(input0, input2)": [(90, 16), (1,), (16,)],
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "_LARGE", 1)
+    monkeypatch.setattr(contraction_blocks, "_BLOCK", 100)
+
+
+def drawn(shapes: list[tuple[int, ...]]) -> list[Any]:
+    random = np.random.default_rng(5)
+    arrays = [random.standard_normal(shape).astype(np.float16) for shape in shapes]
+    for array in arrays:
+        array.setflags(write=False)
+    return arrays
+
+
+@pytest.mark.parametrize("text", CALLS)
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_are_the_result(text: str) -> None:
+    inputs = drawn(CALLS[text])
+    call = torch_call(text)
+    kept = [array.copy() for array in inputs]
+    found = in_blocks(call, inputs, [torch.Tensor.abs_, torch.Tensor.square_])
+    assert found is not None
+    absolute = [torch.from_numpy(np.abs(array.astype(np.float64))) for array in inputs]
+    (wanted,) = call.on(absolute, torch.device("cpu"))()
+    (squares,) = call.on([each.square() for each in absolute], torch.device("cpu"))()
+    torch.testing.assert_close(found[0], wanted, rtol=1e-14, atol=0.0)
+    torch.testing.assert_close(found[1], squares, rtol=1e-14, atol=0.0)
+    assert all(np.array_equal(array, before) for array, before in zip(inputs, kept, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("torch.matmul(input0, input0)", [(16, 16)]),
+        ("torch.add(input0, input1)", [(9, 9), (9, 9)]),
+        ("torch.addmm(input0, input1, input2)", [(9, 9), (9, 9), (9, 9)]),
+        ("torch.nn.functional.linear(input0, input1)", [(30,), (30,)]),
+        ("torch.matmul(input0, input1)", [(30,), (30,)]),
+    ],
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_what_cannot_be_cut_is_made_in_one_piece(text: str, shapes: list[tuple[int, ...]]) -> None:
+    assert in_blocks(torch_call(text), drawn(shapes), [torch.Tensor.abs_]) is None
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_error_terms_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "torch.nn.functional.linear(input0, input1, input2)"
+    inputs = drawn([(3, 16), (50, 16), (50,)])
+    (by_blocks,) = terms(inputs, {"call": text})
+    monkeypatch.setattr(reference, "_LARGE", 1 << 30)
+    (whole,) = terms(inputs, {"call": text})
+    assert by_blocks.count == whole.count == 17
+    np.testing.assert_allclose(by_blocks.absolute, whole.absolute, rtol=1e-14)
+    np.testing.assert_allclose(by_blocks.squared, whole.squared, rtol=1e-14)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_torch_has_as_many_threads_as_before() -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            inputs = drawn([(3, 16), (50, 16)])
+            text = "torch.nn.functional.linear(input0, input1)"
+            found = in_blocks(torch_call(text), inputs, [torch.Tensor.abs_])
+            assert found is not None
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_a_block_raises_is_raised() -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        in_blocks(torch_call("torch.mm(input0, input1)"), drawn([(3, 16), (17, 70)]), [torch.Tensor.abs_])
+
+
+# Calls of complex numbers: sums and products by their own error, all other functions by torch.testing's defaults.
+
+
+def complex_verdict(text: str, kind: str = "complex64", driver: TorchBackend | None = None) -> Verdict:
+    return torch_kit.verdict(case(text, *[tensor(2000, kind)] * (2 if "input1" in text else 1)), driver)
+
+
+@pytest.mark.parametrize("kind", ["complex64", "complex128"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.mul(input0, input1)",
+        "torch.mul(input0, 2.3)",
+        "torch.mul(input0, complex(0.1, 0.7))",
+        "torch.add(input0, input1)",
+        "torch.sub(input0, input1)",
+        "torch.sub(input0, input1, alpha=0.3)",
+        "torch.Tensor.mul_(input0, input1)",
+        "torch.log1p(input0)",
+        "torch.nn.functional.silu(input0)",
+    ],
+)
+def test_honest_results_pass(text: str, kind: str) -> None:
+    assert complex_verdict(text, kind).status is Status.PASSED
+
+
+def off(share: float) -> Wrong:
+    """Torch whose first result is off by a share of its magnitude."""
+    return Wrong(lambda outputs: [outputs[0] + (share * np.abs(outputs[0])).astype(outputs[0].real.dtype)])
+
+
+@pytest.mark.parametrize("text", ["torch.mul(input0, input1)", "torch.add(input0, input1)", "torch.exp(input0)"])
+def test_results_that_are_off_fail(text: str) -> None:
+    share = 3e-6 if "exp" in text else 4e-7
+    assert complex_verdict(text, driver=off(share)).reason is Reason.VALUE
+
+
+def test_the_rule_says_that_it_is_not_the_catalogues() -> None:
+    found = complex_verdict("torch.exp(input0)").measures[0].rule
+    assert found is not None
+    assert found.name == "close"
+    assert "its ceiling for exp is that of real numbers" in found.text
+
+
+def test_the_terms_bound_the_error_of_products_that_cancel() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(20_000) + 1j * rng.standard_normal(20_000) for _ in range(2))
+    a, b = a.astype(np.complex64), b.astype(np.complex64)
+    right = a.astype(np.complex128) * b.astype(np.complex128)
+    error = np.abs((torch.from_numpy(a) * torch.from_numpy(b)).numpy() - right)
+    (budget,) = mul_terms([a, b], {})
+    assert budget is not None
+    allowed = (np.asarray(budget.worst) + 0.5 * np.abs(right)) * 2.0**-24
+    assert (error <= allowed).all()
+    assert float((error / allowed).max()) > 0.6  # it is a bound, not a licence
+
+
+def test_real_numbers_have_no_terms() -> None:
+    x = np.ones(3, np.float32)
+    assert mul_terms([x, x], {}) == add_terms([x, x], {}) == sub_terms([x, x], {}) == (None,)

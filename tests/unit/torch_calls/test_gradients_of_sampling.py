@@ -17,7 +17,7 @@ from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
 from optest.torch.calls import rounded_steps  # noqa: E402
 from optest.torch.calls.call import torch_call  # noqa: E402
-from optest.torch.calls.expected_gradients import upstream_gradients  # noqa: E402
+from optest.torch.calls.gradients import upstream_gradients  # noqa: E402
 from optest.torch.calls.rounded_steps import RoundedSteps, _gradients_of  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 

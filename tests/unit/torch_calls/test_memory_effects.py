@@ -1,20 +1,25 @@
-"""Results that should be views, or have memory of their own, and their strides."""
+"""What calls do to memory: views, strides, results written into inputs, and inputs that change beside the results."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch_kit import by, case, compiler_that, tensor, verdict
+from torch_kit import Wrong, by, case, compiler_that, element, tensor, verdict
 
 from optest.core.results import result_of
-from optest.spec import CheckState, Reason, Status, Verdict
+from optest.operators import operators
+from optest.spec import CheckState, Reason, Status, TestCase, Tolerance, Verdict
+from optest.torch.calls.call import torch_call
 from optest.torch.cases import STRIDES, other_strides
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
+
 
 ROWS = tensor((4, 6))
 NAMES = itertools.count()
@@ -145,3 +150,186 @@ def test_the_run_says_how_many_there_are() -> None:
     assert line.startswith("results with other strides than torch on the CPU gives them: 4 cases (")
     assert line.endswith(", …); --same-strides fails such cases")
     assert list(other_strides([result_of(wanted, verdict(wanted))])) == []
+
+
+# ``out=``, operators of Python by their methods, and schemas: what a call is asked to write is looked at, too.
+
+
+LONG_ROWS, ROW, PLACES = tensor((3, 40)), tensor(40), tensor((3, 40), "int64", "zeros")
+CALLS = [
+    ("torch.add(input0, input1, out=input2)", [LONG_ROWS, LONG_ROWS, LONG_ROWS]),
+    ("torch.add(input0, input1, out=input0)", [LONG_ROWS, LONG_ROWS]),
+    ("torch.ops.aten.add.out(input0, input1, out=input2)", [LONG_ROWS, LONG_ROWS, LONG_ROWS]),
+    ("torch.matmul(input0, input1, out=input2)", [LONG_ROWS, tensor((40, 5)), tensor((3, 5))]),
+    ("torch.sort(input0, out=(input2, input1))", [LONG_ROWS, PLACES, LONG_ROWS]),
+    ("torch.Tensor.__iadd__(input0, input1)", [LONG_ROWS, LONG_ROWS]),
+    ("torch.Tensor.__setitem__(input0, 0, input1)", [LONG_ROWS, ROW]),
+    ("torch._foreach_add_([input0, input1], 1.0)", [LONG_ROWS, ROW]),
+    ("torch._foreach_add_((input0, input1), 1.0)", [LONG_ROWS, ROW]),
+]
+
+
+@pytest.mark.parametrize(("text", "tensors"), CALLS, ids=[text for text, _ in CALLS])
+def test_a_right_call_passes(text: str, tensors: list[Any]) -> None:
+    assert verdict(case(text, *tensors)).status is Status.PASSED
+    assert verdict(case(text, *tensors), by("aot_eager")).status is Status.PASSED
+
+
+def test_out_that_resizes_passes() -> None:
+    found = verdict(case("torch.matmul(input0, input1, out=input2)", LONG_ROWS, tensor((40, 5)), tensor((0,))))
+    assert found.status is Status.PASSED, found
+
+
+def instead(name: str, change: Callable[[Sequence[Any]], Any]) -> TorchBackend:
+    """A compiler that calls ``change`` in place of the graph."""
+    torch._dynamo.register_backend(lambda graph, _: lambda *given: change(given), name=name)
+    return by(name)
+
+
+def test_a_result_that_is_not_put_into_out_is_found() -> None:
+    driver = instead("optest_no_out", lambda given: (given[0] + given[1],))
+    found = verdict(case("torch.add(input0, input1, out=input2)", LONG_ROWS, LONG_ROWS, LONG_ROWS), driver)
+    assert found.reason is Reason.STATE, found
+    assert "should put a result into input2" in found.message
+
+
+def test_operators_of_python_that_write_nothing_are_found() -> None:
+    driver = instead("optest_no_iadd", lambda given: (given[0] + given[1],))
+    found = verdict(case("torch.Tensor.__iadd__(input0, input1)", LONG_ROWS, LONG_ROWS), driver)
+    assert found.reason is Reason.STATE, found
+    driver = instead("optest_no_setitem", lambda _: ())
+    found = verdict(case("torch.Tensor.__setitem__(input0, 0, input1)", LONG_ROWS, ROW), driver)
+    assert found.reason is Reason.VALUE, found
+
+
+def test_the_last_tensor_of_a_list_is_looked_at() -> None:
+    driver = instead("optest_first_of_list", lambda given: (given[0].add_(1), given[1]))
+    found = verdict(case("torch._foreach_add_([input0, input1], 1.0)", LONG_ROWS, ROW), driver)
+    assert found.reason is Reason.VALUE, found
+    assert "input1 afterwards" in found.message
+
+
+def test_an_operator_of_others_says_what_it_writes() -> None:
+    with torch.library._scoped_library("optest_writes", "DEF") as made:
+        made.define("norm(Tensor(a!) result, Tensor x) -> ()")
+        made.define("put(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+        call = torch_call("torch.ops.optest_writes.norm(input0, input1)")
+        assert (call.mutates, call.beside, call.into) == ((0,), (0,), ())
+        call = torch_call("torch.ops.optest_writes.put(input0, out=input1)")
+        assert (call.mutates, call.beside, call.into) == ((), (), (1,))
+
+
+def test_running_statistics_stay_where_they_were() -> None:
+    text = "torch.nn.functional.batch_norm(input0, input1, input2, training=True)"
+    assert torch_call(text).beside == (1, 2)
+    assert torch_call(text.replace("True", "False")).changes == ()
+
+
+# Calls that change more than they return: running statistics and clipped weights are outputs, too.
+
+
+NORM = "torch.nn.functional.batch_norm(input0, input1, input2"
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (f"{NORM})", ()),
+        (f"{NORM}, training=True)", (1, 2)),
+        (f"{NORM}, input3, input4, True, 0.5, 1e-05)", (1, 2)),
+        (f"{NORM}, training=False)", ()),
+        ("torch.nn.functional.batch_norm(input0, None, None, training=True)", ()),
+        ("torch.native_batch_norm(input0, input1, input2, input3, input4, True, 0.5, 0.1)", (3, 4)),
+        ("torch.nn.functional.instance_norm(input0, input1, input2)", (1, 2)),
+        ("torch.nn.functional.instance_norm(input0, input1, input2, use_input_stats=False)", ()),
+        ("torch.nn.functional.embedding(input0, input1)", ()),
+        ("torch.nn.functional.embedding(input0, input1, max_norm=1.0)", (1,)),
+        ("torch.nn.functional.embedding_bag(input0, input1, max_norm=1.0)", (1,)),
+    ],
+)
+def test_inputs_that_are_changed_where_the_call_asks_for_it(text: str, changed: tuple[int, ...]) -> None:
+    assert torch_call(text).mutates == changed
+
+
+STATED = Tolerance(rtol=1e-5, atol=1e-6)
+NORM_INPUTS = [tensor((6, 5)), *[tensor(5, fill="uniform", low=0.5, high=2.0)] * 2]
+TRAINED = f"{NORM}, training=True, momentum=0.3)"
+
+
+def test_running_statistics_are_judged() -> None:
+    found = verdict(case(TRAINED, *NORM_INPUTS, stated=STATED))
+    assert found.status is Status.PASSED, found
+    assert [each.output for each in found.measures] == ["output0", "input1 afterwards", "input2 afterwards"]
+
+
+@pytest.mark.parametrize("stated", [STATED, None], ids=["stated", "not-stated"])
+def test_running_statistics_that_stay_are_found(stated: Tolerance | None) -> None:
+    class Forgetful(TorchBackend):
+        """Torch that leaves the running variance as it was."""
+
+        def run(self, case: TestCase, inputs: Any) -> Any:
+            first, mean, _ = super().run(case, inputs)
+            return [first, mean, np.array(inputs[2])]
+
+    found = verdict(case(TRAINED, *NORM_INPUTS, stated=stated), Forgetful())
+    assert found.reason is Reason.VALUE
+    assert "input2 afterwards" in found.message
+
+
+def test_running_statistics_have_a_rule_of_their_own_where_nothing_is_stated() -> None:
+    found = verdict(case(f"{NORM}, training=True)", *NORM_INPUTS))
+    assert found.status is Status.PASSED, found
+
+
+@pytest.mark.parametrize("name", ["double", "to"])
+def test_what_is_made_float64_is_float64(name: str) -> None:
+    text = "torch.Tensor.double(input0)" if name == "double" else "torch.Tensor.to(input0, torch.float64)"
+    assert verdict(case(text, *NORM_INPUTS[:1])).status is Status.PASSED
+
+
+@pytest.mark.parametrize("name", ["torch.linalg.norm", "torch.masked.norm"])
+def test_another_operator_of_the_same_name_has_no_rule_of_the_catalogue(name: str) -> None:
+    rule = operators.get(name).rule
+    assert rule is not None
+    assert rule != operators.get("norm").rule
+    assert operators.get("torch.norm").rule == operators.get("norm").rule
+
+
+# ``embedding`` with ``max_norm`` clips rows of its weight before it takes them: what it computes is not exact.
+
+CLIPPED = "torch.nn.functional.embedding(input0, input1, max_norm=1.0)"
+TABLE_PLACES = tensor(20, "int64", "data", values=[0, 1, 2, 3] * 5)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_clipped_rows_are_right_to_within_a_rounding(kind: str, grad: bool) -> None:
+    of = case(CLIPPED, TABLE_PLACES, tensor((6, 16), kind), grad=grad)
+    found = verdict(of)
+    assert found.status is Status.PASSED, found
+    assert [each.output for each in found.measures][:2] == ["output0", "input1 afterwards"]
+
+    def next_value(outputs: list[Any]) -> list[Any]:
+        return [outputs[0] * (1 + np.finfo(np.float32).eps).astype(outputs[0].dtype), *outputs[1:]]
+
+    if kind == "float32" and not grad:
+        assert verdict(of, Wrong(next_value)).status is Status.PASSED
+
+
+EMBEDDED = case(CLIPPED, TABLE_PLACES, tensor((6, 16)))
+
+
+@pytest.mark.parametrize("output", [0, 1])
+def test_a_wrong_element_of_what_is_returned_or_changed_is_found(output: int) -> None:
+    found = verdict(EMBEDDED, element(7, lambda value: value * np.float32(1.001), output))
+    assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, ["output0", "input1 afterwards"][output])
+
+
+def test_a_weight_that_stays_or_is_clipped_where_nothing_is_taken_is_found() -> None:
+    assert verdict(EMBEDDED, Wrong(lambda outputs: [outputs[0], outputs[1] * np.float32(2)])).reason is Reason.VALUE
+    assert verdict(EMBEDDED, element(4 * 16 + 3, lambda value: value * np.float32(0.5), 1)).reason is Reason.VALUE
+
+
+def test_it_is_compiled_too() -> None:
+    found = verdict(EMBEDDED, by("aot_eager"))
+    assert found.status is Status.PASSED, found

@@ -1,13 +1,16 @@
-"""A call that torch itself refuses is the case's fault, and is told in torch's words; mixed dtypes, too."""
+"""A call that torch itself refuses is the case's fault, and is told in torch's words, wrapped by a compiler, too."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+
+import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import ExpectedError, Reason, Status, TestCase
@@ -15,6 +18,7 @@ from optest.torch.calls.device_call import why_no_operator
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
+
 
 LINEAR = "torch.nn.functional.linear(input0, input1)"
 MIXED = (tensor((2, 4), "bfloat16"), tensor((3, 4)))
@@ -51,14 +55,14 @@ def test_a_device_that_takes_them_is_judged() -> None:
     assert verdict(case(LINEAR, *MIXED), Mixing()).reason is not Reason.BAD_CASE
 
 
-def refused(given: Any, results: Any) -> Any:
+def refuses(given: Any, results: Any) -> Any:
     raise RuntimeError("both operands should have one dtype")
 
 
 @pytest.fixture(scope="module")
 def strict() -> TorchBackend:
     """A device whose own check refuses everything."""
-    return compiler_that("strict_about_dtypes", refused)
+    return compiler_that("strict_about_dtypes", refuses)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +128,140 @@ def test_a_change_in_place_of_repeated_elements_is_a_bad_case(compiler: str | No
     found = verdict(repeated, by(compiler) if compiler else None)
     assert found.reason is Reason.BAD_CASE, found
     assert "more than one element of the written-to tensor" in found.message
+
+
+# Refusals that torch.compile wraps: torch's own error counts, and what a compiler cannot do is no refusal.
+
+
+ROWS, OTHER = tensor((3, 4)), tensor((5, 6))
+CLASSES = tensor(5, "int64", "randint", low=0, high=3)
+
+
+def refused_case(text: str, kind: str, match: str, *tensors: Any) -> TestCase:
+    return case(text, *tensors, expects_error=ExpectedError(type=kind, match=match))
+
+
+REFUSALS = [
+    ("torch.nn.functional.cross_entropy(input0, input1)", "ValueError", "Expected input batch_size", (ROWS, CLASSES)),
+    ("torch.view(input0, [5, 5])", "RuntimeError", "shape '[5, 5]' is invalid", (ROWS,)),
+    ("torch.reshape(input0, 'x')", "TypeError", "must be tuple of ints", (ROWS,)),
+    ("torch.softmax(input0, 5)", "IndexError", "Dimension out of range", (ROWS,)),
+    ("torch.getitem(input0, 9)", "IndexError", "index 9 is out of bounds", (ROWS,)),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "match", "tensors"), REFUSALS)
+def test_torchs_own_error_is_the_refusal(text: str, kind: str, match: str, tensors: Any) -> None:
+    found = verdict(refused_case(text, kind, match, *tensors), by("aot_eager"))
+    assert found.status is Status.PASSED, found
+    assert found.message.startswith(f"refused: {kind}: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "match", "reason"),
+    [("TypeError", "", Reason.WRONG_ERROR), ("ValueError", "no such text", Reason.WRONG_ERROR)],
+)
+def test_another_type_or_text_is_another_refusal(kind: str, match: str, reason: Reason) -> None:
+    found = verdict(refused_case(REFUSALS[0][0], kind, match, *REFUSALS[0][3]), by("aot_eager"))
+    assert found.reason is reason
+
+
+def test_words_of_the_compiler_around_the_error_are_not_its_text() -> None:
+    """The compiler's own exception quotes code, hints and what it was doing."""
+    from optest.torch.calls.refusals import refusal_within
+
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="fake tensor") as raised:
+        torch.compile(lambda: torch.ones(3, 4).view(5, 5), backend="aot_eager", fullgraph=True)()
+    found = refusal_within(raised.value)
+    assert type(found) is RuntimeError
+    assert str(found) == "shape '[5, 5]' is invalid for input of size 12"
+
+
+def test_what_cannot_be_traced_is_no_refusal() -> None:
+    """Dynamo's exceptions are RuntimeErrors, which is the type of most refusals."""
+    from optest.torch.calls.refusals import refusal_within
+
+    def not_traced(given: torch.Tensor) -> Any:
+        torch._dynamo.graph_break()
+        return given + 1
+
+    with pytest.raises(RuntimeError) as raised:
+        torch.compile(not_traced, backend="aot_eager", fullgraph=True)(torch.ones(3))
+    assert refusal_within(raised.value) is None
+    assert refusal_within(torch._dynamo.exc.BackendCompilerFailed(not_traced, ValueError("no"), None)) is None
+    assert refusal_within(torch._subclasses.fake_tensor.DataDependentOutputException("f")) is None
+    plain = ValueError("no")
+    assert refusal_within(plain) is plain
+
+
+def test_a_call_that_cannot_be_traced_does_not_pass_as_refused() -> None:
+    from optest.spec import Fault
+    from optest.torch.calls.compiled import compiled
+    from optest.torch.calls.device_under_test import DeviceUnderTest
+
+    def breaks(given: torch.Tensor) -> list[Any]:
+        torch._dynamo.graph_break()
+        return [given]
+
+    asked = DeviceUnderTest("torch.f", torch.device("cpu"), "aot_eager")
+    with pytest.raises(Fault) as raised:
+        compiled(breaks, [torch.ones(3)], asked, refuses=True)
+    assert raised.value.reason is Reason.COMPILE
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("torch.matmul(input0, input1)", "mat1 and mat2 shapes cannot be multiplied"),
+        ("torch.add(input0, input1)", "The size of tensor a (4) must match the size of tensor b (6)"),
+    ],
+)
+def test_tensors_without_values_are_refused_in_other_words(text: str, match: str) -> None:
+    """The words are torch's own, and no compiler was asked yet; those of torch on the CPU are the ones that count."""
+    found = verdict(refused_case(text, "RuntimeError", match, ROWS, OTHER), by("aot_eager"))
+    assert found.status is Status.PASSED, found
+    assert "while it is traced, torch says" in found.message
+    assert verdict(refused_case(text, "RuntimeError", "no such text", ROWS, OTHER), by("aot_eager")).reason is (
+        Reason.WRONG_ERROR
+    )
+
+
+@pytest.mark.parametrize("strides", [(8, 1), (0, 1), (2, 1)])
+def test_tensors_without_values_are_refused_with_another_type(strides: tuple[int, ...]) -> None:
+    """A view that needs a copy is a RuntimeError on the CPU, and a ValueError of torch's own while it is traced."""
+    apart = tensor((3, 4), strides=strides)
+    of = refused_case("torch.Tensor.view(input0, 12)", "RuntimeError", "view size is not compatible", apart)
+    assert verdict(of).status is Status.PASSED
+    found = verdict(of, by("aot_eager"))
+    assert found.status is Status.PASSED, found
+
+
+def test_other_words_of_anyone_else_are_another_refusal() -> None:
+    from optest.torch.calls.call import torch_call
+    from optest.torch.calls.refusals import in_words_of_eager_torch
+
+    call = torch_call("torch.add(input0, input1)")
+    arrays = [np.ones((3, 4), np.float32), np.ones((5, 6), np.float32)]
+    eager = RuntimeError("The size of tensor a (4) must match")
+    assert in_words_of_eager_torch(RuntimeError("shapes differ"), eager, call, arrays) is None
+    assert in_words_of_eager_torch(ValueError("shapes differ"), eager, call, arrays) is None
+
+
+def test_what_torch_logs_of_a_refusal_stays_off_the_terminal() -> None:
+    """Traced without values, a kernel that refuses is logged with its whole traceback, beside being raised."""
+    heard: list[logging.LogRecord] = []
+
+    class Hearing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record)
+
+    logger, hearing = logging.getLogger("torch._subclasses.fake_tensor"), Hearing()
+    logger.addHandler(hearing)
+    try:
+        text = "torch.addmm(input0, input0, input0)"
+        assert verdict(refused_case(text, "RuntimeError", "", ROWS), by("aot_eager")).status is Status.PASSED
+        assert [record.getMessage() for record in heard] == []
+        logger.error("another thing")
+        assert [record.getMessage() for record in heard] == ["another thing"]
+    finally:
+        logger.removeHandler(hearing)

@@ -39,7 +39,7 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
     Raises:
         CannotBind: for an argument that the operator does not have, or that has another type there.
     """
-    call = _parsed(text)
+    call = parse_call(text)
     given = _operands(operator, call) or _renamed(call)
     for name in _CHANGES_NO_RESULT:
         given.pop(name, None)
@@ -87,8 +87,8 @@ def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:
     """To convert to a wider dtype first changes nothing; to a narrower one rounds the operands."""
     if not isinstance(stated, TorchName):
         return
-    wanted = _dtype_called(stated)
-    narrower = [each for each in map(dtype_of, {array.dtype for array in inputs}) if each.precision > wanted.precision]
+    target = _dtype_called(stated)
+    narrower = [each for each in map(dtype_of, {array.dtype for array in inputs}) if each.precision > target.precision]
     if narrower:
         raise CannotBind(f"dtype={stated.name} rounds the operands, which are {narrower[0]}")
 
@@ -98,11 +98,6 @@ _CHANGES_NO_RESULT = ("inplace", "momentum")
 """Where the result goes, and how fast running statistics follow."""
 
 _SAYS_NOTHING = (None, False, 1)
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> Call:
-    return parse_call(text)
 
 
 def _tensor(value: Any, inputs: Sequence[Any]) -> Any:

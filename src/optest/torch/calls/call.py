@@ -25,16 +25,21 @@ from optest.torch.facts import ChangedInputs
 from optest.torch.tensors import copied
 
 __all__ = [
+    "CPU",
     "OperatorsSeen",
     "TorchCall",
     "in_float64",
     "leaves_of",
     "torch_call",
+    "values_of_call",
     "with_alpha_beta_to_power",
     "with_rounded_scalars",
     "written_beside",
     "written_results",
 ]
+
+
+CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class TorchCall:
     def on(
         self,
         tensors: Sequence[torch.Tensor],
-        device: torch.device,
+        device: torch.device = CPU,
         *,
         dtypes: Mapping[torch.dtype, torch.dtype] | None = None,
     ) -> Callable[[], list[Any]]:
@@ -85,6 +90,21 @@ class TorchCall:
             return [*leaves_of(function(*args, **kwargs)), *changed]
 
         return make
+
+    def on_copies(
+        self, device: torch.device = CPU, *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
+    ) -> Callable[..., list[Any]]:
+        """What makes the call on the tensors that it gets, on copies of those that it changes."""
+
+        def make(*given: torch.Tensor) -> list[Any]:
+            return self.on(self.changeable(given), device, dtypes=dtypes)()
+
+        return make
+
+    def without_values(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """What the call yields for tensors of these dtypes and layouts, told without computing: on ``meta``."""
+        meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
+        return self.on(meta, _META)()
 
     def changeable(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors, copies of those that the call changes: in memory of their own with the same strides."""
@@ -171,8 +191,25 @@ def _live(
         return dtypes.get(found, found) if isinstance(found, torch.dtype) else found
     if kind is Device:
         is_host = value.name.startswith("cpu") and device.type != "meta"
-        return torch.device("cpu") if is_host else device
+        return CPU if is_host else device
     return value
+
+
+def values_of_call(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A value that torch is given, in the types of :mod:`optest.spec.calls`: constants of torch by their names.
+
+    ``leaf`` makes what stands in the place of anything else.
+    """
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+        return TorchName(str(value))
+    if isinstance(value, (np.number, np.bool_)):
+        return value.item()
+    if isinstance(value, slice):
+        return slice(*[values_of_call(each, leaf) for each in (value.start, value.stop, value.step)])
+    if isinstance(value, (list, tuple)):
+        several = [values_of_call(each, leaf) for each in value]
+        return several if isinstance(value, list) else tuple(several)
+    return leaf(value)
 
 
 # Which inputs a call writes into, beside what its name says: ``out=``, and what the schema of an operator declares.
@@ -182,9 +219,9 @@ def written_results(call: Call) -> tuple[int, ...]:
     """The inputs that the call is given to put its results into, and returns: ``out=input2``."""
     schema = _schema(call)
     if schema is not None:
-        found = [ref for each, value in _given(call, schema) if each.is_out for ref in _refs(value)]
+        found = [index for each, value in _given(call, schema) if each.is_out for index in _tensors_in(value)]
         return tuple(found) if schema.returns else ()
-    return tuple(_refs(call.kwargs.get("out")))
+    return tuple(_tensors_in(call.kwargs.get("out")))
 
 
 def written_beside(call: Call) -> tuple[int, ...]:
@@ -194,11 +231,11 @@ def written_beside(call: Call) -> tuple[int, ...]:
         return ()
     results = written_results(call)
     return tuple(
-        ref
+        index
         for each, value in _given(call, schema)
         if each.alias_info is not None and each.alias_info.is_write
-        for ref in _refs(value)
-        if ref not in results
+        for index in _tensors_in(value)
+        if index not in results
     )
 
 
@@ -228,13 +265,9 @@ def _given(call: Call, schema: Any) -> Iterator[tuple[Any, Any]]:
     yield from ((each, call.kwargs[each.name]) for each in schema.arguments if each.name in call.kwargs)
 
 
-def _refs(value: Any) -> Iterator[int]:
+def _tensors_in(value: Any) -> list[int]:
     """The inputs that a value is, or holds in lists and tuples."""
-    if isinstance(value, TensorRef):
-        yield value.index
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _refs(each)
+    return Call("", (value,)).tensors()
 
 
 # Functions that torch has in 32 and 16 bits alone, made of others here, so that float64 is their truth, too.

@@ -21,18 +21,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight, Fault
 from optest.torch.calls.call import torch_call
-from optest.torch.calls.expected_gradients import has_floating_input
+from optest.torch.calls.gradients import has_floating_input
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.calls.rounded_steps import RoundedCall, gradients_of, results_of, smallest_rounding
 
 __all__ = ["as_close_as_inputs_allow"]
-
-_CPU = torch.device("cpu")
 
 # By how many times what one rounding changes an answer may be off. No theorem says so: it is a choice. torch.testing's
 # own rtol is 4 roundings of bfloat16 (1.6e-2) and 22 of float32 (1.3e-6): 8 lies between, and has room for a spread

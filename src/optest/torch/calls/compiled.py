@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
 
 from optest.errors import UnknownName
+from optest.settings import environment, variables_set
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import OperatorsSeen
-from optest.torch.calls.compiler import Watched, keep_headers_in_cache, load_compiler, refusals_unlogged, watched
-from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.device_under_test import DeviceUnderTest, watched
 from optest.torch.calls.gradients import Differentiated
-from optest.torch.calls.refusals import refusal_within
+from optest.torch.calls.refusals import refusal_within, refusals_unlogged
 
 __all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
 
@@ -25,7 +29,7 @@ Call = Callable[..., list[Any]]
 
 def require_compiler(backend: str) -> None:
     """Raise ``UnknownName`` for what is no backend of ``torch.compile``."""
-    load_compiler()
+    _load_compiler()
     known = torch._dynamo.list_backends(exclude_tags=())
     if backend not in known:
         raise UnknownName("compile backend", backend, known)
@@ -38,9 +42,10 @@ def compiled(call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTes
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
             is nothing to compile; with ``refuses`` torch's refusal is raised, out of the compiler's exceptions, too.
     """
-    return _answered(
+    _, answer = _answered(
         call, tensors, target, lambda function, given: list(function(*given)), lambda answer: answer, refuses=refuses
     )
+    return answer
 
 
 def differentiated_by(
@@ -55,7 +60,7 @@ def differentiated_by(
     Raises:
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
-    answer = _answered(call, tensors, target, differentiate, outputs, refuses=False)
+    _, answer = _answered(call, tensors, target, differentiate, outputs)
     with target.allowing():
         is_gone_back = any(answer.has_gradient()) and not target.fallbacks
         if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
@@ -67,21 +72,15 @@ def differentiated_by(
 
 
 def compiled_function(
-    call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, ask: Callable[[Call], Any]
+    call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, use: Callable[[Call], Any]
 ) -> Call:
-    """The compiled call, which ``ask`` has made once: to call it again compiles nothing. Eager where it fell back.
+    """The compiled call, which ``use`` has made once: to call it again compiles nothing. Eager where it fell back.
 
     Raises:
         Fault: as :func:`compiled`.
     """
-    asked_of: list[Call] = []
-
-    def asking(function: Call, _: Sequence[torch.Tensor]) -> Any:
-        asked_of.append(function)
-        return ask(function)
-
-    _answered(call, tensors, target, asking, list, refuses=False)
-    return asked_of[-1]
+    function, _ = _answered(call, tensors, target, lambda function, _: use(function), list)
+    return function
 
 
 @contextmanager
@@ -94,25 +93,28 @@ def _answered(
     call: Call,
     tensors: Sequence[torch.Tensor],
     target: DeviceUnderTest,
-    ask: Callable[[Call, Sequence[torch.Tensor]], Answer],
+    use: Callable[[Call, Sequence[torch.Tensor]], Answer],
     outputs: Callable[[Answer], list[Any]],
     *,
-    refuses: bool,
-) -> Answer:
-    """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
-    keep_headers_in_cache()
+    refuses: bool = False,
+) -> tuple[Call, Answer]:
+    """The compiled call, or where it fell back the call itself, and what ``use`` gets from it.
+
+    ``outputs`` lists that, where the call is made once more.
+    """
+    _keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     torch._dynamo.utils.counters.clear()
     target.compiled = None
     with _watching(target):
-        compiler = Watched(str(target.compiler))
+        compiler = _Watched(str(target.compiler))
         function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
         try:
-            answer = ask(function, tensors)
+            answer = use(function, tensors)
         except Exception as error:
             if not _may_eager_torch_answer(error, target, refuses=refuses):
                 raise
-            return ask(call, tensors)
+            return call, use(call, tensors)
     has_graph = bool(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     if not refuses:
         _require_compiled(call, tensors, compiler, target, has_graph=has_graph)
@@ -120,10 +122,10 @@ def _answered(
 
     def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
         with _watching(target), torch.set_grad_enabled(is_grad_enabled):
-            return outputs(ask(function, given))
+            return outputs(use(function, given))
 
     target.compiled = once_more if has_graph else None
-    return answer
+    return function, answer
 
 
 def _who(target: DeviceUnderTest) -> str:
@@ -145,8 +147,8 @@ def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuse
     if not (refuses or _is_of_the_compiler(error) or target.compilation.failed_by(error)):
         return False
     if not target.may_fall_back:
-        raise Fault(Reason.COMPILE, f"{_who(target)}: {_said(error)}", details=_details(error)) from error
-    target.fallbacks.append(f"{_who(target)}: {_said(error)}")
+        raise Fault(Reason.COMPILE, f"{_who(target)}: {_message_of(error)}", details=_details(error)) from error
+    target.fallbacks.append(f"{_who(target)}: {_message_of(error)}")
     return True
 
 
@@ -157,7 +159,7 @@ def _require_switched_on(target: DeviceUnderTest, error: Exception) -> None:
 
 
 def _require_compiled(
-    call: Call, tensors: Sequence[torch.Tensor], compiler: Watched, target: DeviceUnderTest, *, has_graph: bool
+    call: Call, tensors: Sequence[torch.Tensor], compiler: _Watched, target: DeviceUnderTest, *, has_graph: bool
 ) -> None:
     """Raise where the call came back without an error, but eager torch answered.
 
@@ -188,7 +190,7 @@ def _is_of_the_compiler(error: BaseException) -> bool:
     return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -206,3 +208,73 @@ def _details(error: BaseException) -> dict[str, Any]:
 
 
 _FRAMES_OF_OPTEST = re.compile(r"\n+from user code:\n.*?(?=\n\n\S|\Z)", re.DOTALL)
+
+
+# Where inductor keeps what it makes: in the run's folder alone, nothing of it beside the user's other files.
+
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@lru_cache(maxsize=1)
+def _load_compiler() -> None:
+    """Import torch's compiler, which makes a folder for its cache as it is loaded: a worker has been told where.
+
+    Whoever only asks for the names of compilers has no use for one.
+    """
+    if _CACHE in environment():
+        import torch._dynamo
+    else:
+        with TemporaryDirectory(prefix="optest-") as folder, variables_set({_CACHE: folder}):
+            import torch._dynamo  # noqa: F401
+
+
+def _keep_headers_in_cache() -> None:
+    """Compiled headers, too, belong to the cache that is stated now; inductor puts them into the temporary folder."""
+    stated = environment().get(_CACHE)
+    if stated is None:
+        return
+    from torch._inductor import codecache
+
+    for name, folders in (("_HEADER_DIR", ()), ("_HEADER_LOCK_DIR", ("locks",))):
+        if hasattr(codecache, name):
+            setattr(codecache, name, os.path.join(stated, "precompiled_headers", *folders))
+
+
+# Compilers that hand back what they got: the call is made by eager torch then, and nothing of it was compiled.
+
+_Compiler = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A compiler by its name, and whether it handed back a graph that it had not changed."""
+
+    name: str
+    handed_back: bool = False
+
+    def compiler(self) -> str | _Compiler:
+        """What ``torch.compile`` takes. Torch's own compilers go by their names: who asks for ``eager_debug`` knows."""
+        function: Any = torch._dynamo.backends.registry.lookup_backend(self.name)
+        if str(getattr(function, "__module__", "torch")).partition(".")[0] == "torch":
+            return self.name
+
+        @wraps(function)
+        def watched(graph: Any, *rest: Any, **options: Any) -> Any:
+            before = _calls_of(graph)
+            made = function(graph, *rest, **options)
+            if _makes_the_calls_of(made, graph) and _calls_of(graph) == before:
+                self.handed_back = True
+            return made
+
+        watched.__name__ = self.name  # which torch tells when the compiler fails
+        return watched
+
+
+def _calls_of(graph: Any) -> list[tuple[Any, ...]]:
+    """Passes over a graph change it in place, and hand it back rightly."""
+    return [(node.op, node.target, str(node.args), str(node.kwargs)) for node in graph.graph.nodes]
+
+
+def _makes_the_calls_of(made: Any, graph: Any) -> bool:
+    owner = getattr(made, "__self__", made)
+    return owner is graph or (type(owner) is torch.fx.Interpreter and owner.module is graph)

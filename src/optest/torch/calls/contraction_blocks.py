@@ -19,7 +19,6 @@ from optest.torch.tensors import WIDE, to_read
 
 __all__ = ["in_blocks"]
 
-_CPU = torch.device("cpu")
 _BLOCK = 1 << 21
 """Elements of the operands of one block: 16 MiB in float64."""
 
@@ -64,7 +63,7 @@ def in_blocks(call: TorchCall, inputs: Sequence[Any], shown: Sequence[Shown]) ->
         with torch.no_grad():
             for place, own in enumerate(_in_turns(parts, shown)):
                 given = [kept if part is None else part for kept, part in zip(whole[place], own, strict=True)]
-                made += call.on([each for each in given if each is not None], _CPU, dtypes=WIDE)()
+                made += call.on([each for each in given if each is not None], dtypes=WIDE)()
         return made
 
     blocks = _side_by_side(block, list(_steps(cut, tensors)))

@@ -75,10 +75,6 @@ class _Factorisation(NamedTuple):
         """threshold·max(m, n)·ε."""
         return float(self.kind.threshold * max(1, *self.matrix.shape[-2:]) * self.epsilon)
 
-    def stated(self, name: str, place: int) -> Any:
-        """An argument of the call, None if it is left out."""
-        return self.call.args[place] if len(self.call.args) > place else self.call.kwargs.get(name)
-
 
 _Faults = Iterator[str]
 
@@ -89,11 +85,11 @@ def _svd(made: _Factorisation) -> _Faults:
     Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
     """
     left, values, right = made.outputs
-    are_asked = made.stated("compute_uv", 2) is not False
-    if made.kind.yields_v and not are_asked:
+    are_computed = made.call.argument(2, "compute_uv") is not False
+    if made.kind.yields_v and not are_computed:
         if left.any() or right.any():
             yield "U and V are not asked for, but should be zeros"
-    elif are_asked:
+    elif are_computed:
         transposed = _adjoint(right) if made.kind.yields_v else right
         rank = values.shape[-1]
         yield from _of_product(made, "U·S·Vᴴ", (left[..., :rank] * values[..., None, :]) @ transposed[..., :rank, :])
@@ -108,12 +104,12 @@ def _svd(made: _Factorisation) -> _Faults:
 
 def _eigh(made: _Factorisation) -> _Faults:
     values, vectors = made.outputs
-    is_lower = made.stated("UPLO", 1) in (None, "L", "l")
+    is_lower = made.call.argument(1, "UPLO") in (None, "L", "l")
     lower = np.tril(made.matrix, -1) if is_lower else _adjoint(np.triu(made.matrix, 1))
     diagonal = np.real(np.diagonal(made.matrix, axis1=-2, axis2=-1))
     hermitian = lower + _adjoint(lower) + diagonal[..., None, :] * np.eye(made.matrix.shape[-1])
     made = made._replace(matrix=hermitian)
-    if made.stated("compute_v", 2) is not False:
+    if made.call.argument(2, "compute_v") is not False:
         yield from _of_product(made, "V·L·Vᴴ", (vectors * values[..., None, :]) @ _adjoint(vectors))
         yield from _of_orthogonal(made, "V", vectors)
     if (np.diff(values, axis=-1) < 0).any():
@@ -141,10 +137,10 @@ def _eigvals(made: _Factorisation) -> _Faults:
     size = made.matrix.shape[-1]
     matrices, found = made.matrix.reshape(-1, size, size), values.reshape(-1, size)
     for matrix, got, error in zip(matrices, found, allowed.reshape(-1), strict=True):
-        wanted = np.linalg.eigvals(matrix)
-        far = reach(matrix, wanted, float(error))
-        if not is_rearranged(got, wanted, far):
-            should_be = f"{_shown(wanted)} in some order, each within {far:.3g}"
+        expected = np.linalg.eigvals(matrix)
+        far = reach(matrix, expected, float(error))
+        if not is_rearranged(got, expected, far):
+            should_be = f"{_shown(expected)} in some order, each within {far:.3g}"
             yield f"the eigenvalues are {_shown(got)}, but should be {should_be}"
 
 
@@ -152,7 +148,7 @@ def _qr(made: _Factorisation) -> _Faults:
     orthogonal, upper = made.outputs
     if np.tril(upper, -1).any():
         yield "R has elements below its diagonal"
-    if made.stated("mode", 1) == "r":
+    if made.call.argument(1, "mode") == "r":
         gram = _norm(_adjoint(upper) @ upper - _adjoint(made.matrix) @ made.matrix)
         size = np.maximum(_norm(made.matrix), _norm(_adjoint(made.matrix)))
         yield from _beyond("RᴴR - AᴴA", gram, 2.0 * made.relative * _norm(made.matrix) * size)
@@ -189,10 +185,10 @@ def _of_orthogonal(made: _Factorisation, name: str, factor: Array) -> _Faults:
     yield from _beyond(f"{name}ᴴ{name} - 1", measured, np.full_like(measured, made.relative))
 
 
-def _of_values(made: _Factorisation, name: str, got: Array, wanted: Array) -> _Faults:
+def _of_values(made: _Factorisation, name: str, got: Array, expected: Array) -> _Faults:
     """Weyl: what is sorted moves by no more than the spectral norm of the error, which p(m, n)·ε·|A|₂ bounds."""
-    allowed = made.relative * np.abs(wanted).max(axis=-1, initial=0.0)
-    yield from _beyond(f"of {name} the error", np.abs(got - wanted).max(axis=-1, initial=0.0), allowed)
+    allowed = made.relative * np.abs(expected).max(axis=-1, initial=0.0)
+    yield from _beyond(f"of {name} the error", np.abs(got - expected).max(axis=-1, initial=0.0), allowed)
 
 
 def _beyond(what: str, measured: Array, allowed: Array) -> _Faults:
@@ -251,10 +247,10 @@ def reach(matrix: Array, values: Array, error: float) -> float:
     return float(np.fmin(near, general))
 
 
-def is_rearranged(got: Array, wanted: Array, reach: float) -> bool:
+def is_rearranged(got: Array, expected: Array, reach: float) -> bool:
     """Whether each of ``got`` can be given another one of ``wanted`` within ``reach``: a matching of all."""
-    near = np.abs(got[:, None] - wanted[None, :]) <= reach
-    partner = [-1] * len(wanted)
+    near = np.abs(got[:, None] - expected[None, :]) <= reach
+    partner = [-1] * len(expected)
     return all(_placed(row, near, partner, set()) for row in range(len(got)))
 
 

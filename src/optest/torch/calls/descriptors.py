@@ -31,9 +31,9 @@ SPREAD = "or 8 times what one rounding of every input changes"
 
 _HOOKS = "optest.torch.calls.reference"
 _DECOMPOSITIONS = "optest.torch.calls.decompositions"
-_CONVERSIONS = "optest.torch.calls.undefined_results:conversions_out_of_range"
-_COLLISIONS = "optest.torch.calls.undefined_results:one_of_collided_writes"
-_READINGS = "optest.torch.calls.scalar_promotion:right_by_other_promotion"
+_CONVERSIONS = "optest.torch.calls.other_right_results:conversions_out_of_range"
+_COLLISIONS = "optest.torch.calls.other_right_results:one_of_collided_writes"
+_READINGS = "optest.torch.calls.other_right_results:right_by_other_promotion"
 _CEILING = 4.0
 """In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
 _CLOSENESS = "optest.torch.calls.closeness:as_close_as_inputs_allow"
@@ -60,8 +60,8 @@ class CatalogueTerms:
         """Whether torch.testing's defaults judge the call in place of the operator's rule."""
         if _why_not_of_complex(self.operator, inputs):
             return True
-        is_asked = self.operator.terms is not None
-        return is_asked and isinstance(_bound_or_why_not(self.operator, attributes["call"], inputs), str)
+        has_terms = self.operator.terms is not None
+        return has_terms and isinstance(_bound_or_why_not(self.operator, attributes["call"], inputs), str)
 
     def _of_one_call(self, inputs: Sequence[Any], text: str) -> Any:
         if why := _why_not_of_complex(self.operator, inputs):
@@ -81,13 +81,11 @@ def _close_because(why: str) -> Rule:
 def _why_not_of_complex(operator: OperatorDescriptor, inputs: Sequence[Any]) -> str:
     """Why the operator's ceilings do not hold for these inputs, nothing where they do."""
     is_ceiling = operator.rule is not None and operator.rule.kind in (RuleClass.ULP, RuleClass.COMPOSED)
-    if not is_ceiling or _holds_for_complex(operator) or all(each.dtype.kind != "c" for each in inputs):
+    if not is_ceiling or facts_of(f"torch.{operator.name}").ceiling_holds_for_complex:
+        return ""
+    if all(each.dtype.kind != "c" for each in inputs):
         return ""
     return f"its ceiling for {operator.name} is that of real numbers"
-
-
-def _holds_for_complex(operator: OperatorDescriptor) -> bool:
-    return facts_of(f"torch.{operator.name}").ceiling_holds_for_complex
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +209,10 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         terms=terms,
         rule=rule,
         alternatives=Alternatives(
-            _alternatives_of(known),
+            None if known is None or known.alternatives is None else CatalogueAlternatives(known),
             is_close=rule is CLOSE,
             terms=of_known,
-            ulps=_ulps(rule),
+            ulps=rule.ulp if rule.kind is RuleClass.ULP else _CEILING,
             converts=facts.rule is RuleClass.EXACT,
             collisions=facts.collisions,
         ),
@@ -237,14 +235,6 @@ def _of_factors(name: str, kind: FactorKind) -> OperatorDescriptor:
         rule=Rule(kind=RuleClass.COMPOSED, formula=kind.formula, stands=True),
         alternatives=f"{_DECOMPOSITIONS}:as_right",
     )
-
-
-def _ulps(rule: Rule) -> float:
-    return rule.ulp if rule.kind is RuleClass.ULP else _CEILING
-
-
-def _alternatives_of(known: OperatorDescriptor | None) -> CatalogueAlternatives | None:
-    return None if known is None or known.alternatives is None else CatalogueAlternatives(known)
 
 
 CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)

@@ -14,18 +14,20 @@ from optest.spec.calls import NotLiteral
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.compiled import compiled, compiled_function, differentiated_by
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
-from optest.torch.calls.expected_gradients import (
+from optest.torch.calls.gradients import (
+    Differentiated,
+    Draw,
     can_be_differentiated,
+    differentiated,
     has_floating_input,
     upstream_gradients,
 )
-from optest.torch.calls.gradients import Differentiated, Draw, differentiated
 from optest.torch.calls.indices import require_chosen_elements, require_legal_positions
 from optest.torch.calls.memory_effects import compare_strides, require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
+from optest.torch.calls.other_right_results import why_no_one_result
 from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_right
 from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
-from optest.torch.calls.undefined_results import why_no_one_result
 from optest.torch.tensors import as_array, copied
 
 __all__ = ["ReadyCall", "answer", "call_of", "ready_call", "why_no_operator"]
@@ -82,7 +84,7 @@ def answer(
     upstream: Draw | None = None
     with kept_on_device(target):
         if case.expects_error is not None:
-            leaves = _asked_to_refuse(call, inputs, tensors, target, case.expects_error)
+            leaves = _results_of_refused(call, inputs, tensors, target, case.expects_error)
         elif case.attributes.get("grad"):
             leaves, upstream = _with_gradients_if_any(call, inputs, tensors, target)
             require_inputs_unchanged(call, tensors, tensors, lambda index: place(index, inputs[index]))
@@ -111,6 +113,7 @@ def answer(
                 leaves=leaves,
                 results=found,
                 target=target,
+                compiled=target.compiled,
                 upstream=upstream,
             )
         )
@@ -124,12 +127,12 @@ def _results(call: TorchCall, tensors: Sequence[torch.Tensor], target: DeviceUnd
         return compiled(lambda *given: call.on(given, target.device)(), tensors, target, refuses=refuses)
 
 
-def _asked_to_refuse(
+def _results_of_refused(
     call: TorchCall,
     inputs: Sequence[Array],
     tensors: Sequence[torch.Tensor],
     target: DeviceUnderTest,
-    wanted: ExpectedError,
+    expected: ExpectedError,
 ) -> list[Any]:
     """What a call yields that torch on the CPU refuses as it is ``wanted``; whatever refuses it, too, is raised."""
     # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
@@ -139,7 +142,7 @@ def _asked_to_refuse(
     except REFUSALS as refusal:
         if target.compiler is None:
             raise
-        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, wanted), call, inputs)
+        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, expected), call, inputs)
         if same is None:
             raise
         raise same from None
@@ -164,10 +167,7 @@ def _with_gradients(
     call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, target: DeviceUnderTest
 ) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
-
-    def make(*given: torch.Tensor) -> list[Any]:
-        return call.on(call.changeable(given), target.device)()
-
+    make = call.on_copies(target.device)
     if target.compiler is None:
         found = differentiated(call, make, tensors, upstream)
     else:
@@ -232,11 +232,7 @@ def _ways(
     """The call as it is timed, and as it is judged."""
     if case.attributes.get("grad"):
         above = _remembered(upstream_gradients(call, inputs))
-
-        def make(*given: torch.Tensor) -> list[Any]:
-            return call.on(call.changeable(given), target.device)()
-
-        back = make
+        make = back = call.on_copies(target.device)
         if target.compiler is not None:
             back = compiled_function(
                 make, tensors, target, lambda function: differentiated(call, function, tensors, above)

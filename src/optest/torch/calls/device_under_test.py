@@ -3,29 +3,73 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
-from optest.torch.calls.call import OperatorsSeen, TorchCall
-from optest.torch.calls.compiler import Compilation
+from optest.torch.calls.call import CPU, OperatorsSeen, TorchCall
 from optest.torch.cases import FELL_BACK
 from optest.torch.tensors import copied
 
 __all__ = [
+    "Compilation",
     "DeviceUnderTest",
     "kept_on_device",
     "may_draw",
     "random_numbers_kept",
     "require_on_device",
     "settings_kept",
+    "watched",
 ]
+
+
+@dataclass(slots=True)
+class Compilation:
+    """Every compilation of a call, that of its way back too, which begins when the call is over."""
+
+    seconds: float = 0.0
+    was_begun: bool = False
+    _since: float | None = None
+    _backward_failures: list[BaseException] = field(default_factory=list)
+
+    def failed_by(self, error: BaseException) -> bool:
+        """Whether the error ended the compilation of a backward graph, which torch does not wrap as it does others."""
+        return any(error is each for each in self._backward_failures)
+
+    def _begin(self, _: Any) -> None:
+        self.was_begun = True
+        self._since = perf_counter()
+
+    def _end(self, arguments: Any) -> None:
+        if self._since is not None:
+            self.seconds += perf_counter() - self._since
+            self._since = None
+        error = sys.exc_info()[1]
+        if error is not None and arguments.callback_trigger.name == "LAZY_BACKWARD":
+            self._backward_failures.append(error)
+
+
+@contextmanager
+def watched(found: Compilation) -> Iterator[None]:
+    """Note the compilations within."""
+    from torch._dynamo import callback  # which a run that compiles nothing does not wait for
+
+    handler = callback.callback_handler
+    handler.register_start_callback(found._begin)
+    handler.register_end_callback(found._end)
+    try:
+        yield
+    finally:
+        handler.remove_start_callback(found._begin)
+        handler.remove_end_callback(found._end)
 
 
 @dataclass(slots=True)
@@ -95,13 +139,13 @@ def kept_on_device(target: DeviceUnderTest) -> Iterator[None]:
             yield
     finally:
         torch.set_warn_always(not once)
-    said = [str(each.message) for each in heard if _SAYS_SO.search(str(each.message))]
+    messages = [str(each.message) for each in heard if _SAYS_SO.search(str(each.message))]
     for each in heard:
-        if str(each.message) not in said:
+        if str(each.message) not in messages:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     with target.allowing():
-        if said and target.device.type != "cpu":
-            raise Fault(Reason.FALLBACK, f"{target.device} had the CPU compute: {said[0].strip().splitlines()[0]}")
+        if messages and target.device.type != "cpu":
+            raise Fault(Reason.FALLBACK, f"{target.device} had the CPU compute: {messages[0].strip().splitlines()[0]}")
 
 
 def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bool) -> None:
@@ -222,8 +266,6 @@ def _put_back(before: list[Any]) -> list[str]:
 
 # Random numbers that a call draws though torch's own draws none: what a model draws next is not what it would be.
 
-_CPU = torch.device("cpu")
-
 
 @contextmanager
 def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
@@ -251,5 +293,5 @@ def random_numbers_kept(who: str, unless: Callable[[], bool]) -> Iterator[None]:
 def may_draw(call: TorchCall, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether torch makes the call of an operator that draws for some values: ``rrelu`` does so for negative ones."""
     with torch.no_grad(), torch.random.fork_rng(devices=()), OperatorsSeen() as seen:
-        call.on([copied(each.detach()).to(_CPU) for each in tensors], _CPU)()
+        call.on([copied(each.detach()).to(CPU) for each in tensors])()
     return any(torch.Tag.nondeterministic_seeded in each.tags for each in seen.operators)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -52,7 +51,7 @@ def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) ->
 
 def positions_of(text: str, specs: Shapes) -> list[Positions]:
     """Every tensor of integers in the call that is used as positions."""
-    call = _parsed(text)
+    call = parse_call(text)
     find = _WAYS.get(facts_of(call.function).positions)
     if find is None:
         return []
@@ -74,7 +73,7 @@ class Literal:
 
 def literals_of(text: str, specs: Shapes) -> list[Literal]:
     """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
-    call = _parsed(text)
+    call = parse_call(text)
     find = _LITERAL_WAYS.get(facts_of(call.function).literal_positions)
     if find is None:
         return []
@@ -84,13 +83,12 @@ def literals_of(text: str, specs: Shapes) -> list[Literal]:
         return []  # a call with other arguments than it should have: torch says which
 
 
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> Call:
-    """:func:`parse_call`, remembered, since many cases make the same call of other tensors."""
-    return parse_call(text)
-
-
 def _argument(call: Call, place: int, name: str) -> Any:
+    """One that the call cannot do without.
+
+    Raises:
+        IndexError: if it is left out.
+    """
     return call.kwargs[name] if name in call.kwargs else call.args[place]
 
 
@@ -106,15 +104,12 @@ def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None, *,
 
 
 def _embedding(call: Call, specs: Shapes) -> Iterator[Positions]:
-    table, positions = _table_and_positions(call)
-    yield _within(positions, table, specs, 0)
-
-
-def _table_and_positions(call: Call) -> tuple[Any, Any]:
     """``torch.nn.functional`` takes the positions first, the dispatcher's operator the table."""
     if call.function.startswith("torch.nn.functional."):
-        return _argument(call, 1, "weight"), _argument(call, 0, "input")
-    return _argument(call, 0, "weight"), _argument(call, 1, "indices")
+        table, positions = _argument(call, 1, "weight"), _argument(call, 0, "input")
+    else:
+        table, positions = _argument(call, 0, "weight"), _argument(call, 1, "indices")
+    yield _within(positions, table, specs, 0)
 
 
 def _along(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -136,14 +131,13 @@ def _take(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 
 def _take_along_dim(call: Call, specs: Shapes) -> Iterator[Positions]:
-    dim = call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else None)
-    yield _within(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, dim)
+    yield _within(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, call.argument(2, "dim"))
 
 
 def _classes(call: Call, specs: Shapes) -> Iterator[Positions]:
     scores = _argument(call, 0, "input")
     found = _within(_argument(call, 1, "target"), scores, specs, 1 if specs[scores.index].rank > 1 else 0)
-    yield replace(found, ignored=call.kwargs.get("ignore_index", call.args[4] if len(call.args) > 4 else -100))
+    yield replace(found, ignored=call.argument(4, "ignore_index", -100))
 
 
 def _classes_behind_a_gradient(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -154,11 +148,11 @@ def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     """Positions in a plane of the result: ``output_size``, or what the kernel makes of a plane of the input."""
     axes = int(call.operator[-2])
     is_functional = call.function.startswith("torch.nn.functional.")
-    sizes = _given(call, 5 if is_functional else 2, "output_size")
+    sizes = call.argument(5 if is_functional else 2, "output_size")
     if sizes is None:
         kernel = _each(_argument(call, 2, "kernel_size"), axes)
-        step = _each(_given(call, 3, "stride") or kernel, axes)
-        padding = _each(_given(call, 4, "padding") or 0, axes)
+        step = _each(call.argument(3, "stride") or kernel, axes)
+        padding = _each(call.argument(4, "padding") or 0, axes)
         plane = specs[_argument(call, 0, "input").index].shape[-axes:]
         sizes = [(size - 1) * s - 2 * p + k for size, s, p, k in zip(plane, step, padding, kernel, strict=True)]
     yield _in_plane(_argument(call, 1, "indices"), sizes[-axes:])
@@ -175,10 +169,6 @@ def _in_plane(reference: Any, sizes: Sequence[int]) -> Positions:
     return Positions(reference.index, 0, prod(sizes) - 1, f"a plane of {prod(sizes)} elements")
 
 
-def _given(call: Call, place: int, name: str) -> Any:
-    return call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
-
-
 def _each(value: Any, axes: int) -> Sequence[int]:
     return value if isinstance(value, (list, tuple)) else [value] * axes
 
@@ -189,7 +179,7 @@ def _rows(call: Call, _: Shapes) -> Iterator[Positions]:
 
 
 def _one_hot(call: Call, _: Shapes) -> Iterator[Positions]:
-    classes = call.kwargs.get("num_classes", call.args[1] if len(call.args) > 1 else -1)
+    classes = call.argument(1, "num_classes", -1)
     if isinstance(classes, int) and classes > 0:
         yield Positions(_argument(call, 0, "tensor").index, 0, classes - 1, f"{classes} classes")
 
@@ -203,8 +193,9 @@ def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 def _in_subscripts(call: Call, specs: Shapes) -> Iterator[Literal]:
     for dim, part in _parts(call, specs):
-        for value in _integers(part):
-            yield _literal(value, call.args[0], specs, dim)
+        for value in _leaves(part):
+            if type(value) is int:
+                yield _literal(value, call.args[0], specs, dim)
 
 
 def _selected(call: Call, specs: Shapes) -> Iterator[Literal]:
@@ -218,21 +209,13 @@ def _literal(value: int, owner: TensorRef, specs: Shapes, dim: int) -> Literal:
     return Literal(value, reach.low, reach.high, reach.what)
 
 
-def _integers(part: Any) -> Iterator[int]:
-    if isinstance(part, (list, tuple)):
-        for each in part:
-            yield from _integers(each)
-    elif type(part) is int:
-        yield part
-
-
 def _parts(call: Call, specs: Shapes) -> Iterator[tuple[int, Any]]:
     """What stands in a subscript of a tensor, each with the dimension that it takes; nothing where a bool does."""
     owner, key = call.args[0], call.args[1]
     if not isinstance(owner, TensorRef):
         return
     rank = len(specs[owner.index].shape)
-    is_one_list = isinstance(key, list) and len([*_integers(key)]) == len([*_leaves(key)])  # x[[0, 2]] is of one dim
+    is_one_list = isinstance(key, list) and all(type(each) is int for each in _leaves(key))  # x[[0, 2]] is of one dim
     parts = list(key) if isinstance(key, (tuple, list)) and not is_one_list else [key]
     if any(isinstance(each, bool) for each in _leaves(parts)):
         return
@@ -247,6 +230,7 @@ def _parts(call: Call, specs: Shapes) -> Iterator[tuple[int, Any]]:
 
 
 def _leaves(part: Any) -> Iterator[Any]:
+    """What lists and tuples hold, however they nest."""
     if isinstance(part, (list, tuple)):
         for each in part:
             yield from _leaves(each)
@@ -318,9 +302,9 @@ def require_legal_positions(case: TestCase) -> None:
         _require_places(each, case.inputs[each.index])
         largest, smallest = _reach(case.inputs[each.index], each)
         if largest is not None and largest > each.high:
-            raise Fault(Reason.BAD_CASE, _said(each, case, largest))
+            raise Fault(Reason.BAD_CASE, _message(each, case, largest))
         if smallest is not None and smallest < each.low:
-            raise Fault(Reason.BAD_CASE, _said(each, case, smallest))
+            raise Fault(Reason.BAD_CASE, _message(each, case, smallest))
 
 
 def _require_places(positions: Positions, argument: Argument) -> None:
@@ -333,7 +317,7 @@ def _require_places(positions: Positions, argument: Argument) -> None:
         )
 
 
-def _said(positions: Positions, case: TestCase, value: int) -> str:
+def _message(positions: Positions, case: TestCase, value: int) -> str:
     fill = case.inputs[positions.index].fill
     low = f"low: {positions.low} and " if value < positions.low else ""
     return (
@@ -355,18 +339,13 @@ def _reach(argument: Argument, positions: Positions) -> tuple[int | None, int | 
     if kind == "full":
         return (int(stated["value"]),) * 2 if isinstance(stated["value"], (int, float)) else (None, None)
     if kind == "data":
-        values = [each for each in _numbers(stated["values"]) if each != positions.ignored]
+        numbers = [each for each in _leaves(stated["values"]) if isinstance(each, (int, float))]
+        values = [each for each in numbers if each != positions.ignored]
         return (int(max(values)), int(min(values))) if values else (None, None)
     if kind == "arange":
         last = stated.get("start", 0) + (argument.spec.elements - 1) * stated.get("step", 1)
         return int(last), None
     return None, None
-
-
-def _numbers(values: Any) -> list[float]:
-    if isinstance(values, (list, tuple)):
-        return [number for each in values for number in _numbers(each)]
-    return [values] if isinstance(values, (int, float)) else []
 
 
 # Masks that choose nothing, seen before anything is computed: what they make of a call shows nothing.
@@ -382,7 +361,7 @@ def require_chosen_elements(case: TestCase) -> None:
     """
     if case.expects_error is not None or case.generator is not None:
         return
-    call = _parsed(case.attributes["call"])
+    call = parse_call(case.attributes["call"])
     for index in masks_of(call, [argument.spec for argument in case.inputs]):
         argument = case.inputs[index]
         if not argument.spec.elements:
@@ -405,7 +384,7 @@ def masks_of(call: Call, specs: list[TensorSpec]) -> list[int]:
 def _candidates(call: Call) -> Iterator[Any]:
     match facts_of(call.function).mask:
         case "argument":
-            yield call.kwargs.get("mask", call.args[1] if len(call.args) > 1 else None)
+            yield call.argument(1, "mask")
         case "subscript" if len(call.args) > 1:
             yield from call.args[1] if isinstance(call.args[1], (list, tuple)) else [call.args[1]]
 
@@ -414,18 +393,7 @@ def _is_nowhere(argument: Argument) -> bool:
     """Whether the fill states that no element is True."""
     kind, stated = argument.fill.kind, argument.fill.parameters
     if kind == "data":
-        return not any(_mask_values(stated["values"]))
+        return not any(map(float, _leaves(stated["values"])))  # numbers, or text that spells one: ``-inf``
     if kind == "randint":
         return stated.get("high") is not None and int(stated["high"]) <= 1 and int(stated.get("low") or 0) == 0
-    return kind == "zeros" or (kind == "full" and not _mask_value(stated["value"]))
-
-
-def _mask_values(values: Any) -> list[float]:
-    if isinstance(values, (list, tuple)):
-        return [number for each in values for number in _mask_values(each)]
-    return [_mask_value(values)]
-
-
-def _mask_value(value: Any) -> float:
-    """A number, or text that spells one: ``-inf``."""
-    return float(value)
+    return kind == "zeros" or (kind == "full" and not float(stated["value"]))

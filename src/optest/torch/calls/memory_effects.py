@@ -13,7 +13,6 @@ from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.spec.calls import TensorRef
 from optest.torch.calls.call import TorchCall
-from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.refusals import NO_KERNEL
@@ -28,8 +27,6 @@ __all__ = [
     "require_memory_as_on_cpu",
     "storage_address",
 ]
-
-_CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
 def require_inputs_unchanged(
@@ -96,12 +93,13 @@ def require_memory_as_on_cpu(
     _require_changed_tensors(call, returned, given, found)
     questionable = {pair for pair in found.with_inputs if pair[1] not in call.changes}
     strange = [number for number, each in enumerate(returned) if _is_strange(each)]
-    is_copied = _promises_views(call) and _is_copied(returned, found.with_inputs)
+    promises_views = facts_of(call.call.function).is_view
+    is_copied = promises_views and _is_copied(returned, found.with_inputs)
     if not (questionable or found.with_results or strange or is_copied):
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
-        of_cpu = call.on(tensors, _CPU)()[: len(returned)]
+        of_cpu = call.on(tensors)()[: len(returned)]
     for number in strange:
         _require_kind_of_memory(number, returned[number], of_cpu[number] if number < len(of_cpu) else None)
     on_the_cpu = _Sharing.of(of_cpu, tensors)
@@ -109,7 +107,7 @@ def require_memory_as_on_cpu(
         raise _has_foreign_memory(f"output{number} is the memory of input{index}", "its")
     for one, other in sorted(found.with_results - on_the_cpu.with_results):
         raise _has_foreign_memory(f"output{one} and output{other} are the same memory", "their")
-    for number, index in sorted(on_the_cpu.with_inputs - found.with_inputs if _promises_views(call) else ()):
+    for number, index in sorted(on_the_cpu.with_inputs - found.with_inputs if promises_views else ()):
         message = f"output{number} should be a view of input{index}, but is a copy: what is written into one of them "
         raise Fault(Reason.STATE, f"{message}does not change the other")
 
@@ -174,10 +172,6 @@ def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> No
         )
 
 
-def _promises_views(call: TorchCall) -> bool:
-    return facts_of(call.call.function).is_view
-
-
 def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:
     """Whether some result with elements lies in the memory of no input."""
     views = {number for number, _ in shared}
@@ -200,8 +194,8 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
 
 def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
     """``contiguous()`` is about strides alone, which no comparison of values sees."""
-    is_asked = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
-    if is_asked and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
+    is_plain = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
+    if is_plain and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
         strides = list(returned[0].stride())
         raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
 
@@ -279,23 +273,21 @@ def compare_strides(
     if all(each is None for each in found) or found == _without_values(call, inputs):
         return
     with torch.no_grad():
-        of_cpu = _strides_of(call.on(on_cpu(inputs), _CPU)())
-    told = [
+        of_cpu = _strides_of(call.on(on_cpu(inputs))())
+    differences = [
         f"output{number} has the strides {list(one[1])}, torch on the CPU gives it {list(other[1])}"
         for number, (one, other) in enumerate(zip(found, of_cpu, strict=False))
         if one is not None and other is not None and one[0] == other[0] and one[1] != other[1]
     ]
-    if told and must_be_same:
-        raise Fault(Reason.SHAPE, "; ".join(told))
-    target.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in told]
+    if differences and must_be_same:
+        raise Fault(Reason.SHAPE, "; ".join(differences))
+    target.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in differences]
 
 
 def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:
-    tensors = [to_read(each) for each in inputs]
-    meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
     try:
-        with torch.no_grad(), refusals_unlogged():
-            return _strides_of(call.on(meta, _META)())
+        with torch.no_grad():
+            return _strides_of(call.without_values([to_read(each) for each in inputs]))
     except NO_KERNEL:
         return None
 

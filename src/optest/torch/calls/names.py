@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from optest.errors import nearest
+from optest.errors import did_you_mean, nearest
 from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical, misnamed
 from optest.torch.fact_sheet import facts_of
 
@@ -166,8 +166,8 @@ def _unknown(name: str) -> str:
     home, _, last = name.rpartition(".")
     owner = _walk(home) if home != "torch" else torch
     if owner is None:
-        near = nearest(name, (*_listed("torch.nn.functional"), *_listed("torch.linalg"), *_listed("torch.special")))
-        return f"torch {torch.__version__} has no {home}" + (f"; did you mean {near}?" if near else "")
+        listed = (*_listed("torch.nn.functional"), *_listed("torch.linalg"), *_listed("torch.special"))
+        return f"torch {torch.__version__} has no {home}" + did_you_mean(name, listed, text="; did you mean {}?")
     known = {each for each in dir(owner) if not each.startswith("_")}
     if home in _OF_TENSORS:
         known |= {each for each in dir(torch.Tensor) if not each.startswith("_")} | _OPERATORS.keys()

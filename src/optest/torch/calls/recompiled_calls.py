@@ -24,7 +24,7 @@ from optest.torch.calls.gradients import Draw, differentiated
 from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.fact_sheet import takes_ordered_integers
-from optest.torch.tensors import as_array, copied, memory_of, on_cpu
+from optest.torch.tensors import as_array, copied, is_inexact, memory_of, on_cpu
 
 __all__ = ["ChangedValues", "FirstCall", "changed_values", "require_later_calls_right"]
 
@@ -55,6 +55,7 @@ class FirstCall:
     leaves: Sequence[Any]
     results: Sequence[Array]
     target: DeviceUnderTest
+    compiled: Callable[[Sequence[torch.Tensor]], list[Any]]
     upstream: Draw | None = None
     """What its gradients got from above; None where none were asked for."""
 
@@ -79,7 +80,7 @@ def _call_with_the_same_values(first: FirstCall) -> None:
     given = first.call.changeable(others)
     who = f"what {first.target.compiler} compiled"
     with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
-        leaves = _called(given, _SECOND, first.target)
+        leaves = _called(given, _SECOND, first)
     _require_inputs_unchanged(first, others, given, first.again, _SECOND)
     if not _is_replayed(first):
         _require_results_kept(first, leaves, [*first.tensors, *given])
@@ -97,7 +98,7 @@ def _call_with_changed_values(first: FirstCall) -> None:
         _require_results_as_they_were(first, kept)
     others = _in_other_memory(first)
     given = first.call.changeable(others)
-    leaves = _called(given, _LAST, first.target)
+    leaves = _called(given, _LAST, first)
     _require_inputs_unchanged(first, others, given, first.again, _LAST)
     _require_results_as_they_were(first, kept)
     _keep_if_different(first, kept, leaves, _LAST)
@@ -135,23 +136,21 @@ def _called_with_changed(
     given: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
 ) -> list[Array] | None:
     """What the call yields; None where it refuses values that torch on the CPU refuses, too."""
-    if first.target.compiled is None:
-        return None
     try:
-        return [as_array(leaf) for leaf in first.target.compiled(given)]
+        return [as_array(leaf) for leaf in first.compiled(given)]
     except Exception as error:
         if not _is_taken_by_torch(first, index, changed):
             return None
         raise Fault(
             Reason.RAISED,
-            f"with {changed.how}, what {first.target.compiler} compiled raises {_said(error)}; torch does not",
+            f"with {changed.how}, what {first.target.compiler} compiled raises {_first_line(error)}; torch does not",
             details={"input": index},
         ) from error
 
 
-def _keep_if_different(first: FirstCall, wanted: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
+def _keep_if_different(first: FirstCall, expected: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
     found = [as_array(leaf) for leaf in leaves]
-    if not _are_same(wanted, found):
+    if not _are_same(expected, found):
         first.target.further.append((how, found))
 
 
@@ -165,18 +164,17 @@ def _require_results_as_they_were(first: FirstCall, kept: Sequence[Array]) -> No
         raise Fault(Reason.STATE, message)
 
 
-def _called(given: Sequence[torch.Tensor], how: str, target: DeviceUnderTest) -> list[Any]:
-    if target.compiled is None:
-        return []
+def _called(given: Sequence[torch.Tensor], how: str, first: FirstCall) -> list[Any]:
     try:
-        found = target.compiled(given)
-        target.synchronize()
+        leaves = first.compiled(given)
+        first.target.synchronize()
     except Exception as error:
-        raise Fault(Reason.RAISED, f"{how}, what {target.compiler} compiled raises {_said(error)}") from error
-    return found
+        message = f"{how}, what {first.target.compiler} compiled raises {_first_line(error)}"
+        raise Fault(Reason.RAISED, message) from error
+    return leaves
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
@@ -238,8 +236,6 @@ def _is_same(one: Array, two: Array) -> bool:
 # get their elements in the reverse order: positions stay within what they index, and as many elements are true.
 
 
-_CPU = torch.device("cpu")
-
 # A result follows its inputs if it changes by this share of the largest one, or so many of its integers change. It is a
 # choice: one in a hundred is more than a rounding of bfloat16 (1/256), and less than what half the values change of
 # most functions. Of a result that changes less, nothing is said.
@@ -258,7 +254,7 @@ def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> Changed
     """What the input of this number may have in place of its values; None where nobody knows what is legal."""
     if not tensor.numel():
         return None
-    if tensor.is_floating_point() or tensor.is_complex():
+    if is_inexact(tensor):
         return ChangedValues(f"half the values of input{index}", _halve)
     if takes_ordered_integers(call.call.function):
         return None
@@ -316,16 +312,16 @@ def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list
         other.put(tensors[index])
     if first.upstream is None:
         with torch.no_grad():
-            return call.on(tensors, _CPU)()
-    found = differentiated(call, lambda *given: call.on(call.changeable(given), _CPU)(), tensors, first.upstream)
+            return call.on(tensors)()
+    found = differentiated(call, call.on_copies(), tensors, first.upstream)
     return [*found.leaves, None, *found.dense(tensors)]
 
 
-def _is_nearly(array: Array, wanted: torch.Tensor) -> bool:
-    if array.shape != tuple(wanted.shape):
+def _is_nearly(array: Array, expected: torch.Tensor) -> bool:
+    if array.shape != tuple(expected.shape):
         return False
-    kind = np.complex128 if wanted.is_complex() else np.float64
-    return not _differ(wanted, torch.from_numpy(array.astype(kind)))
+    kind = np.complex128 if expected.is_complex() else np.float64
+    return not _differ(expected, torch.from_numpy(array.astype(kind)))
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -335,7 +331,7 @@ def _differ(one: Any, other: Any) -> bool:
         return True
     if not one.numel():
         return False
-    if not one.is_floating_point() and not one.is_complex():
+    if not is_inexact(one):
         return bool((one != other).double().mean() > _FOLLOWS)
     kind = torch.complex128 if one.is_complex() else torch.float64
     apart = (one.to(kind) - other.to(kind)).abs().nan_to_num(0.0, 0.0, 0.0).max()

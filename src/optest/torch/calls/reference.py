@@ -18,15 +18,14 @@ from optest.spec.calls import call_text
 from optest.torch.calls.call import OperatorsSeen, TorchCall, torch_call, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
-from optest.torch.calls.expected_gradients import expected_gradients
+from optest.torch.calls.gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
-from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
+from optest.torch.calls.refusals import NO_KERNEL, first_line, is_a_lack
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
 
 __all__ = ["expected", "expected_in_own_dtype", "foreign_kernels", "terms"]
 
-_CPU, _META = torch.device("cpu"), torch.device("meta")
 _AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
 
 
@@ -73,11 +72,12 @@ def _gradients(call: TorchCall, inputs: Sequence[Any], in_own_dtype: bool) -> li
 
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
     is_moved = rule is not None and rule.kind in _AS_THEY_ARE
-    if (is_moved and not call.beside) or _compares(call):
-        with _refusal_told(call):
+    # What only compares has a number beside tensors in their dtype, and float64 has other ties.
+    if (is_moved and not call.beside) or facts_of(call.call.function).is_comparison:
+        with _refusal_is_a_fault(call):
             leaves = _made(call, on_cpu(inputs))
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in leaves]
-    with _refusal_told(call):
+    with _refusal_is_a_fault(call):
         tensors = [to_read(array) for array in inputs]
         kinds = _kinds(call, tensors)
     results: list[Any] | None = None
@@ -85,7 +85,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     if not in_own_dtype:
         results, notes = _in_float64(call, inputs, tensors, [shape for shape, _ in kinds])
     if results is None or not any(_is_rounded(leaf) for leaf in results):
-        with _refusal_told(call):
+        with _refusal_is_a_fault(call):
             results = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
     found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(results, kinds, strict=True)]
@@ -93,7 +93,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
 
 
 @contextmanager
-def _refusal_told(call: TorchCall) -> Iterator[None]:
+def _refusal_is_a_fault(call: TorchCall) -> Iterator[None]:
     """While inside, torch's refusal of the call as the case writes it is the case's fault; a kernel that the CPU has
     not got is not.
 
@@ -105,9 +105,9 @@ def _refusal_told(call: TorchCall) -> Iterator[None]:
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         if is_a_lack(error):
             raise
-        said = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {str(error).strip()}"
+        message = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {str(error).strip()}"
         raise Fault(
-            Reason.BAD_CASE, f"{said}; correct the call, or state expects_error if it should be refused"
+            Reason.BAD_CASE, f"{message}; correct the call, or state expects_error if it should be refused"
         ) from None
 
 
@@ -130,11 +130,6 @@ def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
     ]
 
 
-def _compares(call: TorchCall) -> bool:
-    """Whether the call only compares: a number beside tensors has their dtype there, and float64 has other ties."""
-    return facts_of(call.call.function).is_comparison
-
-
 def _in_float64(
     call: TorchCall, inputs: Sequence[Any], tensors: Sequence[torch.Tensor], shapes: list[tuple[int, ...]]
 ) -> tuple[list[Any] | None, list[Any]]:
@@ -147,7 +142,7 @@ def _in_float64(
         if leaves is None:
             leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
     except NO_KERNEL as error:
-        return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
+        return None, _narrow(call, inputs, first_line(error))
     if [_shape(leaf) for leaf in leaves] != shapes:
         return None, _narrow(call, inputs, "there its results have other shapes")
     return leaves, []
@@ -234,7 +229,7 @@ def _made(
     call: TorchCall, tensors: Sequence[torch.Tensor], *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
 ) -> list[Any]:
     with torch.no_grad():
-        leaves = call.on(tensors, _CPU, dtypes=dtypes)()
+        leaves = call.on(tensors, dtypes=dtypes)()
     strange = next((leaf for leaf in leaves if not isinstance(leaf, _RESULTS)), None)
     if strange is not None:
         kind = type(strange)
@@ -274,8 +269,7 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
         with suppress(*NO_KERNEL):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
     try:
-        meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
-        leaves = call.on(meta, _META)()
+        leaves = call.without_values(tensors)
         if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
     except NO_KERNEL:

@@ -6,6 +6,7 @@ of the compiler's own; that the compiler itself failed comes in such exceptions,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -17,17 +18,18 @@ from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral, call_text
 from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.tensors import on_cpu
+from optest.torch.tensors import is_inexact, on_cpu
 
 __all__ = [
     "NO_KERNEL",
     "REFUSALS",
+    "first_line",
     "in_words_of_eager_torch",
     "is_a_lack",
     "mixed_dtypes_refused",
     "refusal_within",
+    "refusals_unlogged",
     "refused",
     "refused_on_cpu",
 ]
@@ -42,8 +44,6 @@ REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtim
 NO_KERNEL = (RuntimeError, TypeError, ValueError)
 """What torch says where it has no such kernel, or does not differentiate it; NotImplementedError is a RuntimeError."""
 
-_CPU = torch.device("cpu")
-
 _LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
 """What torch says of kernels and of memory that it has not got."""
 
@@ -55,9 +55,14 @@ of imaginary parts that there are not."""
 def is_a_lack(error: Exception) -> bool:
     """Whether an error of torch says that it has no such kernel, or no memory, and nothing of the call."""
     text = str(error)
-    if any(said in text for said in _OF_THE_CALL):
+    if any(phrase in text for phrase in _OF_THE_CALL):
         return False
     return isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, cut to a line."""
+    return str(error).strip().partition("\n")[0]
 
 
 def refusal_within(error: BaseException) -> BaseException | None:
@@ -76,7 +81,7 @@ def _is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
     return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
 
 
-def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], wanted: ExpectedError) -> None:
+def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], expected: ExpectedError) -> None:
     """Whoever is under test, torch on the CPU has to refuse the call as the case says.
 
     Raises:
@@ -86,10 +91,10 @@ def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], wanted: Expe
         call = torch_call(attributes["call"])
     except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
-    refused_on_cpu(call, inputs, wanted)
+    refused_on_cpu(call, inputs, expected)
 
 
-def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedError) -> Exception:
+def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], expected: ExpectedError) -> Exception:
     """The error of torch on the CPU, which has to refuse the call as the case says: its refusal is torch's own.
 
     Raises:
@@ -99,14 +104,14 @@ def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedErr
     if error is None:
         message = "torch on the CPU accepts the call, but the case expects it to be refused"
         raise Fault(Reason.NOT_REFUSED, message, details=_BY_REFERENCE)
-    said = f"{type(error).__name__}: {error}"
-    if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
-        message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
-    elif not wanted.is_said_by(said):
-        message = f"torch on the CPU says {said!r}, but the case expects {wanted.wanted_text()}"
+    raised = f"{type(error).__name__}: {error}"
+    if expected.type not in [kind.__name__ for kind in type(error).__mro__]:
+        message = f"torch on the CPU refuses the call with {raised!r}, but the case expects {expected.type}"
+    elif not expected.is_said_by(raised):
+        message = f"torch on the CPU says {raised!r}, but the case expects {expected.wanted_text()}"
     else:
         return error
-    raise Fault(Reason.WRONG_ERROR, message, details={"exception": said, **_BY_REFERENCE})
+    raise Fault(Reason.WRONG_ERROR, message, details={"exception": raised, **_BY_REFERENCE})
 
 
 _BY_REFERENCE = {"contradicted_by": "torch on the CPU"}
@@ -170,7 +175,7 @@ def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[No
 def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[list[str], Exception] | None:
     """The dtypes and what torch on the CPU says of them; None where one dtype for all would not be taken, either."""
     tensors = on_cpu(inputs)
-    kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if _is_inexact(tensors[index]))
+    kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if is_inexact(tensors[index]))
     if len(kinds) < 2:
         return None
     refusal = _refusal(call, tensors)
@@ -180,19 +185,35 @@ def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[
         common = reduce(torch.promote_types, kinds)
     except RuntimeError:  # of float8, which has none
         return None
-    if _refusal(call, [each.to(common) if _is_inexact(each) else each for each in on_cpu(inputs)]) is not None:
+    if _refusal(call, [each.to(common) if is_inexact(each) else each for each in on_cpu(inputs)]) is not None:
         return None
     return [str(kind).removeprefix("torch.") for kind in kinds], refusal
-
-
-def _is_inexact(tensor: torch.Tensor) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def _refusal(call: TorchCall, tensors: Sequence[torch.Tensor]) -> Exception | None:
     try:
         with torch.no_grad():
-            call.on(tensors, _CPU)()
+            call.on(tensors)()
     except REFUSALS as error:
         return error
     return None
+
+
+# What torch logs while it traces a call that it refuses: the refusal is raised as well, and a verdict says it.
+
+_LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
+_TEXT = "failed while attempting to run meta for"
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_TEXT)
+
+
+@contextmanager
+def refusals_unlogged() -> Iterator[None]:
+    """Keep off the terminal that a kernel without values raised; whatever else torch logs is logged."""
+    _LOGGER.addFilter(_is_no_refusal)
+    try:
+        yield
+    finally:
+        _LOGGER.removeFilter(_is_no_refusal)

@@ -25,12 +25,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import Array, dtype_of
 from optest.torch.calls.call import TorchCall, with_rounded_scalars
-from optest.torch.calls.expected_gradients import in_float64, upstream_gradients
-from optest.torch.calls.gradients import Draw, roundings
+from optest.torch.calls.gradients import Draw, in_float64, roundings, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
-from optest.torch.tensors import WIDE, as_array, widened
+from optest.torch.tensors import WIDE, as_array, is_inexact, widened
 
 __all__ = ["RoundedCall", "RoundedSteps", "gradients_of", "results_of", "smallest_rounding"]
 
@@ -62,13 +61,13 @@ def _gradients_of(forward: str) -> Callable[..., list[torch.Tensor | None]] | No
         return None
 
     def gradients(above: torch.Tensor, *given: Any) -> list[torch.Tensor | None]:
-        *arguments, wanted = given
-        operands = [each.detach().requires_grad_() for each in arguments[: len(wanted)]]
+        *arguments, needed = given
+        operands = [each.detach().requires_grad_() for each in arguments[: len(needed)]]
         with _seen_by_autograd(), torch.enable_grad():
-            result = steps(*operands, *arguments[len(wanted) :])
-        sources = [each for each, is_wanted in zip(operands, wanted, strict=True) if is_wanted]
+            result = steps(*operands, *arguments[len(needed) :])
+        sources = [each for each, is_needed in zip(operands, needed, strict=True) if is_needed]
         found = iter(torch.autograd.grad(result, sources, above, materialize_grads=True))
-        return [next(found) if is_wanted else None for is_wanted in wanted]
+        return [next(found) if is_needed else None for is_needed in needed]
 
     return gradients
 
@@ -188,7 +187,7 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         return type(found)(map(off, found, promised))
 
     def _one_off(self, value: Any, promised: Any, *, times: float, is_of_matrix: bool) -> Any:
-        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        if not isinstance(value, torch.Tensor) or not is_inexact(value):
             return value
         shared = None if promised is None else promised.alias_info
         if shared is not None and not shared.is_write:
@@ -249,8 +248,6 @@ def _is_held(values: Any, unit: float, least: float) -> Any:
 
 
 # A call in float64 whose inputs, gradients from above and steps are moved by about one rounding, some times over.
-
-_CPU = torch.device("cpu")
 
 # Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
 # first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
@@ -341,7 +338,7 @@ def smallest_rounding(array: Array) -> float:
 
 def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
     with torch.no_grad():
-        return [as_array(each) for each in call.on(tensors, _CPU, dtypes=WIDE)()]
+        return [as_array(each) for each in call.on(tensors, dtypes=WIDE)()]
 
 
 def gradients_of(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.torch.capture.recording import Asked, Recorder
 from optest.torch.capture.targets import model_code, opened
 from optest.torch.capture.values import tensor_entries
-from optest.torch.capture.watching import watched
+from optest.torch.capture.watching import Recorder, Selection, watched
 
 __all__ = ["Capture", "captured"]
 
@@ -30,14 +29,14 @@ class Capture:
     left_out: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """How often a function was left out, by name and reason."""
 
-    not_asked: Mapping[str, int] = field(default_factory=dict)
-    """How many cases were not asked for, by reason."""
+    not_selected: Mapping[str, int] = field(default_factory=dict)
+    """How many calls were not selected, by reason."""
 
 
 def captured(
     what: str,
     *,
-    asked: Asked,
+    selection: Selection,
     level: str = "torch",
     seed: int = 0,
     shrink_to: int | None = None,
@@ -50,7 +49,7 @@ def captured(
         Unavailable: if it needs a package that is not installed.
     """
     _seed(seed)
-    recorder = Recorder(asked=asked)
+    recorder = Recorder(selection=selection)
     with opened(what, config or {}) as target:
         _seed(seed)
         with model_code(what), watched(recorder, level):
@@ -70,7 +69,7 @@ def captured(
         stem=stem,
         calls=recorder.calls,
         left_out=dict(recorder.left_out),
-        not_asked=dict(recorder.not_asked),
+        not_selected=dict(recorder.not_selected),
     )
 
 

@@ -37,8 +37,6 @@ _MOST_STEPS, _MOST_TRIED = 12, 80
 _KEEPS = 16
 """A size without a divisor keeps its remainder by this: odd stays odd, and what fits a vector still does."""
 
-_CPU, _META = torch.device("cpu"), torch.device("meta")
-
 Entry = Mapping[str, Any]
 Shapes = list[tuple[int, ...]]
 
@@ -80,17 +78,17 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
     if before is None or _counts(entry):
         return None
     lenient = None
-    together = math.gcd(largest, *[each for each in _stated(entry) if largest % each == 0])
+    together = math.gcd(largest, *[each for each in _numbers(entry) if largest % each == 0])
     for division in _divisions(largest, limit, together):
         for with_numbers in (True, False):
             changed = _changed(entry, division, with_numbers)
             after = _yields(changed)
             if after is None or _has_lost_elements(before, after):
                 continue
-            is_wanted = after == [tuple(map(division, shape)) for shape in before]
-            if (is_wanted or lenient is None) and _is_refused(changed):
+            is_divided = after == [tuple(map(division, shape)) for shape in before]
+            if (is_divided or lenient is None) and _is_refused(changed):
                 continue
-            if is_wanted:
+            if is_divided:
                 return changed, division
             lenient = lenient or (changed, division)
     return lenient
@@ -136,7 +134,7 @@ def _bases(size: int, by: int) -> Iterator[int]:
     return (size // count for count in range(1, size // by + 1) if size % count == 0)
 
 
-def _stated(entry: Entry) -> Iterator[int]:
+def _numbers(entry: Entry) -> Iterator[int]:
     """The numbers that the call takes, those that may be sizes."""
     for value in _call(entry).values():
         if type(value) is int and abs(value) >= _SMALLEST:
@@ -153,12 +151,12 @@ def _yields(entry: Entry) -> Shapes | None:
     """The shapes that the call yields, told without values; None if it cannot be made or told."""
     try:
         text = call_text(_call(entry))
-        made = [
-            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device=_META)
+        given = [
+            torch.empty_strided(each["shape"], _strides(each), dtype=_dtype(each), device="meta")
             for each in tensor_entries(entry)
         ]
         with torch.no_grad():
-            leaves = torch_call(text).on(made, _META)()
+            leaves = torch_call(text).without_values(given)
     except REFUSALS:
         return None
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -182,7 +180,7 @@ def _is_refused(entry: Entry) -> bool:
         with torch.random.fork_rng(devices=()), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             torch.manual_seed(0)
-            torch_call(text).on([_filled(each) for each in tensors], _CPU)()
+            torch_call(text).on([_filled(each) for each in tensors])()
     except NotImplementedError:
         return False
     except REFUSALS as error:
@@ -303,6 +301,8 @@ def _forget_values(tensor: dict[str, Any]) -> None:
     """Values that were written out are drawn from their range instead."""
     values = np.array(tensor.pop("init_args"))
     del tensor["init"]
+    if not values.size:
+        return  # NumPy takes an empty list for floats, whatever the tensor holds
     if values.dtype.kind not in "iu":
         tensor["init"] = "randn"
     elif tensor["dtype"] != "bool":

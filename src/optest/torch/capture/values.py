@@ -8,21 +8,34 @@ a call does, so small ones are written out and of the others their bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from optest.spec import contiguous_strides, dtype_names
+from optest.numerics import round_to
+from optest.spec import contiguous_strides
+from optest.spec import dtype as dtype_called
 from optest.spec.calls import Device, NotLiteral, TorchName, text_of
+from optest.torch.calls.call import values_of_call
 from optest.torch.capture.naming import NamedCall, NoCase
-from optest.torch.capture.written_values import shortest, value_text, words_of_mask, written
 from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
+from optest.torch.tensors import DTYPE_NAMES, is_inexact
 
-__all__ = ["Described", "described", "tensor_entries", "tensors_of"]
+__all__ = [
+    "Described",
+    "described",
+    "shortest",
+    "tensor_entries",
+    "tensors_of",
+    "value_text",
+    "words_of_mask",
+    "written",
+]
+
 
 _MOST_LITERAL = 64
 """So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
@@ -32,7 +45,6 @@ _WIDE_AT = 8.0
 """Larger magnitudes are kept: a cosine of 1000 is another question than one of 1."""
 
 _HUGE = 1e30
-_NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
 
 
 @dataclass(slots=True)
@@ -137,9 +149,9 @@ class _Writer:
             raise NoCase("take tensors that are not dense")
         if tensor._is_zerotensor():
             raise NoCase("take zeros without memory, as derivatives in forward mode are")
-        if tensor.dtype not in _NAMES:
+        if tensor.dtype not in DTYPE_NAMES:
             raise NoCase(f"take tensors of {tensor.dtype}, which optest does not know")
-        found: dict[str, Any] = {"shape": list(tensor.shape), "dtype": _NAMES[tensor.dtype]}
+        found: dict[str, Any] = {"shape": list(tensor.shape), "dtype": DTYPE_NAMES[tensor.dtype]}
         strides, offset = list(tensor.stride()), tensor.storage_offset()
         if strides != list(contiguous_strides(tuple(tensor.shape))):
             found["stride"] = strides
@@ -171,7 +183,7 @@ class _Writer:
 
 def _is_order(tensor: torch.Tensor) -> bool:
     """Whether integers may be offsets or lengths: they are few, or ascend or descend."""
-    if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex() or tensor.device.type == "meta":
+    if tensor.dtype is torch.bool or is_inexact(tensor) or tensor.device.type == "meta":
         return False
     if _MOST_LITERAL < tensor.numel() <= _MOST_DECIDING:
         return True
@@ -216,7 +228,7 @@ def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     if not (low > -_HUGE and high < _HUGE) or _hides(tensor, low, high):  # NaN is neither
         return _unusual(tensor)
     if low < high and max(-low, high) <= _MOST_COUNTED and _counts(tensor):
-        return _integers(tensor.to(torch.float64), _NAMES[tensor.dtype])
+        return _integers(tensor.to(torch.float64), DTYPE_NAMES[tensor.dtype])
     is_signed = low < 0 or high == 0
     largest = max(-low, high)
     if largest <= _WIDE_AT:
@@ -252,14 +264,14 @@ def _unusual(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     values = tensor.to(torch.float64)
     first = float(values.flatten()[0])
     if math.isfinite(first) and bool((values == first).all()):  # written out, infinity is meant
-        value = shortest(first, _NAMES[tensor.dtype])
+        value = shortest(first, DTYPE_NAMES[tensor.dtype])
         return {"init": "full", "init_args": {"value": value}}, f"is {value_text(first)} everywhere, as in the model"
     is_usual = values.isfinite() & (values.abs() < _HUGE)
     if len(values[is_usual].unique()) <= _FEW:
         words = words_of_mask(values)
         return _data(tensor), f"is the model's own mask{': ' if words else ''}{words}"
     made_up = torch.arange(values.numel(), dtype=torch.float64).reshape(values.shape) * 7 % 17 / 4 - 2
-    return _data(values.where(~is_usual, made_up), _NAMES[tensor.dtype]), (
+    return _data(values.where(~is_usual, made_up), DTYPE_NAMES[tensor.dtype]), (
         "has the model's own infinite and huge values, and others between"
     )
 
@@ -269,12 +281,15 @@ _FEW = 2
 
 def _data(tensor: torch.Tensor, dtype: str | None = None) -> dict[str, Any]:
     is_bool = tensor.dtype is torch.bool
-    return {"init": "data", "init_args": written(tensor.int() if is_bool else tensor, dtype or _NAMES[tensor.dtype])}
+    return {
+        "init": "data",
+        "init_args": written(tensor.int() if is_bool else tensor, dtype or DTYPE_NAMES[tensor.dtype]),
+    }
 
 
 def _literal(value: Any) -> dict[str, Any]:
     """A value that is no tensor: as it is where the dialect reads that back, else as a literal of Python."""
-    inner = _known(value)
+    inner = values_of_call(value, _leaf)
     if inner is None or type(inner) in (bool, int) or (type(inner) is float and math.isfinite(inner)):
         return {"value": inner}
     if isinstance(inner, (TorchName, Device)):
@@ -289,14 +304,6 @@ def _literal(value: Any) -> dict[str, Any]:
         raise NoCase(f"take a {type(value).__name__}, which no file of cases can hold") from None
 
 
-def _known(value: Any) -> Any:
-    """The value in the types that :mod:`optest.spec.calls` knows."""
-    for kinds, change in _CHANGES:
-        if isinstance(value, kinds):
-            return change(value)
-    return value
-
-
 _DTYPES_OF_PYTHON = {
     bool: TorchName("torch.bool"),
     int: TorchName("torch.int64"),
@@ -305,20 +312,102 @@ _DTYPES_OF_PYTHON = {
 }
 """torch takes a type of Python's for the dtype of that name."""
 
-_CHANGES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    ((bool, str), lambda value: value),
-    (type, lambda value: _DTYPES_OF_PYTHON.get(value, value)),
-    ((torch.dtype, torch.memory_format, torch.layout), lambda value: TorchName(str(value))),
-    (torch.device, lambda value: Device(str(value))),
-    (tuple, lambda value: tuple([_known(each) for each in value])),
-    (list, lambda value: [_known(each) for each in value]),
-    (slice, lambda value: slice(*[_bound(each) for each in (value.start, value.stop, value.step)])),
-    (int, int),
-    (float, float),
-    (complex, complex),
-    ((np.number, np.bool_), lambda value: value.item()),
-)
+
+def _leaf(value: Any) -> Any:
+    """A value that is no constant of torch's; of types that are derived from Python's, Python's own."""
+    if isinstance(value, type):
+        return _DTYPES_OF_PYTHON.get(value, value)
+    if isinstance(value, torch.device):
+        return Device(str(value))
+    if isinstance(value, torch.Tensor):
+        return value.__index__()  # the bound of a slice
+    if isinstance(value, (int, float, complex)) and not isinstance(value, bool):
+        kind: Any = next(each for each in (int, float, complex) if isinstance(value, each))
+        return kind(value)
+    return value
 
 
-def _bound(value: Any) -> Any:
-    return value if value is None else value.__index__()
+# Values of a tensor as they are written into a file: so short that reading them back gives the same bits.
+
+
+def written(tensor: torch.Tensor, dtype: str) -> Any:
+    """The nested list of a tensor of real numbers, of which ``dtype`` holds every one."""
+    values = tensor.tolist()
+    if not tensor.dtype.is_floating_point:
+        return values
+    distinct = {value: shortest(value, dtype) for value in tensor.flatten().tolist() if value}
+    return _replaced(values, distinct)
+
+
+def _replaced(values: Any, by: dict[float, float]) -> Any:
+    if isinstance(values, list):
+        return [_replaced(each, by) for each in values]
+    return by.get(values, values)
+
+
+def shortest(value: float, dtype: str) -> float:
+    """The number with the fewest digits that is ``value`` when it is rounded to ``dtype``."""
+    if not math.isfinite(value):
+        return value
+    kind = dtype_called(dtype)
+    for digits in range(1, 17):
+        found = float(f"{value:.{digits}g}")
+        if math.isfinite(found) and float(round_to(np.array([found]), kind)[0]) == value:
+            return found
+    return value
+
+
+def value_text(value: Any) -> str:
+    """A number as notes have it: ``-inf``, ``0.0``, ``-3.4e+38``; ``true`` and ``false`` of a mask that is bool."""
+    if isinstance(value, torch.Tensor) and value.dtype is torch.bool:
+        return "true" if bool(value) else "false"
+    found = float(value) + 0.0  # without a sign of zero
+    return f"{found:.3g}" if abs(found) >= 1e6 and math.isfinite(found) else repr(found)
+
+
+# What can be said of a mask in words: where it changes from one value to another.
+
+
+def words_of_mask(values: torch.Tensor) -> str:
+    """``causal (0.0 up to the diagonal, -inf above)``; the two values alone where there is no such order, else ""."""
+    found = values.unique()
+    if len(found) != 2:
+        return ""
+    low, high = found
+    both = f"{value_text(high)} and {value_text(low)}"
+    if values.dim() < 2:
+        return both
+    last = values.reshape(-1, *values.shape[-2:])
+    if not bool((last == last[:1]).all()):
+        return f"{both}, the same in every row" if _is_same_in_every_row(values) else both
+    return _words_of_matrix(last[0], high, low) or both
+
+
+def _is_same_in_every_row(values: torch.Tensor) -> bool:
+    return bool((values == values[..., :1, :]).all())
+
+
+def _words_of_matrix(matrix: torch.Tensor, high: torch.Tensor, low: torch.Tensor) -> str:
+    """Of a matrix with two values; "" where it has no order that has a name."""
+    rows, columns = matrix.shape
+    if _is_same_in_every_row(matrix):
+        return f"{value_text(high)} and {value_text(low)}, the same in every row"
+    column = torch.arange(columns, device=matrix.device)
+    offsets = column - torch.arange(rows, device=matrix.device)[:, None]
+    first, final = 1 - rows, columns - 1
+    for value, other in ((high, low), (low, high)):
+        inside = offsets[matrix == value]
+        start, end = int(inside.min()), int(inside.max())
+        if not torch.equal(matrix == value, (offsets >= start) & (offsets <= end)):
+            continue
+        here, there = value_text(value), value_text(other)
+        if start == first:
+            order = f"{here} up to {_diagonal(end)}, {there} above"
+            return f"causal ({order})" if end == columns - rows else order
+        if end != final:
+            return f"a band ({here} from {_diagonal(start)} to {_diagonal(end)}, {there} elsewhere)"
+    return ""
+
+
+def _diagonal(offset: int) -> str:
+    return f"diagonal {offset}" if offset else "the diagonal"

@@ -1,9 +1,12 @@
-"""Modes of torch that see every call: functions as a model calls them, or what reaches the dispatcher."""
+"""Modes of torch that see every call, as a model makes it or as it reaches the dispatcher, and what is kept of each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -16,10 +19,10 @@ from optest.spec.call_names import canonical
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
 from optest.torch.capture.places import is_of_initialisation, place_of_call, warnings_at_the_model
-from optest.torch.capture.recording import Recorder
 from optest.torch.capture.values import Described, described, tensors_of
 
-__all__ = ["LEVELS", "watched"]
+__all__ = ["LEVELS", "CapturedCase", "Recorder", "Selection", "watched"]
+
 
 _Naming = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], NamedCall]
 RANDOM = "draw random numbers, so no result is the right one"
@@ -74,7 +77,7 @@ class _Watch:
             self._recorder.leave_out(made.op, EMPTY)
         elif not made.tensors and not _holds_number(returned):
             self._recorder.leave_out(made.op, VACUOUS)
-        elif not _is_autocast():
+        elif not (torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu")):
             self._recorder.take(made, place_of_call())
         elif _is_refused_without_autocast(function, args, kwargs):
             self._recorder.leave_out(made.op, AUTOCAST)
@@ -156,10 +159,6 @@ def _random_states() -> list[torch.Tensor]:
     return states
 
 
-def _is_autocast() -> bool:
-    return bool(torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu"))
-
-
 class _Functions(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -183,3 +182,115 @@ class _Dispatched(TorchDispatchMode):  # type: ignore[misc] # torch leaves it wi
 
 
 LEVELS: Mapping[str, Callable[[Recorder], Any]] = {"torch": _Functions, "aten": _Dispatched}
+
+
+# What was seen, once for each different call: cases, how often each was made, and what was left out.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which calls become cases: patterns of names (all if there are none), bytes of the tensors that a call takes."""
+
+    ops: tuple[str, ...] = ()
+    min_bytes: int = 0
+    max_bytes: int | None = None
+
+    def why_not(self, made: Described) -> str:
+        """Why a call is none of them, "" if it is."""
+        spelled = canonical(made.op)
+        names = (made.op, spelled.word, spelled.operator)
+        if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in names):
+            return "have another name than --ops asks for"
+        size = sum(each.numel() * each.element_size() for each in made.tensors)
+        if size < self.min_bytes:
+            return f"take fewer than {self.min_bytes:,} bytes of tensors (--min-bytes)"
+        if self.max_bytes is not None and size > self.max_bytes:
+            return f"take more than {self.max_bytes:,} bytes of tensors (--max-bytes)"
+        return ""
+
+
+@dataclass(slots=True, kw_only=True)
+class CapturedCase:
+    """A call as the keys of a case, where it was first made, and how often."""
+
+    entry: dict[str, Any]
+    places: dict[str, None]
+    notes: list[str]
+    calls: int
+
+    def written(self, name: str) -> dict[str, Any]:
+        """The entry of ``cases``."""
+        place, *others = self.places
+        if others:
+            place += f" (and {len(others)} other line{'s' * (len(others) > 1)})"
+        parts = [place, *self.notes]
+        if self.calls > 1:
+            parts.append(f"{self.calls} calls")
+        return {"name": name, **self.entry, "description": "; ".join(parts)}
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Takes calls one after the other."""
+
+    selection: Selection = field(default_factory=Selection)
+    calls: int = 0
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a function was left out for a reason."""
+
+    not_selected: Counter[str] = field(default_factory=Counter)
+    """How many calls were not selected, by reason."""
+
+    devices: set[str] = field(default_factory=set)
+    """Types of the devices on which tensors were."""
+
+    _found: dict[str, CapturedCase] = field(default_factory=dict)
+
+    def take(self, made: Described, place: str, *notes: str) -> None:
+        """Note a call that is a case."""
+        if why_not := self.selection.why_not(made):
+            self.not_selected[why_not] += 1
+            return
+        self.calls += 1
+        self.devices |= {each.device.type for each in made.tensors}
+        entry: dict[str, Any] = {"op": made.op}
+        if made.inputs:
+            entry["inputs"] = made.inputs
+        if made.kwmap:
+            entry["kwmap"] = made.kwmap
+        self._add(CapturedCase(entry=entry, places={place: None}, notes=[*made.notes, *notes], calls=1))
+
+    def _add(self, found: CapturedCase) -> None:
+        known = self._found.setdefault(repr(found.entry), found)
+        if known is not found:
+            known.calls += found.calls
+            known.places |= found.places
+
+    def leave_out(self, function: str, reason: str) -> None:
+        self.left_out[function, reason] += 1
+
+    def change(self, shrink: Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]) -> None:
+        """Replace every entry by what ``shrink`` makes of it, with notes; what becomes equal is one case."""
+        before, self._found = self._found, {}
+        for found in before.values():
+            found.entry, notes = shrink(found.entry)
+            found.notes += notes
+            self._add(found)
+
+    def cases(self) -> list[dict[str, Any]]:
+        """Entries of ``cases`` in the order in which the model first made the calls."""
+        counts: Counter[str] = Counter()
+        entries = []
+        for found in self._found.values():
+            last = _word(found.entry["op"])
+            counts[last] += 1
+            entries.append(found.written(f"{last}.{counts[last]}"))
+        return entries
+
+
+def _word(op: str) -> str:
+    """``view`` of ``torch.Tensor.view``, ``add.Tensor`` of ``torch.ops.aten.add.Tensor``, ``mine.scale.default`` of an
+    operator of one's own."""
+    if op.startswith("torch.ops."):
+        return op.removeprefix("torch.ops.").removeprefix("aten.")
+    return op.rpartition(".")[2]

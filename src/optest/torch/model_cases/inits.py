@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from optest.errors import nearest
+from optest.errors import did_you_mean
 from optest.plan.values import Misfit, shown
 from optest.spec import DType, Kind, format_shape
 
@@ -34,9 +34,8 @@ def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any
     name, given = entry.get("init", "rand"), entry.get("init_args")
     init = INITS.get(name)
     if init is None:
-        near = nearest(name, INITS)
-        hint = f"did you mean {near}?" if near else ""
-        raise Misfit(f"init is {name!r}, but should be one of {', '.join(INITS)}", path=("init",), hint=hint)
+        message = f"init is {name!r}, but should be one of {', '.join(INITS)}"
+        raise Misfit(message, path=("init",), hint=did_you_mean(name, INITS))
     try:
         return init.make(given if name == "data" else _taken(given, init), dtype, shape)
     except Misfit as misfit:
@@ -52,9 +51,8 @@ def _taken(given: Any, init: Init) -> dict[str, Any]:
     stated = given or {}
     strange = next((name for name in stated if name not in init.takes), None)
     if strange is not None:
-        near = nearest(strange, init.takes)
         takes = f"takes {', '.join(init.takes)}" if init.takes else "takes none"
-        hint = f"did you mean {near}?" if near else f"drop {strange}"
+        hint = did_you_mean(strange, init.takes, f"drop {strange}")
         raise Misfit(f"init_args has {strange!r}, but this init {takes}", path=(*_ARGS, strange), hint=hint)
     return {name: value for name, value in stated.items() if value is not None}
 

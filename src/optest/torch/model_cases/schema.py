@@ -1,7 +1,9 @@
-"""The keys of a file of model cases, how each is read, and their JSON Schema."""
+"""The keys of a file of model cases, how each is read, their JSON Schema, and what is said of one that is wrong."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -15,24 +17,27 @@ from pydantic import (
 )
 from typing_extensions import Required, TypedDict
 
-from optest.errors import nearest
+from optest.errors import Problem, did_you_mean
 from optest.plan.schema import Name
 from optest.plan.values import Misfit, read_strict, shown, unknown_key
 from optest.plan.yaml_source import Path
 from optest.torch.model_cases.inits import INITS
-from optest.torch.model_cases.presets import PRESETS
+from optest.torch.model_cases.tensors import PRESETS
 
 __all__ = [
     "ERROR_TYPES",
     "LEVELS",
     "MODEL_FILE",
     "conditions_of",
+    "example_at",
+    "in_own_words",
     "is_input",
     "known_keys",
     "level_of",
     "marks_of",
     "model_cases_schema",
 ]
+
 
 ERROR_TYPES = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
@@ -146,8 +151,7 @@ def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
 
 def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
     if name not in _MARK_OPTIONS:
-        near = nearest(name, _MARK_OPTIONS)
-        hint = f"did you mean {near}?" if near else "marks: [constant, slow]"
+        hint = did_you_mean(name, _MARK_OPTIONS, "marks: [constant, slow]")
         raise Misfit(f"the mark {name} takes no options; {' and '.join(_MARK_OPTIONS)} do", path=path, hint=hint)
     options = {"reason": stated} if isinstance(stated, str) else stated
     if not isinstance(options, dict):
@@ -180,8 +184,7 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
             raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path)
         strange = next((key for key in stated if key not in ("expr", "reason")), None)
         if strange is not None:
-            near = nearest(strange, ("expr", "reason"))
-            hint = f"did you mean {near}?" if near else _CONDITION
+            hint = did_you_mean(strange, ("expr", "reason"), _CONDITION)
             raise Misfit(f"unknown key {strange!r} of skip_if", path=(*path, strange), hint=hint)
         expr, reason = stated.get("expr"), stated.get("reason", "")
         if not isinstance(expr, str) or not expr.strip():
@@ -314,3 +317,80 @@ def known_keys(path: Path) -> list[str]:
     if level == "expects_error":
         return list(ErrorEntry.__annotations__)
     return _MARK_OPTIONS.get(level, [])
+
+
+# What is wrong with a file of model cases in the words of its own dialect, where those of a plan would mislead.
+
+
+_CASE = "{name: add.1, op: torch.add, inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]}"
+_EXAMPLES = {
+    "model": "model: gpt-oss-20b",
+    "default": "default: {dtype: fp16, seed: 123}",
+    "defaults": "defaults: {dtype: fp16, seed: 123}",
+    "cases": f"cases: [{_CASE}]",
+    "name": "name: add.1",
+    "op": "op: torch.add",
+    "inputs": "inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]",
+    "tensor": "tensor: {shape: [2, 3], init: randn}",
+    "tensor_list": "tensor_list: [{shape: [2, 3]}, {shape: [2, 3]}]",
+    "tuple": "tuple: [{py: slice(None)}, {tensor: {shape: [3], dtype: int64}}]",
+    "list": "list: [{tensor: {shape: [3]}}, {py: None}]",
+    "py": "py: (Ellipsis, None, slice(None, 2))",
+    "shape": "shape: [2, 3]",
+    "stride": "stride: [3, 1]",
+    "storage_offset": "storage_offset: 64",
+    "dtype": "dtype: fp16",
+    "init": "init: randn",
+    "preset": "preset: transpose_view",
+    "seed": "seed: 123",
+    "rtol": "rtol: 0.001",
+    "atol": "atol: 0.001",
+    "grad": "grad: true",
+    "same_strides": "same_strides: true",
+    "reference": "reference: package.module:name",
+    "description": "description: modeling_gpt_oss.py:138",
+    "type": "expects_error: {type: RuntimeError, match: view}",
+    "match": "expects_error: {type: RuntimeError, match: view}",
+    "device": "device: cuda:0",
+    "device_layout": "device_layout: {stride_map: [1]}",
+    "value": "value: 2",
+    "file": "file: x.pt",
+    "attrs": "attrs: {dim: -1}",
+    "kwmap": "kwmap: {dim: -1}",
+    "preset_args": "preset_args: {dim: 1, step: 2}",
+    "expects_error": "expects_error: {type: RuntimeError, match: view}",
+    "skip_if": "skip_if: {expr: device == 'npu', reason: why}",
+}
+_ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
+_OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
+_CUT_OFF = re.compile(r"[()\[\]]")
+"""In a key: what YAML left over of ``{py: (slice(None), 2)}``, where a comma begins the next key."""
+
+
+def in_own_words(path: Path, problem: Problem) -> Problem:
+    """The problem, with the owner of an unknown key and the remedies of this dialect."""
+    if problem.message.startswith("unknown key ") and "skip_if" not in path:
+        message = f"unknown key {str(path[-1])!r} of {level_of(path[:-1])}"
+        hint = problem.hint if problem.hint.startswith("a space is missing") else _remedy(path)
+        return dataclasses.replace(problem, message=message, hint=hint)
+    if problem.hint and not _OF_A_PLAN.search(problem.hint):
+        return problem
+    return dataclasses.replace(problem, hint=example_at(path))
+
+
+def _remedy(path: Path) -> str:
+    name, known = str(path[-1]), known_keys(path[:-1])
+    if _CUT_OFF.search(name):
+        return "between { and } a value with commas stands in quotes: {py: '(slice(None), 2)'}"
+    elsewhere = [level for level, entry in LEVELS.items() if name in entry.__annotations__]
+    otherwise = f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
+    return did_you_mean(name, known, otherwise)
+
+
+def example_at(path: Path) -> str:
+    """How the value at ``path``, or the nearest thing around it, may look; "" where nobody can tell."""
+    for depth in range(len(path), 0, -1):
+        last = path[depth - 1]
+        if isinstance(last, str) and last in _EXAMPLES:
+            return _ITEMS.get(last, _EXAMPLES[last]) if depth < len(path) else _EXAMPLES[last]
+    return ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from optest.errors import Problem, nearest
+from optest.errors import Problem, did_you_mean
 from optest.plan.dialects import Facts, Translated, slug
 from optest.plan.problems import problem_at, problems_of
 from optest.plan.values import Misfit, shown
@@ -24,12 +24,13 @@ from optest.torch.model_cases.schema import (
     MODEL_FILE,
     InputEntry,
     conditions_of,
+    example_at,
+    in_own_words,
     is_input,
     known_keys,
     marks_of,
 )
 from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, planned
-from optest.torch.model_cases.words import example_at, in_own_words
 
 __all__ = ["translated"]
 
@@ -325,7 +326,6 @@ def _error(stated: Mapping[str, str]) -> dict[str, str]:
         raise Misfit("expects_error states neither type nor match", path=("expects_error",))
     kind = stated.get("type", "Exception")
     if kind not in ERROR_TYPES:
-        near = nearest(kind, ERROR_TYPES)
         message = f"the error's type is {kind!r}, but should be one of {', '.join(ERROR_TYPES)}"
-        raise Misfit(message, path=("expects_error", "type"), hint=f"did you mean {near}?" if near else "")
+        raise Misfit(message, path=("expects_error", "type"), hint=did_you_mean(kind, ERROR_TYPES))
     return {"type": kind, **({"match": stated["match"]} if "match" in stated else {})}

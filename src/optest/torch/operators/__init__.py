@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from optest.torch.operators import (
-    contraction,
-    elementwise,
-    indexing,
-    movement,
-    normalization,
-    pooling,
-    quantization,
-    reduction,
-)
+from optest.torch.operators import contraction, elementwise, movement, reduction
 from optest.torch.operators.calls import TorchCall
 
 __all__ = ["TORCH_OPERATORS"]
 
 TORCH_OPERATORS: dict[str, TorchCall] = {
-    name: call
-    for family in (
-        elementwise,
-        reduction,
-        normalization,
-        contraction,
-        pooling,
-        movement,
-        indexing,
-        quantization,
-    )
-    for name, call in family.CALLS.items()
+    name: call for family in (elementwise, reduction, contraction, movement) for name, call in family.CALLS.items()
 }
 """By canonical name."""

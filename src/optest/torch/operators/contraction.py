@@ -1,4 +1,4 @@
-"""The torch calls of the contraction and the attention family.
+"""The torch calls of the contraction, the attention and the pooling family.
 
 Rope is composed of torch's elementwise operators, in float32 and wider.
 """
@@ -6,6 +6,7 @@ Rope is composed of torch's elementwise operators, in float32 and wider.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -27,10 +28,10 @@ def _into(call: Callable[[Tensors, Attributes], torch.Tensor]) -> TorchCall:
         stated = attributes.get("out_dtype")
         if stated is None or TORCH_DTYPES[stated] == tensors[0].dtype:
             return call(tensors, attributes)
-        wanted = TORCH_DTYPES[stated]
-        within = torch.float32 if wanted.is_floating_point else wanted
+        target = TORCH_DTYPES[stated]
+        within = torch.float32 if target.is_floating_point else target
         wide = [None if each is None else each.to(within) for each in tensors]
-        return call(wide, attributes).to(wanted)
+        return call(wide, attributes).to(target)
 
     return widened
 
@@ -110,6 +111,62 @@ def _rope(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return torch.cat((turned, rest), dim=-1).to(source.dtype)
 
 
+_RANK = 2
+"""Dimensions of a window of ``max_pool2d`` and ``avg_pool2d``."""
+
+
+def _max_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, padding = tensors[0], attributes.get("padding", 0)
+
+    def largest(x: torch.Tensor, padding: Any) -> torch.Tensor:
+        return functional.max_pool2d(
+            x,
+            attributes["kernel_size"],
+            stride=attributes.get("stride"),
+            padding=padding,
+            dilation=attributes.get("dilation", 1),
+            ceil_mode=attributes.get("ceil_mode", False),
+        )
+
+    if not has_two_sides(padding, _RANK):
+        return largest(source, padding)
+    lowest = float("-inf") if source.is_floating_point() else torch.iinfo(source.dtype).min
+    return _begun_before_the_end(largest(padded(source, padding, _RANK, lowest), 0), source, attributes)
+
+
+def _avg_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, padding, divisor = tensors[0], attributes.get("padding", 0), attributes.get("divisor_override")
+    include = attributes.get("count_include_pad", True)
+
+    def averaged(x: torch.Tensor, **changed: Any) -> torch.Tensor:
+        options = {"padding": padding, "count_include_pad": include, "divisor_override": divisor, **changed}
+        stride, ceil_mode = attributes.get("stride"), attributes.get("ceil_mode", False)
+        return functional.avg_pool2d(x, attributes["kernel_size"], stride=stride, ceil_mode=ceil_mode, **options)
+
+    if not has_two_sides(padding, _RANK):
+        return averaged(source)
+    whole = padded(source, padding, _RANK)
+    if include or divisor is not None:
+        return _begun_before_the_end(averaged(whole, padding=0), source, attributes)
+    present = padded(torch.ones_like(source), padding, _RANK)
+    sums, counts = (averaged(each, padding=0, divisor_override=1) for each in (whole, present))
+    return _begun_before_the_end(sums / counts, source, attributes)
+
+
+def _begun_before_the_end(result: torch.Tensor, source: torch.Tensor, attributes: Attributes) -> torch.Tensor:
+    """Without the windows that ``ceil_mode`` begins in the padding after ``source``, of which torch was not told."""
+    stride = tuple(attributes.get("stride") or attributes["kernel_size"])
+    for dim in range(_RANK):
+        step, reach = stride[dim % len(stride)], source.shape[dim - _RANK] + attributes["padding"][dim]
+        result = result.narrow(dim - _RANK, 0, min(result.shape[dim - _RANK], -(-reach // step)))
+    return result.contiguous()
+
+
+def _adaptive_avg_pool2d(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    size = attributes["output_size"]
+    return functional.adaptive_avg_pool2d(tensors[0], size[0] if len(size) == 1 else size)
+
+
 CALLS: dict[str, TorchCall] = {
     "matmul": _into(lambda tensors, _: torch.matmul(tensors[0], tensors[1])),
     "bmm": _into(lambda tensors, _: torch.bmm(tensors[0], tensors[1])),
@@ -121,4 +178,7 @@ CALLS: dict[str, TorchCall] = {
     "conv3d": _into(_convolution(functional.conv3d, 3)),
     "scaled_dot_product_attention": _attention,
     "rope": _rope,
+    "max_pool2d": _max_pool2d,
+    "avg_pool2d": _avg_pool2d,
+    "adaptive_avg_pool2d": _adaptive_avg_pool2d,
 }

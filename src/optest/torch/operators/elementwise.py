@@ -1,4 +1,4 @@
-"""The torch calls of the elementwise and the activation family."""
+"""The torch calls of the elementwise, the activation and the quantization family."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from optest.spec import dtype
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
-from optest.torch.tensors import Inexpressible, torch_dtype
+from optest.torch.tensors import TORCH_DTYPES, Inexpressible, torch_dtype
 
 __all__ = ["CALLS"]
 
@@ -55,10 +55,6 @@ def _clip(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     if all(value is None or value == value // 1 for value in bounds.values()):
         bounds = {name: value if value is None else factor(value, source.dtype) for name, value in bounds.items()}
     return torch.clamp(source, **bounds)
-
-
-def _where(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
-    return torch.where(tensors[0], tensors[1], tensors[2])
 
 
 def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
@@ -138,6 +134,51 @@ def _swiglu(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
     return (functional.silu(gate.to(wide)) * up.to(wide)).to(gate.dtype)
 
 
+# Quantization. torch's quantized tensors are deprecated, so these are the calls that its export makes in their place:
+# the inverse of the scale times the input, rounded; and the difference times the scale.
+
+
+def _quantize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, scale, zero_point = (*tensors, None)[:3]
+    result = _result(zero_point, attributes)
+    if result.name not in TORCH_DTYPES:
+        raise NotImplementedError(f"there are no tensors of {result}")
+    low, high = attributes.get("quant_min"), attributes.get("quant_max")
+    inverse = 1.0 / _along(scale, source, attributes).float()
+    # float64 holds every int32, where float32 would round the largest one up and out of the range.
+    rounded = torch.round(source.float() * inverse).double()
+    if zero_point is not None:
+        rounded = rounded + _along(zero_point, source, attributes)
+    limited = torch.clamp(rounded, result.min_int if low is None else low, result.max_int if high is None else high)
+    return limited.to(TORCH_DTYPES[result.name])
+
+
+def _result(zero_point: torch.Tensor | None, attributes: Attributes) -> Any:
+    stated = attributes.get("dtype")
+    if stated is not None:
+        return dtype(stated)
+    return dtype("uint8" if zero_point is None else str(zero_point.dtype))
+
+
+def _dequantize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, scale, zero_point = (*tensors, None)[:3]
+    difference = source.float()
+    if zero_point is not None:
+        difference = difference - _along(zero_point, source, attributes).float()
+    product = difference * _along(scale, source, attributes).float()
+    stated = attributes.get("dtype")
+    return product.to(scale.dtype if stated is None else TORCH_DTYPES[stated])
+
+
+def _along(parameter: torch.Tensor, source: torch.Tensor, attributes: Attributes) -> torch.Tensor:
+    """One entry for all elements, or one for each index along ``axis``; ``expand`` refuses what does not fit."""
+    if parameter.numel() == 1:
+        return parameter.reshape(())
+    shape = [1] * source.dim()
+    shape[attributes.get("axis", 1)] = -1
+    return parameter.reshape(shape).expand_as(source)
+
+
 CALLS: dict[str, TorchCall] = {
     **{name: _unary(getattr(torch, name)) for name in _UNARY},
     **{name: _binary(getattr(torch, name)) for name in _BINARY},
@@ -146,7 +187,7 @@ CALLS: dict[str, TorchCall] = {
     "div": _div,
     "round": _round,
     "clip": _clip,
-    "where": _where,
+    "where": lambda tensors, _: torch.where(tensors[0], tensors[1], tensors[2]),
     "cast": _cast,
     "gelu": _gelu,
     "relu": lambda tensors, _: torch.relu(tensors[0]),
@@ -159,4 +200,6 @@ CALLS: dict[str, TorchCall] = {
     "elu": lambda tensors, attributes: functional.elu(tensors[0], alpha=attributes.get("alpha", 1.0)),
     "hardswish": lambda tensors, _: functional.hardswish(tensors[0]),
     "swiglu": _swiglu,
+    "quantize": _quantize,
+    "dequantize": _dequantize,
 }

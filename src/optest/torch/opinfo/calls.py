@@ -1,19 +1,22 @@
-"""A sample of OpInfo as the text of a call: arguments as values, or the one call that a wrapper of torch's makes."""
+"""A sample of OpInfo as the text of a call, in each form that the operator has: function, method, in place, sign."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from optest.spec.calls import Call, Device, NotLiteral, TensorRef, TorchName, text_of
-from optest.torch.calls.refusals import REFUSALS
-from optest.torch.opinfo.variants import Variant, name_of
+from optest.spec.calls import Call, Device, NotLiteral, TensorRef, text_of
+from optest.torch.calls.call import values_of_call
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
+from optest.torch.calls.refusals import REFUSALS, first_line
 from optest.torch.tensors import copied
 
-__all__ = ["Unstatable", "call_of", "first_line"]
+__all__ = ["Unstatable", "Variant", "call_of", "variants_of"]
 
 
 class Unstatable(ValueError):
@@ -34,11 +37,6 @@ def call_of(
     return _call(variant.function, (sample.input, *sample.args), sample.kwargs, numbers, device)
 
 
-def first_line(error: BaseException) -> str:
-    """What an exception says, cut to a line."""
-    return str(error).strip().partition("\n")[0][:200]
-
-
 def _recorded(
     wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str, *, is_refused: bool
 ) -> Call:
@@ -54,15 +52,15 @@ def _recorded(
             wrapper(given.input, *given.args, **given.kwargs)
         except REFUSALS as error:
             if not (is_refused and recorder.is_refused):
-                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first_line(error)}") from None
+                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first_line(error)[:200]}") from None
     calls = recorder.calls
     if len(calls) != 1:
-        names = ", ".join(dict.fromkeys(name_of(function) or "?" for function, _, _ in calls))
+        names = ", ".join(dict.fromkeys(_name_of(function) or "?" for function, _, _ in calls))
         raise Unstatable(
             f"OpInfo's function is no one call of torch, but {len(calls)}{f': {names[:200]}' if names else ''}"
         )
     function, args, kwargs = calls[0]
-    name = name_of(function)
+    name = _name_of(function)
     if name is None:
         raise Unstatable(f"OpInfo's function calls {getattr(function, '__qualname__', function)}, which has no name")
     numbers = {id(copy): index for index, copy in enumerate(copies.values())}
@@ -118,26 +116,105 @@ def _value(value: Any, what: str, numbers: Mapping[int, int], device: str) -> An
     Raises:
         Unstatable: for anything else.
     """
-    if isinstance(value, torch.Tensor):
-        if id(value) not in numbers:
-            raise Unstatable(f"{what} is a tensor that is no part of the sample")
-        return TensorRef(numbers[id(value)])
-    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
-        return TorchName(str(value))
-    if isinstance(value, torch.device):
-        return Device(device if value.type == "cpu" else str(value))
-    if isinstance(value, slice):
-        return slice(*(_value(each, what, numbers, device) for each in (value.start, value.stop, value.step)))
-    if isinstance(value, (list, range)):
-        return [_value(each, what, numbers, device) for each in value]
-    if type(value) in (tuple, torch.Size):
-        return tuple([_value(each, what, numbers, device) for each in value])
-    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
-    if isinstance(plain, str) and plain == "cpu":
-        return Device(device)
+
+    def leaf(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            if id(each) not in numbers:
+                raise Unstatable(f"{what} is a tensor that is no part of the sample")
+            return TensorRef(numbers[id(each)])
+        if isinstance(each, torch.device):
+            return Device(device if each.type == "cpu" else str(each))
+        if isinstance(each, str) and each == "cpu":
+            return Device(device)
+        if isinstance(each, range):
+            return list(each)
+        try:
+            text_of(each)
+        except (TypeError, NotLiteral):
+            raise Unstatable(f"{what} is a {type(each).__name__}{', which is called' * callable(each)}") from None
+        return each
+
+    return values_of_call(value, leaf)
+
+
+# The forms in which OpInfo has an operator, function, method, in place, Python's operator, by their names in torch.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One form of an operator.
+
+    ``is_recorded`` is one whose call is seen only by making it; ``takes`` says whether the form exists for a sample.
+    """
+
+    function: str
+    kind: str = "function"
+    ending: str = ""
+    is_recorded: bool = False
+    takes: Callable[[Any], bool] = lambda _: True
+
+
+def variants_of(info: Any) -> list[Variant]:
+    """The function first, then the forms in which the same samples are asked as well."""
+    names = (f"torch.{info.name}", info.name, *(f"torch.{alias.name}" for alias in info.aliases))
+    own = _named(info.op, *names)
+    found = [Variant(function=own or f"torch.{info.name.removeprefix('torch.')}", is_recorded=own is None)]
+    taken = {own}
+    for kind, function, name, takes in (
+        ("method", info.method_variant, "torch.Tensor.{}", _is_on_a_tensor),
+        ("inplace", info.inplace_variant, "torch.Tensor.{}", _is_on_a_tensor),
+        ("operator", info.operator_variant, "torch.Tensor.__{}__", _is_binary),
+        ("inplace_operator", info.inplace_operator_variant, "torch.{}", _is_binary),
+    ):
+        if not hasattr(function, "__name__"):
+            continue  # there is none, or torch's tests made one up
+        word = name.format(function.__name__.strip("_") if kind == "operator" else function.__name__)
+        stated = _found(word) if kind == "operator" else _named(function, word)
+        if stated is not None and stated not in taken:
+            taken.add(stated)
+            found.append(Variant(function=stated, kind=kind, ending=f".{kind}", takes=takes))
+    return found
+
+
+def _name_of(function: Any) -> str | None:
+    """The dotted name under which a call finds a function of torch, None if there is none."""
+    resolved: str | None = torch.overrides.resolve_name(function)
+    if resolved is None:
+        return None
+    if resolved.endswith(".__get__"):
+        attribute = str(resolved).split(".")[-2]
+        return _found(f"torch.ops.aten.{_ATTRIBUTES.get(attribute, attribute)}")
+    return _named(function, resolved.replace("torch.functional.", "torch."), resolved)
+
+
+_ATTRIBUTES = {"T": "numpy_T", "H": "matrix_H"}
+
+
+def _named(function: Any, *names: str) -> str | None:
+    """The first of the names that is this function's, or the one that torch resolves it to."""
+    resolved: str | None = torch.overrides.resolve_name(function)
+    of_ops = f"torch.ops.{function}" if type(function).__module__.startswith("torch._ops") else ""
+    for name in (*names, resolved or "", of_ops):
+        if name.startswith("torch.") and _lookup(name) is function:
+            return name
+    return None
+
+
+def _found(name: str) -> str | None:
+    return name if _lookup(name) is not None else None
+
+
+@lru_cache(maxsize=4096)
+def _lookup(name: str) -> Any:
     try:
-        text_of(plain)
-    except (TypeError, NotLiteral):
-        kind = type(value).__name__
-        raise Unstatable(f"{what} is a {kind}{', which is called' * callable(value)}") from None
-    return plain
+        return find(name)
+    except (NoSuchCallable, NotAnOperator):
+        return None
+
+
+def _is_on_a_tensor(sample: Any) -> bool:
+    return isinstance(sample.input, torch.Tensor)
+
+
+def _is_binary(sample: Any) -> bool:
+    return isinstance(sample.input, torch.Tensor) and len(sample.args) == 1 and not sample.kwargs

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from optest.errors import Unavailable, UsageError
-from optest.numerics import Array, numpy_dtype
+from optest.numerics import Array
 from optest.registry import load_object
 from optest.spec import Fault, Reason, TensorSpec
-from optest.spec import dtype as dtype_called
+from optest.torch.tensors import from_torch
 
 __all__ = ["array_of", "database", "digest_of", "errors_of", "from_sample", "samples_of", "tensors_of"]
 
@@ -137,12 +137,9 @@ def array_of(tensor: torch.Tensor) -> Array:
     """The elements of a strided tensor, dense.
 
     Raises:
-        UnknownName: for a dtype that optest does not know.
+        KeyError: for a dtype that optest does not know.
     """
-    kind = numpy_dtype(dtype_called(str(tensor.dtype).removeprefix("torch.")))
-    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    raw: Array = dense.reshape(-1).view(torch.uint8).numpy()
-    return raw.view(kind).reshape(tuple(tensor.shape))
+    return from_torch(tensor.contiguous())
 
 
 def digest_of(array: Array) -> str:

@@ -17,9 +17,8 @@ from optest.torch.calls.binding import CannotBind, bound
 from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
 from optest.torch.calls.reference import expected
-from optest.torch.calls.refusals import REFUSALS
+from optest.torch.calls.refusals import REFUSALS, first_line
 from optest.torch.fact_sheet import facts_of
-from optest.torch.opinfo.calls import first_line
 from optest.torch.opinfo.fill import array_of
 from optest.torch.tensors import copied
 
@@ -43,7 +42,7 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     try:
         leaves = _made(call, tensors)
     except REFUSALS as error:
-        raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first_line(error)}") from None
+        raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first_line(error)[:200]}") from None
     if not leaves:
         raise Refused("it yields nothing that could be compared")
     if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
@@ -61,12 +60,12 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor]) -> dict[str, An
     if any(map(_has_infinite_parts, leaves)) and _is_infinite_noise(text, tensors, leaves):
         raise Refused("parts of its result are rounding noise around 0, divided by 0: no sign of them is the right one")
     if _is_weighed_in_integers(call.call, dtypes):
-        facts["tolerance"] = _stated([(0.0, 1.0)] * len(dtypes))
+        facts["tolerance"] = _tolerance_keys([(0.0, 1.0)] * len(dtypes))
     elif not is_judged or (is_close and fitting != stated):
         # Below torch.testing's atol of float32 and 16 bits a result may be what rounding leaves of 0.
         if fitting != stated and any(atol < 1e-5 for _, atol in fitting) and _is_noise(text, tensors, leaves):
             raise Refused("its result is rounding noise around 0")
-        facts["tolerance"] = _stated(fitting)
+        facts["tolerance"] = _tolerance_keys(fitting)
     return facts
 
 
@@ -87,7 +86,7 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
 def _made(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[Any]:
     """What the call yields on the CPU on copies of the tensors."""
     with torch.no_grad():
-        return call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+        return call.on([copied(tensor.detach()) for tensor in tensors])()
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
@@ -120,8 +119,8 @@ def _is_weighed_in_integers(call: Call, outputs: Sequence[DType]) -> bool:
     Torch's CPU kernels do that in fixed point, with weights of 16 bits, and miss the nearest integer (4 for 3.375);
     its compiler hits it. Both are within 1 of what is right, or of torch.
     """
-    said = (call.function, *call.args, *call.kwargs.values())
-    is_weighed = any(word in each for each in said if isinstance(each, str) for word in _WEIGHED)
+    values = (call.function, *call.args, *call.kwargs.values())
+    is_weighed = any(word in each for each in values if isinstance(each, str) for word in _WEIGHED)
     return is_weighed and all(not each.is_inexact for each in outputs)
 
 
@@ -175,7 +174,7 @@ def _is_infinite_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Seque
     return False
 
 
-def _stated(allowed: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _tolerance_keys(allowed: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """The tolerance of every output; that of the first where nothing is said of another."""
     each = [{"rtol": rtol, "atol": atol} for rtol, atol in allowed]
     return {**each[0], **{f"output{index}": one for index, one in enumerate(each) if one != each[0]}}

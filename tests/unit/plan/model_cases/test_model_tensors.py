@@ -13,8 +13,7 @@ from model_kit import case_of, cases_of, file_of, said
 from optest.generators.random_tensors import RandomTensorGenerator
 from optest.plan.values import Misfit
 from optest.spec import Argument, Fill, TensorSpec, contiguous_strides
-from optest.torch.model_cases.presets import strides_of_preset
-from optest.torch.model_cases.tensors import dtype_of
+from optest.torch.model_cases.tensors import dtype_of, strides_of_preset
 
 
 def argument_of(tensor: str, **more: Any) -> Argument:

@@ -1,4 +1,4 @@
-"""What torch was asked for, written down as Python: the calls that a backend makes, by watching it make them.
+"""Lines of Python that make what a backend made, for a person without optest: recorded while torch makes it.
 
 So there is no second table of operators that could say something else than the backend does.
 """
@@ -6,7 +6,7 @@ So there is no second table of operators that could say something else than the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +14,21 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from optest.backends import Script, ScriptInput
+from optest.backends.arguments import at_their_places
+from optest.numerics import Array
+from optest.spec import TestCase, contiguous_strides
 from optest.spec.call_names import canonical
+from optest.torch.calls.call import TorchCall
+from optest.torch.calls.descriptors import CATEGORY
+from optest.torch.calls.device_call import call_of
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.gradients import differentiated, upstream_gradients
+from optest.torch.calls.refusals import REFUSALS
+from optest.torch.operators import TORCH_OPERATORS
+from optest.torch.tensors import to_torch, torch_dtype
 
-__all__ = ["Recording", "Unwritable"]
+__all__ = ["Recording", "Unwritable", "script_of"]
 
 
 class Unwritable(ValueError):
@@ -70,11 +82,11 @@ class Recording:
         if outputs is None and self.calls[-1].text.endswith(_ASKS_FOR_A_VALUE):
             raise Unwritable("which calls are made depends on values")
         needed = [] if outputs is not None else [self.calls[-1]]
-        wanted = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
+        used = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
         for call in reversed(self.calls if outputs is not None else self.calls[:-1]):
-            if call.variable in wanted or (call.changes and call.uses & wanted):
+            if call.variable in used or (call.changes and call.uses & used):
                 needed.append(call)
-                wanted |= call.uses
+                used |= call.uses
         lines = [self._line(call) for call in reversed(needed)]
         if len(expressions) == 1 and lines and lines[-1].startswith(f"{expressions[0]} = "):
             return [*lines[:-1], f"out{lines[-1].removeprefix(expressions[0])}"], ["out"]
@@ -206,3 +218,175 @@ def _roots(expression: str) -> Iterable[str]:
     name = expression.partition("[")[0]
     if name.isidentifier():
         yield name
+
+
+# A case as a script: its calls as they stand or, compiled or differentiated, in a function.
+
+
+_WIDTH = 110
+_MOST_LINES = 4
+"""Of the function that makes the call; more are written several to a line."""
+
+
+def script_of(
+    case: TestCase, inputs: Sequence[ScriptInput], target: DeviceUnderTest, *, may_run: bool, modules: Sequence[str]
+) -> Script:
+    """The torch calls of a case; ``modules`` are those that have to be imported beside torch.
+
+    Where nothing may run, they are made on tensors without values, which starts no kernel.
+
+    Raises:
+        Inexpressible, Unwritable: for what torch has no tensor for, or no short text.
+        Fault: UNSUPPORTED where torch gives no gradient.
+    """
+    tensors = [_tensor(each, target.device, with_values=may_run) for each in inputs]
+    names = [each.name for each in inputs]
+    recording = Recording(dict(zip(names, tensors, strict=True)), target.device)
+    if case.descriptor.category != CATEGORY:
+        operator = TORCH_OPERATORS[case.descriptor.name]
+        lines, outputs = _recorded(recording, lambda: operator(at_their_places(case, tensors), case.attributes))
+        return _script(inputs, target, lines, outputs, modules)
+    call = call_of(case)
+    back = _Back.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
+    lines, outputs = _recorded(
+        recording, lambda: call.on(call.changeable(tensors) if back else tensors, target.device)()
+    )
+    if back is None and target.compiler is None:
+        return _script(inputs, target, lines, outputs, modules)
+    compiler = "" if target.compiler is None else _module_of(target.compiler)
+    function = [
+        f"def call({', '.join(names)}):",
+        *_body(lines, outputs),
+        *(
+            []
+            if target.compiler is None
+            else [f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)']
+        ),
+        f"outputs = call({', '.join(names)})",
+        *(back.lines(names) if back else ()),
+    ]
+    results = [f"outputs[{place}]" for place in range(len(outputs))]
+    if back and results:
+        results += back.expressions(names)
+    return _script(inputs, target, function, results, (*([compiler] if compiler else []), *modules), back)
+
+
+def _script(
+    inputs: Sequence[ScriptInput],
+    target: DeviceUnderTest,
+    lines: Sequence[str],
+    outputs: Sequence[str],
+    modules: Sequence[str],
+    back: _Back | None = None,
+) -> Script:
+    loaded = [
+        f"{_loaded(each, target.device)}{'.requires_grad_()' if back and place in back.differentiated_inputs else ''}"
+        for place, each in enumerate(inputs)
+    ]
+    return Script(
+        imports=("import torch", *(f"import {name}" for name in modules)),
+        lines=[*loaded, *lines],
+        outputs=outputs,
+        needs=("torch", *modules),
+        arrays=back.arrays() if back else {},
+    )
+
+
+def _tensor(each: ScriptInput, device: torch.device, *, with_values: bool) -> torch.Tensor:
+    if with_values:
+        return to_torch(each.array, device, offset=each.spec.offset)
+    strides = each.spec.strides or contiguous_strides(each.spec.shape)
+    return torch.empty_strided(each.spec.shape, strides, dtype=torch_dtype(each.spec.dtype), device="meta")
+
+
+def _loaded(each: ScriptInput, device: torch.device) -> str:
+    """``input0 = torch.from_numpy(saved["input0.bfloat16"]).view(torch.bfloat16)`` and so on."""
+    spec = each.spec
+    text = f"{each.name} = torch.from_numpy({each.source})"
+    if each.array.dtype.isbuiltin != 1:
+        text += f".view({torch_dtype(spec.dtype)})"
+    if device.type != "cpu":
+        text += f'.to("{device}")'
+    return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+
+
+def _recorded(recording: Recording, make: Callable[[], Any]) -> tuple[list[str], list[str]]:
+    """The lines of what is made, and an expression for each of its results; none if it raises."""
+    try:
+        with torch.no_grad():
+            made = recording.record(make)
+    except REFUSALS:
+        return recording.lines(None)
+    return recording.lines(made if isinstance(made, (tuple, list)) else (made,))
+
+
+def _body(lines: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """The lines of a function that returns what they make, unless they raise."""
+    found = [*lines, f"return [{', '.join(outputs)}]"] if outputs else list(lines)
+    while len(found) > _MOST_LINES and (
+        pairs := [n for n in range(1, len(found)) if len(found[n - 1] + found[n]) < _WIDTH]
+    ):
+        place = min(pairs, key=lambda each: len(found[each - 1] + found[each]))
+        found[place - 1 : place + 1] = [f"{found[place - 1]}; {found[place]}"]
+    return [f"    {line}" for line in found]
+
+
+class _Back:
+    """The way back: which outputs it begins at, which inputs it ends at, and what comes from above."""
+
+    def __init__(
+        self, above: Mapping[int, Array], gradients: Mapping[int, torch.Tensor | None], dtypes: Mapping[int, str]
+    ) -> None:
+        self._above, self._gradients, self._dtypes = above, gradients, dtypes
+
+    @classmethod
+    def of(
+        cls, call: TorchCall, inputs: Sequence[ScriptInput], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
+    ) -> _Back:
+        draw = upstream_gradients(call, [each.array for each in inputs])
+        above: dict[int, Array] = {}
+        dtypes: dict[int, str] = {}
+
+        def kept(number: int, output: torch.Tensor) -> torch.Tensor:
+            wide = torch.complex64 if output.is_complex() else torch.float32  # which hold these numbers exactly
+            values = draw(number, torch.empty(output.shape, dtype=wide))
+            above[number], dtypes[number] = values.numpy(), str(output.dtype)
+            return values.to(device=output.device, dtype=output.dtype)
+
+        found = differentiated(call, call.on_copies(target.device), tensors, kept)
+        return cls(above, found.gradients, dtypes)
+
+    @property
+    def differentiated_inputs(self) -> frozenset[int]:
+        return frozenset(self._gradients)
+
+    def arrays(self) -> dict[str, Array]:
+        return {f"above{number}": values for number, values in self._above.items()}
+
+    def lines(self, names: Sequence[str]) -> list[str]:
+        sources = ", ".join(f"outputs[{number}]" for number in self._above)
+        inputs = ", ".join(names[index] for index in self._gradients)
+        return [
+            f"above = [{', '.join(map(self._drawn, self._above))}]",
+            f"gradients = torch.autograd.grad([{sources}], [{inputs}], above, allow_unused=True)",
+        ]
+
+    def _drawn(self, number: int) -> str:
+        return f'torch.from_numpy(saved["above{number}"]).to(outputs[{number}].device, {self._dtypes[number]})'
+
+    def expressions(self, names: Sequence[str]) -> list[str]:
+        """Which inputs have a gradient, then each of the gradients, as the outputs of the case are."""
+        found = [
+            f"torch.zeros_like({names[index]})"
+            if each is None
+            else f"gradients[{place}]{'.to_dense()' * each.is_sparse}"
+            for place, (index, each) in enumerate(self._gradients.items())
+        ]
+        return ["torch.tensor([each is not None for each in gradients])", *found]
+
+
+def _module_of(compiler: str) -> str:
+    """The module that has to be imported for torch to know a compiler, "" for those that it always knows."""
+    function = torch._dynamo.backends.registry.lookup_backend(compiler)
+    module = str(getattr(function, "__module__", "torch"))
+    return "" if module.partition(".")[0] in ("torch", "functools") else module

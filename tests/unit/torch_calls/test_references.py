@@ -1,0 +1,394 @@
+"""What the reference of a call is: its dtype, its layout, its kernels, and the tolerance of unknown calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+import torch_kit
+from torch.testing._comparison import get_tolerances
+from torch_kit import Wrong, by, case, tensor, verdict
+
+from optest.api.listing import explain
+from optest.compare.assert_close import close_tolerance
+from optest.compare.policy import describe_rule
+from optest.operators import operators
+from optest.settings import resolve
+from optest.spec import (
+    CheckState,
+    ExpectedError,
+    NamedOutput,
+    Reason,
+    ReferenceNote,
+    RuleClass,
+    Status,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    Unrounded,
+    Verdict,
+    dtype,
+)
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.other_right_results import has_overlap
+from optest.torch.calls.reference import expected, expected_in_own_dtype
+from optest.torch.cases import compared_in_own_dtype
+from optest.torch.tensors import on_cpu, to_read, to_torch, widened
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library() -> None:
+    """An operator that torch has in float32 alone."""
+
+    @torch.library.custom_op("optest_reference::single", mutates_args=())
+    def single(given: torch.Tensor) -> torch.Tensor:
+        if given.dtype != torch.float32:
+            raise RuntimeError(f"single is not implemented for {given.dtype}")
+        return given * 3
+
+    single.register_fake(torch.empty_like)
+    single.register_autograd(lambda ctx, above: above * 3)
+
+
+def plain_case(text: str, kind: str = "float32", **more: Any) -> TestCase:
+    return torch_kit.case(text, tensor((5, 7), kind), **more)
+
+
+def notes(of: Verdict) -> list[str]:
+    return [check.detail for check in of.checks if check.state is CheckState.NOTE]
+
+
+@pytest.mark.parametrize("more", [{}, {"grad": True}])
+def test_a_reference_that_is_not_in_float64_says_so(more: dict[str, Any]) -> None:
+    found = verdict(plain_case("torch.ops.optest_reference.single(input0)", **more))
+    assert found.status is Status.SUSPECT, found  # it is its own reference
+    told = notes(found)
+    assert "in the case's own dtype, not in float64: single is not implemented for torch.float64" in told[0]
+    assert len(told) == 2 + len(more)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("torch.sin(input0)", "float32"), ("torch.sin(input0)", "float64")])
+def test_one_that_is_has_nothing_to_say(text: str, kind: str) -> None:
+    found = verdict(plain_case(text, kind, grad=True))
+    assert (found.status, notes(found)) == (Status.PASSED, [])
+
+
+def test_for_parity_it_is_what_torch_says_in_the_dtype_of_the_case() -> None:
+    array = np.linspace(0.1, 3, 35, dtype=np.float32).reshape(5, 7)
+    attributes = {"call": "torch.special.i0(input0)", "grad": True}
+    wide, narrow = expected([array], attributes), expected_in_own_dtype([array], attributes)
+    assert isinstance(wide[0], Unrounded)
+    assert wide[0].values.dtype == np.float64
+    assert np.array_equal(narrow[0], torch.special.i0(torch.from_numpy(array)).numpy())
+    assert isinstance(narrow[2], NamedOutput)
+    assert narrow[2].value.values.dtype == np.float32
+    assert not any(isinstance(each, ReferenceNote) for each in (*wide, *narrow))
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("text", ["torch.special.i0(input0)", "torch.exp(input0)", "torch.t(input0)"])
+def test_a_device_passes_by_it_and_a_wrong_one_does_not(text: str, kind: str) -> None:
+    [asked] = compared_in_own_dtype([plain_case(text, kind, grad=True)])
+    assert verdict(asked).status is Status.PASSED
+
+    off = Wrong(lambda outputs: [outputs[0] + outputs[0].dtype.type(0.25), *outputs[1:]])
+    assert verdict(asked, off).status is Status.FAILED
+
+
+def test_the_key_stays_and_what_is_stated_goes_before_it() -> None:
+    plain = plain_case("torch.sin(input0)")
+    stated = dataclasses.replace(plain, reference="somewhere:reference")
+    native = TestCase(descriptor=operators.get("exp"), inputs=())
+    found = compared_in_own_dtype([plain, stated, native])
+    assert found[0].key == plain.key
+    assert [each.reference for each in found[1:]] == ["somewhere:reference", None]
+    assert found[0].origins["reference"] == "--reference-dtype same"
+
+
+def test_explain_says_what_is_compared_with() -> None:
+    asked = {
+        "op": ("torch.sin",),
+        "backend": "torch",
+        "dtype": "float32",
+        "shape": ("input0=3",),
+        "attr": ("call=torch.sin(input0)",),
+    }
+    assert resolve({})["reference_dtype"] == "float64"
+    plain, same = ("\n".join(explain(None, {**asked, **more})) for more in ({}, {"reference_dtype": "same"}))
+    assert "torch on the CPU, in float64" in plain
+    assert "expected_in_own_dtype  (--reference-dtype same)" in same
+
+
+# Calls of torch that the catalogue does not know: torch.testing's own tolerances, against float64.
+
+
+DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+
+
+def unknown_case(text: str, kind: str = "float32", *, low: float = 0.5, high: float = 4.0, **more: Any) -> TestCase:
+    return torch_kit.case(text, tensor((6, 7), kind, "uniform", low=low, high=high), **more)
+
+
+def scaled(factor: float) -> Wrong:
+    """Torch with results that are off by a factor."""
+    return Wrong(lambda outputs: [each * each.dtype.type(factor) for each in outputs])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_they_are_those_of_torch(name: str) -> None:
+    assert close_tolerance(dtype(name)) == get_tolerances(getattr(torch, name), rtol=None, atol=None)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_a_function_that_the_catalogue_does_not_know_is_judged(kind: str) -> None:
+    asked = unknown_case("torch.lgamma(input0)", kind)
+    found = verdict(asked)
+    assert found.status is Status.PASSED, found
+    rule = found.measures[0].rule
+    assert rule is not None
+    assert (rule.name, rule.layer) == ("close", "operator")
+    assert f"torch.testing's default for {kind}" in rule.text
+    assert f"torch.testing's default for {kind}" in describe_rule(asked)
+
+
+def test_what_is_farther_off_fails() -> None:
+    asked = unknown_case("torch.special.i0(input0)")
+    assert verdict(asked, scaled(1 + 2e-5)).reason is Reason.VALUE
+    assert verdict(asked, scaled(1 + 5e-7)).status is Status.PASSED
+
+
+def test_what_the_inputs_rounding_changes_is_no_fault() -> None:
+    """Differences of neighbours lose digits, in torch's own 16 bits too; what is farther off than that is wrong."""
+    asked = unknown_case("torch.gradient(input0, dim=0)", "float16", low=99, high=101)
+    found = verdict(asked)
+    assert found.status is Status.PASSED, found
+    assert "8 times what one rounding of every input changes" in (found.measures[0].rule or found).text
+    assert verdict(asked, scaled(5.0)).reason is Reason.VALUE
+
+
+def test_a_stated_tolerance_is_not_widened_by_it() -> None:
+    asked = unknown_case("torch.special.polygamma(2, input0)", "float16", high=9.5)
+    assert verdict(asked, scaled(1.002)).status is Status.PASSED
+    strict = unknown_case("torch.special.polygamma(2, input0)", "float16", high=9.5, stated=Tolerance(rtol=1e-6))
+    assert verdict(strict, scaled(1.002)).reason is Reason.VALUE
+
+
+def test_results_that_zeros_would_be_close_to_are_looked_at_with_a_smaller_atol() -> None:
+    asked = unknown_case("torch.special.i1(input0)", low=1e-9, high=1e-6)
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, scaled(1.001)).reason is Reason.VALUE
+    assert verdict(asked, scaled(0.0)).reason is Reason.VALUE
+
+
+def test_a_stated_tolerance_goes_before_it() -> None:
+    asked = unknown_case("torch.special.i0(input0)", stated=Tolerance(rtol=0.1))
+    assert verdict(asked, scaled(1.05)).status is Status.PASSED
+
+
+def test_a_rule_of_the_catalogue_goes_before_it() -> None:
+    rules = {name: descriptor_of(name, operators).rule for name in ("torch.exp", "torch.lgamma")}
+    assert {name: rule and rule.kind for name, rule in rules.items()} == {
+        "torch.exp": RuleClass.ULP,
+        "torch.lgamma": RuleClass.CLOSE,
+    }
+
+
+def test_a_dtype_of_which_torch_says_nothing_needs_a_tolerance() -> None:
+    found = verdict(unknown_case("torch.Tensor.xlogy(input0, input0)", "float8_e5m2"))
+    assert found.status is not Status.PASSED
+    assert close_tolerance(dtype("float8_e5m2")) is None
+
+
+# The reference sees the memory layout that the backend sees, in tensors that it may only read.
+
+
+GAPS, REPEATED, OVERLAP = (12, 1), (0, 1), (2, 1)
+FLOAT = dtype("float32")
+
+
+@pytest.mark.parametrize("strides", [GAPS, REPEATED, OVERLAP])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.as_strided(input0, [2, 2], [3, 2])",
+        "torch.Tensor.stride(input0)",
+        "torch.Tensor.is_contiguous(input0)",
+        "torch.Tensor.unfold(input0, 1, 3, 2)",
+        "torch.flatten(input0)",
+        "torch.Tensor.view(input0, torch.int16)",
+        "torch.Tensor.fill_(input0, 2.0)",
+        "torch.Tensor.sum(input0, 1)",
+        "torch.matmul(input0, input0)",
+    ],
+)
+def test_a_call_is_right_against_itself(call: str, strides: tuple[int, ...]) -> None:
+    shape = (6, 6) if "matmul" in call else (4, 6)
+    assert verdict(case(call, tensor(shape, strides=strides))).status is Status.PASSED
+
+
+@pytest.mark.parametrize("strides", [GAPS, REPEATED, OVERLAP])
+def test_a_view_that_torch_refuses_is_the_cases_fault(strides: tuple[int, ...]) -> None:
+    """A reference that is given a dense tensor would blame the backend."""
+    found = verdict(case("torch.Tensor.view(input0, 24)", tensor((4, 6), strides=strides)))
+    assert found.reason is Reason.BAD_CASE
+    assert "view size is not compatible" in found.message
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_torch_leaves_open_is_left_out(backend: str) -> None:
+    """Eager torch adds to a shared element as often as it is met, a compiler once."""
+    driver = by(backend)
+    overlapping = case("torch.Tensor.add_(input0, 1)", tensor((4, 6), strides=OVERLAP))
+    why = driver.unsupported(overlapping)
+    assert why is not None
+    assert "input0, several of whose elements lie in one place (strides [2, 1])" in why
+    for other in (
+        case("torch.Tensor.add_(input0, 1)", tensor((4, 6), strides=GAPS)),
+        case("torch.Tensor.add(input0, 1)", tensor((4, 6), strides=OVERLAP)),
+        case("torch.Tensor.fill_(input0, 1)", tensor((4, 6), strides=OVERLAP)),
+        case("torch.setitem(input0, 1, 2.0)", tensor((4, 6), strides=OVERLAP)),
+        case(
+            "torch.Tensor.add_(input0, 1)",
+            tensor((4, 6), strides=OVERLAP),
+            expects_error=ExpectedError(type="RuntimeError"),
+        ),
+    ):
+        assert driver.unsupported(other) is None
+    assert driver.unsupported(case("torch.setitem(input0, 1, input1)", tensor((4, 6), strides=OVERLAP), tensor((6,))))
+
+
+def test_overlap_is_that_of_counting_places() -> None:
+    for shape in [(3,), (2, 3), (3, 1, 2), (0, 3)]:
+        for strides in itertools.product(range(5), repeat=len(shape)):
+            places = [
+                sum(step * stride for step, stride in zip(steps, strides, strict=True))
+                for steps in itertools.product(*map(range, shape))
+            ]
+            spec = TensorSpec(dtype=FLOAT, shape=shape, strides=strides)
+            assert has_overlap(spec) == (len(set(places)) < len(places)), (shape, strides)
+    assert not has_overlap(TensorSpec(dtype=FLOAT, shape=(4, 6)))
+
+
+STORED = [np.float16, np.float32, np.complex64, np.int64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
+
+
+def read_only(dtype: Any) -> Any:
+    array = np.arange(12).reshape(3, 4).astype(dtype)
+    array.setflags(write=False)
+    return array
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_it_shares_read_only_memory(dtype: Any) -> None:
+    array = read_only(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tensor = to_read(array)
+    assert tensor.data_ptr() == array.ctypes.data
+    assert tensor.shape == (3, 4)
+    wide = torch.arange(12).reshape(3, 4).to(tensor.dtype).to(torch.complex128)
+    assert torch.equal(tensor.to(torch.complex128), wide)
+
+
+def test_memory_stays_as_long_as_the_tensor() -> None:
+    tensor = to_read(read_only(np.float32))
+    others = [np.full(12, 7.0, np.float32) for _ in range(100)]
+    assert tensor.sum() == 66.0
+    assert len(others) == 100
+
+
+@pytest.mark.parametrize("make", [on_cpu, widened])
+@pytest.mark.parametrize("dtype", STORED)
+def test_what_may_be_written_is_a_copy(make: Any, dtype: Any) -> None:
+    array = read_only(dtype)
+    before = array.tobytes()
+    (tensor,) = make([array])
+    tensor.zero_()
+    assert array.tobytes() == before
+
+
+LAYOUTS = {
+    "gaps": lambda array: array[:, ::2],
+    "stride 0": lambda array: np.broadcast_to(array[:1], (5, 4)),
+    "overlap": lambda array: np.ndarray(
+        (4, 3), array.dtype, buffer=array.view(np.uint8), strides=(2 * array.itemsize, array.itemsize)
+    ),
+    "transposed": lambda array: array.T,
+    "empty": lambda array: array[:0],
+}
+
+
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_layout_of_read_only_memory_is_kept(name: str, dtype: Any) -> None:
+    """Whether a view can be had, and what as_strided yields, follows from it."""
+    each = LAYOUTS[name](read_only(dtype))
+    each.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read, device = to_read(each), to_torch(each, torch.device("cpu"))
+        (copied,), (wide,) = on_cpu([each]), widened([each])
+    steps = tuple(stride // each.itemsize for stride in each.strides)
+    for made in (read, device, copied, wide):
+        assert made.shape == each.shape
+        assert made.stride() == steps or not each.size
+        assert np.array_equal(made.to(torch.complex128).numpy(), each.astype(np.complex128))
+    if each.size and name != "transposed":
+        assert read.data_ptr() == each.ctypes.data
+    for own in (device, copied, wide):
+        assert own.data_ptr() != each.ctypes.data or not each.size
+
+
+# A kernel that somebody registered for an operator of torch's own is under test, and no reference for itself.
+
+
+PLUGIN = """
+import torch
+replaced = torch.library.Library("aten", "IMPL")
+replaced.impl("silu", lambda x: x * 0.5, "CPU")
+added = torch.library.Library("aten", "FRAGMENT")
+added.define("my_relu(Tensor x) -> Tensor")
+added.impl("my_relu", lambda x: x.clone(), "CompositeImplicitAutograd")
+elsewhere = torch.library.Library("quantized", "FRAGMENT")
+elsewhere.define("my_silu(Tensor x) -> Tensor")
+elsewhere.impl("my_silu", lambda x: x * 0, "CPU")
+"""
+PLAN = """
+model: m
+cases:
+  - {name: replaced, op: torch.nn.functional.silu, inputs: [{tensor: {shape: [4]}}]}
+  - {name: added, op: torch.ops.aten.my_relu, inputs: [{tensor: {shape: [4]}}]}
+  - {name: elsewhere, op: torch.ops.quantized.my_silu, inputs: [{tensor: {shape: [4]}}]}
+  - {name: untouched, op: torch.add, inputs: [{tensor: {shape: [4]}}, {tensor: {shape: [4]}}]}
+"""
+
+
+def test_a_foreign_kernel_is_no_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernels.py").write_text(PLUGIN)
+    (tmp_path / "m.yaml").write_text(PLAN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("OPTEST_PLUGINS", "kernels")
+    command = [sys.executable, "-W", "ignore", "-m", "optest", "run", "--plan", "m.yaml", "--isolate", "none"]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    for name in ("replaced", "added", "elsewhere"):
+        assert f"SUSPECT m::{name}" in said
+    assert "PASSED  m::untouched" in said
+
+
+def test_torch_alone_has_none() -> None:
+    code = "from optest.torch.calls.reference import foreign_kernels; assert not foreign_kernels(), foreign_kernels()"
+    subprocess.run([sys.executable, "-c", code], check=True)
