@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
-from optest.core.expectations import excused
 from optest.core.messages import (
     Asked,
     Broken,
@@ -31,6 +30,7 @@ from optest.core.messages import (
 )
 from optest.core.phases import Phase, PhasePage
 from optest.core.runner import ExecutionResult
+from optest.core.verdicts import excused
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, overtime, stderr_report
 from optest.errors import InternalError, UsageError

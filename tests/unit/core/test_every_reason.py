@@ -308,7 +308,7 @@ def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatc
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("in the comparison")
 
-    monkeypatch.setattr("optest.core.verdicts.judge", broken)
+    monkeypatch.setattr("optest.core.comparison.judge", broken)
     (verdict,) = run_here(case_of()).verdicts
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.INTERNAL)
     assert RunSummary.of([result_of(case_of(), verdict)], total=1, duration_s=0.0).exit_status == 3
@@ -318,7 +318,7 @@ def test_a_doubt_that_breaks_ends_the_case_and_not_the_run(monkeypatch: pytest.M
     def broken(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("optest.core.verdicts.doubted", broken)
+    monkeypatch.setattr("optest.core.verdicts._doubted", broken)
     (verdict,) = run_here(case_of()).verdicts
     assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.OUT_OF_MEMORY)
 

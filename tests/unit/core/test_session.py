@@ -13,8 +13,7 @@ import pytest
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.executors import Closed
-from optest.core.schedule import executions
-from optest.core.session import Interruption, Policy, Session, resume_key
+from optest.core.session import Interruption, Policy, Session, executions, resume_key
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.errors import OptestError
 from optest.spec import (

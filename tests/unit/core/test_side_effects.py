@@ -30,7 +30,7 @@ PLUGIN = """
 import math, os, signal, sys, threading, time
 import ml_dtypes
 import numpy as np
-import optest.compare.verdict, optest.core.verdicts
+import optest.compare.verdict, optest.core.comparison
 from optest.backends import BackendDriver, backend_manager
 from optest.spec import Evidence, Status, Verdict, dtype
 
@@ -72,7 +72,7 @@ TRICKS = {
     "math": lambda case: setattr(math, "sqrt", math.sin),
     "ml_dtypes": lambda case: setattr(ml_dtypes, "bfloat16", None),
     "builtins": lambda case: setattr(__import__("builtins"), "max", min),
-    "judge": lambda case: setattr(optest.core.verdicts, "judge", passes),
+    "judge": lambda case: setattr(optest.core.comparison, "judge", passes),
     "code": lambda case: setattr(optest.compare.verdict.judge, "__code__", passes.__code__),
     "defaults": lambda case: setattr(optest.compare.verdict.judge, "__kwdefaults__", {"every_measure": True}),
     "class": lambda case: setattr(Verdict, "status", Status.PASSED),
