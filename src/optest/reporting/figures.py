@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.reporting.tally import UNNAMED, GroupTally, Tally
+from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
 from optest.reporting.typography import duration, plural
 from optest.spec import CaseResult, RunInfo, Status
 
@@ -18,6 +18,7 @@ __all__ = [
     "group_cells",
     "not_run_text",
     "slowest",
+    "status_cells",
     "total_text",
 ]
 
@@ -44,6 +45,16 @@ def group_cells(word: str, groups: Mapping[str, GroupTally], *, with_operators: 
                 duration(each.spent_s) if each.spent_s else "-",
             ]
         )
+    return rows
+
+
+def status_cells(tally: Tally, *, none: str) -> list[list[str]]:
+    """A table by operator, the worst first, its head first: how many cases ended how, ``none`` for 0, and why."""
+    shown = [status for status in Status if tally.statuses[status]]
+    rows = [["operator", *(status.value for status in shown), "reasons"]]
+    for name, each in tally.worst_first():
+        reasons = ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common())
+        rows.append([name, *(str(each.statuses[status] or none) for status in shown), reasons])
     return rows
 
 
@@ -127,19 +138,15 @@ _PHASES = (
 
 def slowest(results: Sequence[CaseResult], count: int) -> Iterator[str]:
     """Yield a heading and a line for each of the ``count`` slowest cases; cases that share an execution count once."""
-    own = [result for result in results if result.duplicate_of is None and _seconds(result) > 0]
+    own = [result for result in results if result.duplicate_of is None and spent_s(result) > 0]
     if not own or not count:
         return
-    shown = heapq.nlargest(count, own, key=_seconds)
+    shown = heapq.nlargest(count, own, key=spent_s)
     yield f"slowest {len(shown)} of {len(own)} cases"
     for result in shown:
         phases = [(getattr(result.timings, name) or 0.0, word) for name, word in _PHASES]
         parts = ", ".join(f"{word} {_time(seconds)}" for seconds, word in sorted(phases, reverse=True)[:2] if seconds)
-        yield f"  {_time(_seconds(result)):>8}  {result.id}  ({parts})"
-
-
-def _seconds(result: CaseResult) -> float:
-    return result.timings.total_s or 0.0
+        yield f"  {_time(spent_s(result)):>8}  {result.id}  ({parts})"
 
 
 def _time(seconds: float) -> str:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
-__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
+__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "skip_text", "spent_s"]
 
 
 _LONGEST_KIND = 30
@@ -80,6 +80,11 @@ def _why_nothing_is_shown(result: CaseResult) -> str:
         return ""
     kind, colon, _ = result.verdict.message.partition(":")
     return kind if colon and len(kind) <= _LONGEST_KIND else UNNAMED
+
+
+def skip_text(why: tuple[str, str]) -> str:
+    """The reason and the message of a skip as one text."""
+    return ": ".join(part for part in why if part) or "no reason given"
 
 
 def spent_s(result: CaseResult) -> float:
