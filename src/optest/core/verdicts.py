@@ -194,28 +194,16 @@ def _refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[A
     if fault.reason is not Reason.RAISED:
         return fault_verdict(fault)
     raised = fault.details.get("exception", fault.message)
-    if expected.type not in fault.details.get("exception_types", ()):
-        return Verdict(
-            status=Status.FAILED,
-            reason=Reason.WRONG_ERROR,
-            message=f"the call was refused with {raised!r}, but should be refused with {expected}",
-            details=fault.details,
-        )
-    if expected.type == "Exception" and _SLIPS.intersection(fault.details["exception_types"]):
-        return Verdict(
-            status=Status.FAILED,
-            reason=Reason.WRONG_ERROR,
-            message=f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused",
-            details=fault.details,
-        )
-    if not expected.is_said_by(str(raised)):
-        return Verdict(
-            status=Status.FAILED,
-            reason=Reason.WRONG_ERROR,
-            message=f"the error says {raised!r}, but should have {expected.wanted_text()}",
-            details=fault.details,
-        )
-    return Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
+    types = fault.details.get("exception_types", ())
+    if expected.type not in types:
+        message = f"the call was refused with {raised!r}, but should be refused with {expected}"
+    elif expected.type == "Exception" and _SLIPS.intersection(types):
+        message = f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused"
+    elif not expected.is_said_by(str(raised)):
+        message = f"the error says {raised!r}, but should have {expected.wanted_text()}"
+    else:
+        return Verdict(status=_PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
+    return Verdict(status=Status.FAILED, reason=Reason.WRONG_ERROR, message=message, details=fault.details)
 
 
 def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
@@ -243,11 +231,8 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
         message = f"{verdict.message} (expected: {case.xfail.reason})" if verdict.message else case.xfail.reason
         return replace(verdict, status=Status.XFAILED, message=message)
     if verdict.status is Status.PASSED:
-        return replace(
-            verdict,
-            status=Status.XPASSED,
-            message=f"passed, but the plan expects {case.xfail.status.value}: {case.xfail.reason}",
-        )
+        message = f"passed, but the plan expects {case.xfail.status.value}: {case.xfail.reason}"
+        return replace(verdict, status=Status.XPASSED, message=message)
     message = f"{verdict.message} (xfail excuses {case.xfail.status.value} alone, not {verdict.status.value})"
     return replace(verdict, message=message)
 

@@ -332,7 +332,8 @@ class WorkerProcess:
             self._running = None
 
     def _greet(self, child: Child) -> None:
-        child.send(encode(self._hello()))
+        with suppress(BrokenPipeError):  # one that died at once has no answer either
+            child.send(encode(self._hello()))
         try:
             answer = child.receive(_START_S)
             returncode, signal = child.wait(_START_S) if answer is None else (0, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 
 from hypothesis import given
@@ -98,12 +97,3 @@ def test_rounds_repeat_the_whole_plan() -> None:
         (["1"], 1),
     ]
     assert [each.cases for each in executions(cases, dedupe=False)] == [(case,) for case in cases]
-
-
-def test_cases_may_come_one_at_a_time() -> None:
-    assert len(executions(iter([PLAIN, replace(PLAIN, seed=1)]))) == 2
-
-
-def test_collection_goes_on_afterwards() -> None:
-    executions([PLAIN])
-    assert gc.isenabled()

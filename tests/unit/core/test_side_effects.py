@@ -17,12 +17,14 @@ import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
 
 from optest.backends import BackendDriver, backend_manager
+from optest.core import worker_process
 from optest.core.executors import InProcess
 from optest.core.monkeypatches import patch_watch
 from optest.core.runner import TestRunner
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import UsageError
 from optest.operators import operators
+from optest.process import Child, start_child
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
@@ -225,6 +227,17 @@ if os.path.getsize({str(tmp_path / "loads")!r}) <= {deaths}:
         made.close()
     assert {each.status for each in found} == {status}
     assert (tmp_path / "loads").stat().st_size <= 10
+
+
+def test_a_worker_that_dies_before_it_is_greeted(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(_: object, **more: Any) -> Child:
+        child = start_child([sys.executable, "-c", "raise SystemExit(3)"], **more)
+        child.wait(200)
+        return child
+
+    monkeypatch.setattr(worker_process, "start_child", dead)
+    verdict = worker.execute([relu_of("prints")]).verdicts[0]
+    assert (verdict.status, verdict.reason) == (Status.CRASHED, Reason.EXIT_CODE)
 
 
 class Answering(BackendDriver):
