@@ -198,7 +198,7 @@ class Session:
 
         def refusal_of(execution: Execution) -> Verdict | None:
             if id(execution) not in refusals:
-                refusals[id(execution)] = self._refusal(execution)
+                refusals[id(execution)] = why_not_run(execution.first, self.driver)
             return refusals[id(execution)]
 
         for execution, upcoming in turns:
@@ -213,9 +213,6 @@ class Session:
 
     def _is_tried_once(self, execution: Execution) -> bool:
         return max(self.policy.retries, execution.first.retries) == 0
-
-    def _refusal(self, execution: Execution) -> Verdict | None:
-        return why_not_run(execution.first, self.driver)
 
     def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
         """One lane for each job, which takes from what remains; results come as they finish."""
@@ -263,7 +260,7 @@ class Session:
                 depth = min(_LOOKED_AHEAD, len(rest) // (_SHARE * self.policy.jobs)) if looks_ahead else 0
                 while rest and len(taken) <= depth:
                     execution = rest.popleft()
-                    taken.append((execution, self._refusal(execution)))
+                    taken.append((execution, why_not_run(execution.first, self.driver)))
             if not taken:
                 return
             execution, refusal = taken.popleft()

@@ -197,13 +197,8 @@ def _layouts(result: CaseResult) -> list[str]:
 
 def _description(result: CaseResult) -> list[str]:
     """What the plan says of the case: of a captured one the file, the line and the code of the call."""
-    first, *rest = _lines(result.description) or [""]
-    if not first:
-        return []
-    shown = [clip(line, _TAIL_WIDTH) for line in rest[:_DESCRIPTION_LINES]]
-    left = len(rest) - len(shown)
-    lines = [f"  description: {clip(first, _TAIL_WIDTH)}", *(f"    {line}" for line in shown)]
-    return [*lines, *([f"    … {plural(left, 'more line')}"] if left else [])]
+    first, *rest = [clip(line, _TAIL_WIDTH) for line in _lines(result.description)] or [""]
+    return [f"  description: {first}", *_beginning(rest, _DESCRIPTION_LINES)] if first else []
 
 
 def _message(result: CaseResult) -> list[str]:
@@ -211,9 +206,13 @@ def _message(result: CaseResult) -> list[str]:
     if not text:
         return []
     first, *rest = printable(text).strip("\n").split("\n")
-    shown = rest[:_MESSAGE_LINES]
-    left = len(rest) - len(shown)
-    return [f"  {first}", *(f"    {line}" for line in shown), *([f"    … {plural(left, 'more line')}"] if left else [])]
+    return [f"  {first}", *_beginning(rest, _MESSAGE_LINES)]
+
+
+def _beginning(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines of a text below its head, and how many more it has."""
+    left = len(lines) - most
+    return [*(f"    {line}" for line in lines[:most]), *([f"    … {plural(left, 'more line')}"] if left > 0 else [])]
 
 
 def _how(result: CaseResult) -> str:

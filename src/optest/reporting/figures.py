@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
 from optest.reporting.typography import duration, plural
-from optest.spec import CaseResult, RunInfo, Status
+from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
 __all__ = [
     "DECLARED",
@@ -17,6 +18,7 @@ __all__ = [
     "figures_of",
     "group_cells",
     "not_run_text",
+    "outcome_text",
     "slowest",
     "status_cells",
     "total_text",
@@ -61,6 +63,14 @@ def status_cells(tally: Tally, *, none: str) -> list[list[str]]:
 def not_run_text(group: GroupTally) -> str:
     """``6 too large, 1 not an operator``: what a pass rate says nothing of."""
     return ", ".join(f"{count} {kind}" for kind, count in group.not_run.most_common())
+
+
+def outcome_text(tally: Tally, summary: RunSummary) -> str:
+    """``12 passed, 2 failed, 3 not run in 0.41 s``: what a run comes to."""
+    missing = summary.total - tally.finished
+    text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
+    spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
+    return f"{'interrupted: ' if summary.interrupted else ''}{text}{spent}"
 
 
 def total_text(tally: Tally) -> str:
@@ -118,13 +128,8 @@ def _group(group: GroupTally) -> dict[str, Any]:
         "pass_rate": group.pass_rate,
         "not_run": dict(group.not_run),
         "spent_s": group.spent_s,
-        "by_status": {status.value: count for status, count in _in_order(group.statuses.items())},
+        "by_status": {status.value: group.statuses[status] for status in Status if group.statuses[status]},
     }
-
-
-def _in_order(counts: Iterable[tuple[Status, int]]) -> list[tuple[Status, int]]:
-    order = list(Status)
-    return sorted(((status, count) for status, count in counts if count), key=lambda each: order.index(each[0]))
 
 
 _PHASES = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -20,9 +19,9 @@ from optest.reporting.check_summary import (
     sum_up,
 )
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_block
-from optest.reporting.figures import coverage_text, group_cells, status_cells, total_text
+from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.tally import Tally, in_plan_order, skip_text
-from optest.reporting.typography import clip, duration, plural, printable, without_ansi
+from optest.reporting.typography import clip, plural, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary
 
 __all__ = ["MOST_BYTES", "markdown_text"]
@@ -65,7 +64,8 @@ def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSumma
         table = _table(head, [list(map(escaped, row)) for row in rows], left={0, len(head) - 1})
     else:
         table = []
-    return [*_heading(tally, summary), *_notes(info), *table, *_skips(tally)]
+    heading = [f"## {_mark(summary)} optest: {outcome_text(tally, summary)}", ""]
+    return [*heading, *_notes(info), *table, *_skips(tally)]
 
 
 def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
@@ -106,14 +106,6 @@ def _leans(results: Sequence[CaseResult]) -> list[str]:
         for which, each in leans(results)
     ]
     return [*lines, ""] if lines else []
-
-
-def _heading(tally: Tally, summary: RunSummary) -> list[str]:
-    missing = summary.total - tally.finished
-    text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
-    spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
-    word = "interrupted: " if summary.interrupted else ""
-    return [f"## {_mark(summary)} optest: {word}{text}{spent}", ""]
 
 
 def _mark(summary: RunSummary) -> str:

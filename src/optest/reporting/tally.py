@@ -102,7 +102,6 @@ def model_of(result: CaseResult) -> str:
 class Tally:
     """What a run adds up to so far."""
 
-    statuses: Counter[Status] = field(default_factory=Counter)
     operators: dict[str, GroupTally] = field(default_factory=dict)
     skips: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many cases were skipped for a (reason, message)."""
@@ -113,7 +112,6 @@ class Tally:
     """How many of those that passed were refused, as they had to be."""
 
     def add(self, result: CaseResult) -> None:
-        self.statuses[result.status] += 1
         self.refused += result.verdict.evidence is Evidence.RAISED_AS_EXPECTED
         operator = self.operators.get(result.operator)
         if operator is None:
@@ -137,12 +135,16 @@ class Tally:
         }
 
     @property
+    def statuses(self) -> Counter[Status]:
+        return self.all.statuses
+
+    @property
     def finished(self) -> int:
-        return sum(self.statuses.values())
+        return self.all.statuses.total()
 
     @property
     def bad(self) -> int:
-        return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
+        return self.all.bad
 
     def phrase(self) -> str:
         """``12 passed, 2 failed, 3 errors``, or ``nothing ran``."""

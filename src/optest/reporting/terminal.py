@@ -11,7 +11,7 @@ from typing import TextIO
 from optest.reporting.bench_table import bench_lines
 from optest.reporting.explain import brief, checks_text, lean_text, rule_text, timings_text
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
-from optest.reporting.figures import coverage_text, group_cells, status_cells, total_text
+from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
 from optest.reporting.tally import WRONG_DATA, Tally, skip_text
 from optest.reporting.typography import clip, columns, duration, number, plural
@@ -198,17 +198,11 @@ class TerminalReporter:
         self._page.lines(model_lines(self._tally, self._info))
 
     def _last_lines(self, summary: RunSummary) -> None:
-        missing = summary.total - self._tally.finished
         if self._verbosity >= -1 and self._tally.refused:
             self._page.line(f"{self._tally.refused} of the passed were refused, as is right for them", "dim")
         if self._verbosity >= -1 and self._tally.all.not_run[WRONG_DATA]:
             self._page.line(f"{WRONG_DATA}: {self._tally.all.not_run[WRONG_DATA]}", "warn")
-        text = self._tally.phrase() + (f", {missing} not run" if missing > 0 else "")
-        if math.isfinite(summary.duration_s):
-            text += f" in {duration(summary.duration_s)}"
-        if summary.interrupted:
-            text = f"interrupted: {text}"
-        self._page.line(text, "good" if summary.exit_status == 0 else "bad")
+        self._page.line(outcome_text(self._tally, summary), "good" if summary.exit_status == 0 else "bad")
         self._journal()
 
     def _journal(self) -> None:
