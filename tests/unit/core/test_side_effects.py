@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +49,8 @@ def write_everywhere():
             pass
 
 def dies_later():
-    time.sleep(0.2)
+    while not os.path.exists(os.environ["TRICKY_SPOILS"]):
+        time.sleep(0.01)
     os._exit(3)
 
 def reference(inputs, attributes):
@@ -202,9 +202,11 @@ def test_a_reference_that_always_fails_is_tried_in_one_new_worker(worker: Worker
     assert len((tmp_path / "spoils").read_text()) == 4
 
 
-def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProcess) -> None:
+def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProcess, tmp_path: Path) -> None:
     assert worker.execute([relu_of("waits for the end")]).verdicts[0].status is Status.PASSED
-    time.sleep(1)
+    assert worker._running is not None
+    (tmp_path / "spoils").touch()
+    assert worker._running[0].wait(200) == (3, None)
     assert worker.execute([relu_of("prints")]).verdicts[0].status is Status.PASSED
 
 
