@@ -157,17 +157,15 @@ class _Run:
             return ExecutionResult(tuple([excused(each, verdict) for each in cases]), clock.timings(), None, is_tainted)
         clock.enter(COMPARE)
         expected = _on_shelf(self) or ()
-        comparison = Comparison(
-            cases[0], self._driver, self._inputs, answer.outputs, expected, clock, self._interrupted
-        )
-        verdicts = []
-        for case in cases:
-            verdict = verdict_of(comparison._replace(case=case), answer, every_measure=every_measure)
-            verdicts.append(excused(case, verdict))
+
+        def compared(case: TestCase) -> Comparison:
+            return Comparison(case, self._driver, self._inputs, answer.outputs, expected, clock, self._interrupted)
+
+        verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
             clock.enter(BENCHMARK)
             try:
-                benchmark = _timed(comparison._replace(case=cases[passed[0]], clock=Clock(None)), bench)
+                benchmark = _timed(compared(cases[passed[0]])._replace(clock=Clock(None)), bench)
             except Fault as fault:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
