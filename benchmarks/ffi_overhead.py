@@ -43,10 +43,10 @@ from optest.clib.library.config import read_ffi_config
 from optest.clib.library.driver import FfiBackend
 from optest.clib.library.places import Filling, Where
 from optest.compare.verdict import judge
+from optest.core.actual import in_order
 from optest.core.executors import Executor, InProcess
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
-from optest.core.outputs import in_order
 from optest.core.session import Policy, Session
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.operators import operators

@@ -25,7 +25,7 @@ import yaml
 from optest.api.run_request import run_request
 from optest.backends import backend_manager
 from optest.core.provenance import fingerprint
-from optest.core.schedule import executions
+from optest.core.session import executions
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, build_cases, parse_plan

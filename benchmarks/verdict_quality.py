@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.compare import Expected, judge
+from optest.compare import Expected
+from optest.compare.verdict import judge
 from optest.numerics import numpy_dtype, round_to, ulp, widen
 from optest.operators import operators
 from optest.registry import load_object

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.compare import Expected, judge
+from optest.compare import Expected
+from optest.compare.verdict import judge
 from optest.numerics import round_to
 from optest.spec import (
     Argument,

@@ -32,7 +32,7 @@ from wrong_kernels.any_operator import faults_of
 
 from optest.api import bootstrap
 from optest.backends.numpy_reference import NumpyBackend
-from optest.compare import judge
+from optest.compare.verdict import judge
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.operators import operators

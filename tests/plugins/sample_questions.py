@@ -11,7 +11,8 @@ import numpy as np
 
 from optest.backends.arguments import at_their_places
 from optest.backends.numpy_reference import NumpyBackend
-from optest.compare import Expected, judge
+from optest.compare import Expected
+from optest.compare.verdict import judge
 from optest.core.expected import expected_outputs
 from optest.generators.fills import check_fill
 from optest.generators.random_tensors import RandomTensorGenerator

@@ -31,8 +31,8 @@ from optest.backends.abilities import (
     case_options_of,
 )
 from optest.core.border import Border
-from optest.core.expectations import judged_by_others
 from optest.core.expected import is_own
+from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators

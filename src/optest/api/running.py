@@ -20,8 +20,7 @@ from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
 from optest.backends.abilities import CountsOperators, case_options_of
 from optest.core.provenance import changed, fingerprint, host, versions
-from optest.core.schedule import Execution
-from optest.core.session import Interruption, Policy, Session, Turn
+from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
 from optest.guests import run_hooks
 from optest.plan import PlanDocument, case_plan, command_line

@@ -19,8 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.abilities import configure
-from optest.core.kept_tensors import kept_actual, kept_before
-from optest.core.tensor_archive import Archive, element_error, entry_name, read_archive, spec_of, write_archive
+from optest.core.kept_tensors import (
+    Archive,
+    element_error,
+    entry_name,
+    kept_actual,
+    kept_before,
+    read_archive,
+    spec_of,
+    write_archive,
+)
 from optest.core.wire import case_from_wire
 from optest.operators import operators
 from optest.spec import CaseResult, TestCase

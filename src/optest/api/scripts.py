@@ -13,7 +13,7 @@ import numpy as np
 
 from optest.backends import BackendDriver, Script, ScriptInput
 from optest.backends.abilities import WritesScripts
-from optest.core.tensor_archive import Archive, entry_name, read_archive, spec_of
+from optest.core.kept_tensors import Archive, entry_name, read_archive, spec_of
 from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype

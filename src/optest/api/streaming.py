@@ -9,8 +9,7 @@ from pathlib import Path
 
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
-from optest.core.schedule import Execution, executions
-from optest.core.session import Turn
+from optest.core.session import Execution, Turn, executions
 from optest.errors import InternalError, OptestError
 from optest.reporting import Reporter
 from optest.settings import resolve

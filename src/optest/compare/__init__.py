@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.spec import Check, DType, Numerics, Rule, TestCase, Verdict
+from optest.spec import DType, Rule
 
-__all__ = ["Expected", "judge"]
+__all__ = ["Expected"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,30 +29,3 @@ class Expected:
     terms: Any | None = None
     alternatives: Callable[[Sequence[Any]], Any] | None = None
     rule: Rule | None = None
-
-
-_judge: Callable[..., Verdict] | None = None
-
-
-def judge(
-    case: TestCase,
-    actual: Sequence[Any],
-    expected: Sequence[Expected],
-    *,
-    numerics: Numerics,
-    every_measure: bool = False,
-    inputs: Sequence[Any] | None = None,
-    checks: tuple[Check, ...] = (),
-) -> Verdict:
-    """Compare outputs in order and return the verdict; ``every_measure`` computes all numbers even on a pass.
-
-    ``actual`` are NumPy arrays. Number, shape and dtype of the outputs are part of the verdict. ``inputs``, where
-    they are known, tell sums over operands of few distinct values, whose roundings add up, from all others.
-    ``checks`` is what else was looked at; the verdict holds them.
-    """
-    global _judge
-    if _judge is None:  # NumPy is imported when the first verdict is asked for
-        from optest.compare.verdict import judge as judge_outputs
-
-        _judge = judge_outputs
-    return _judge(case, actual, expected, numerics=numerics, every_measure=every_measure, inputs=inputs, checks=checks)

@@ -134,7 +134,7 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> _JudgeB
     def judge(actual: Array, reference: Array, _: slice) -> Judged:
         target = _wide(round_to(reference, dtype))
         magnitude = np.abs(target)
-        wide = target if reference.dtype == actual.dtype else widen(reference)
+        wide = target if reference.dtype == actual.dtype else _wide(reference)
         if not np.isfinite(magnitude.max(initial=0.0)):  # a finite reference beyond the overflow has a bound too
             magnitude = np.where(np.isfinite(target), magnitude, np.abs(wide))
         bound = rtol * magnitude
@@ -154,7 +154,7 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
         squares, weights = _piece(budget.squares, size), _piece(budget.weight, size)
 
     def judge(actual: Array, reference: Array, where: slice) -> Judged:
-        wide = widen(reference)
+        wide = _wide(reference)
         magnitude = np.abs(wide)
         spacing = ulp_output(magnitude)
         total = totals(where)
@@ -210,7 +210,7 @@ def _by_ulps(law: Law, dtype: DType, exact: _JudgeBlock, size: int) -> _JudgeBlo
     def judge(actual: Array, reference: Array, where: slice) -> Judged:
         sampled = where.start // (where.stop - where.start) % _EVERY == 0 or where.stop == size
         if law.statistic is Statistic.NONE or not sampled:
-            wide, target = _wide(actual), widen(reference)
+            wide, target = _wide(actual), _wide(reference)
             bound: Array = (target.view(np.uint64) & _EXPONENT).view(np.float64)
             bound *= per_power
             np.maximum(bound, least, out=bound)
@@ -351,7 +351,7 @@ def _complex_right_by_class(
 def _movement(dtype: DType) -> _JudgeBlock:
     def judge(actual: Array, reference: Array, _: slice) -> Judged:
         moved = round_to(reference, dtype)
-        wide_actual, wide_target = widen(actual), widen(moved)
+        wide_actual, wide_target = _wide(actual), _wide(moved)
         same = _same_bits(actual, moved, dtype)
         error = np.abs(wide_actual - wide_target)
         bound = np.zeros(error.shape)
@@ -389,7 +389,7 @@ def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
 
     def judge(actual: Array, reference: Array, _: slice) -> Judged:
         target = round_to(reference, dtype)
-        left, right = widen(actual), widen(target)
+        left, right = _wide(actual), _wide(target)
         different = left != right
         if not bool(different.any()):
             nothing = np.zeros(left.shape)

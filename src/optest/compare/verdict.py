@@ -75,7 +75,12 @@ def judge(
     inputs: Sequence[Any] | None = None,
     checks: tuple[Check, ...] = (),
 ) -> Verdict:
-    """Judge all outputs; the first reason by rank decides, all messages and measures are kept."""
+    """Compare outputs, NumPy arrays, in order: the first reason by rank decides, all messages and measures are kept.
+
+    Number, shape and dtype of the outputs are part of the verdict. ``every_measure`` computes all numbers even on a
+    pass. ``inputs``, where they are known, tell sums over operands of few distinct values, whose roundings add up, from
+    all others. ``checks`` is what else was looked at; the verdict holds them.
+    """
     if len(actual) == len(expected) == 1:
         only = _judge_output(case, 0, actual, expected, numerics, every_measure, inputs)
         measure = only.measure

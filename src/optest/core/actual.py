@@ -1,4 +1,5 @@
-"""What a backend makes of a case: it is called on private copies, and watched for what it does to memory."""
+"""What a backend makes of a case: it is called on private copies, watched for what it does to memory, and its outputs
+are a list of arrays in the operator's order."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 from optest.backends import BackendDriver, FurtherAnswer
 from optest.backends.abilities import GivesFurtherAnswers, WritesOutputs, guards_memory
 from optest.core.border import Border
-from optest.core.outputs import in_order
+from optest.errors import UnknownName
 from optest.memory.buffers import Buffer, never_written, require_written
 from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import (
@@ -20,13 +21,14 @@ from optest.numerics import (
     are_same_memory,
     bits,
     have_same_gaps,
+    is_known,
     private_copy,
     reset_float_mode,
 )
 from optest.process import leave
 from optest.spec import Argument, Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
-__all__ = ["BackendAnswer", "actual_outputs", "ask_backend", "further_answers"]
+__all__ = ["BackendAnswer", "actual_outputs", "ask_backend", "further_answers", "in_order"]
 
 Array = np.ndarray[Any, Any]
 
@@ -282,3 +284,63 @@ def _require_same_bits(first: Sequence[Array], second: Sequence[Array]) -> None:
     )
     if not same:
         raise Fault(Reason.NONDETERMINISTIC, "a second run gave other bits, but the backend declares itself invariant")
+
+
+def in_order(case: TestCase, returned: Any) -> list[Array]:
+    """Return the outputs in the operator's order. A bare array is one output; a mapping goes by output name.
+
+    Raises:
+        Fault: MISSING_OUTPUT for None or a name that is missing, EXTRA_OUTPUT for a name that the operator does
+            not have, DTYPE for something that is no array or has an element type that optest does not know.
+    """
+    if isinstance(returned, (tuple, list)):
+        if all([type(value) is np.ndarray and is_known(value.dtype) for value in returned]):  # noqa: C419 - no frame
+            return list(returned)
+        return [_array(value, f"output {index}") for index, value in enumerate(returned)]
+    if returned is None:
+        raise Fault(Reason.MISSING_OUTPUT, "the backend returned None, but should return a sequence of arrays")
+    if isinstance(returned, (np.ndarray, np.generic)):
+        return [_array(returned, "output 0")]
+    if isinstance(returned, Mapping):
+        return _by_name(case, returned)
+    raise Fault(
+        Reason.DTYPE,
+        f"the backend returned {type(returned).__name__}, but should return a sequence of NumPy arrays",
+    )
+
+
+def _by_name(case: TestCase, returned: Mapping[str, Any]) -> list[Array]:
+    signature = case.descriptor.tensors
+    names = (case.outputs and signature.output_names(len(case.outputs))) or signature.outputs
+    placed: dict[int, Array] = {}
+    for name, value in returned.items():
+        try:
+            side, index = case.descriptor.tensors.locate(name)
+        except UnknownName as error:
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned an output that is not expected: {error}") from None
+        if side != "output":
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, which is an input of the operator")
+        if index >= len(names):
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, but there are {len(names)} outputs")
+        if index in placed:
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned output {names[index]!r} twice, also as {name!r}")
+        placed[index] = _array(value, f"output {name!r}")
+    missing = [name for index, name in enumerate(names) if index not in placed]
+    if missing:
+        raise Fault(Reason.MISSING_OUTPUT, f"the backend returned no output {', '.join(map(repr, missing))}")
+    return [placed[index] for index in sorted(placed)]
+
+
+def _array(value: Any, what: str) -> Array:
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if value is None:
+        raise Fault(Reason.MISSING_OUTPUT, f"{what} is None, but should be a NumPy array")
+    if not isinstance(value, np.ndarray):
+        raise Fault(Reason.DTYPE, f"{what} is {type(value).__name__}, but should be a NumPy array")
+    if isinstance(value, np.ma.MaskedArray):
+        raise Fault(Reason.DTYPE, f"{what} is a masked array, but should be a NumPy array without a mask")
+    array: Array = np.asarray(value)  # a subclass may answer for itself, its memory does not
+    if not is_known(array.dtype):
+        raise Fault(Reason.DTYPE, f"{what} has elements of type {array.dtype}, which no operator yields")
+    return array

@@ -12,8 +12,8 @@ from typing import Any
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.backends.abilities import PreparesCalls, configure, options_of
 from optest.backends.arguments import at_their_places
+from optest.core.actual import in_order
 from optest.core.border import Border
-from optest.core.outputs import in_order
 from optest.errors import UsageError
 from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode
 from optest.registry import load_object

@@ -113,6 +113,15 @@ def _real(values: Any) -> Array | None:
     return None if array.dtype.kind in "iu" and np.abs(wide).max(initial=0) >= 2.0**53 else wide
 
 
+def _finite(output: Array, expected: Expected) -> tuple[Array, Array]:
+    """Actual and right values where both are numbers; none where float64 cannot hold them."""
+    got, right = _real(output), _real(expected.value)
+    if got is None or right is None:
+        return np.empty(0), np.empty(0)
+    both = np.isfinite(got) & np.isfinite(right)
+    return got[both], right[both]
+
+
 def _step(kind: DType) -> float:
     """The distance of 1 to the next number, 0 for integers."""
     return 2.0 ** (1 - kind.precision) if kind.is_float else 0.0
@@ -178,11 +187,7 @@ def _of_attributes(case: TestCase) -> Iterator[tuple[str, float]]:
 
 def held_by_a_narrower_dtype(output: Array, expected: Expected) -> str:
     """That every number of the output is one of a narrower dtype, though the right ones are not."""
-    got, right = _real(output), _real(expected.value)
-    if got is None or right is None:
-        return ""
-    both = np.isfinite(got) & np.isfinite(right)
-    got, right = got[both], right[both]
+    got, right = _finite(output, expected)
     stored = widen(round_to(right, expected.dtype)) if expected.dtype.is_float else right
     for name in narrower_dtypes(expected.dtype.name):
         narrow = dtype(name)
@@ -205,11 +210,9 @@ def _uses_last_bit(values: Array, kind: DType) -> bool:
 
 def cut_off(output: Array, expected: Expected) -> str:
     """That every element is the right one without the digits that its dtype does not hold, not rounded."""
-    got, right = _real(output), _real(expected.value)
-    if got is None or right is None or not expected.dtype.is_float:
+    if not expected.dtype.is_float:
         return ""
-    both = np.isfinite(got) & np.isfinite(right)
-    got, right = got[both], right[both]
+    got, right = _finite(output, expected)
     cut = (np.abs(got) <= np.abs(right)) & (np.abs(right - got) < ulp(got, expected.dtype)) & (got * right >= 0)
     wrong = widen(round_to(right, expected.dtype)) != got
     if not bool(cut.all()) or np.unique(right[wrong]).size < _LEAST_VALUES:

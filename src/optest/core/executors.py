@@ -11,7 +11,6 @@ from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import Deadlines
-from optest.core.kept_tensors import execute_and_keep
 from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
@@ -72,15 +71,6 @@ class InProcess:
     def _executed(self, cases: Sequence[TestCase]) -> runner.ExecutionResult:
         side_effects = self._watch(cases[0])
         with exits_refused(), directory_kept():
-            if self.keep is not None:
-                return execute_and_keep(
-                    cases,
-                    self.driver,
-                    folder=self.keep,
-                    every_measure=self.every_measure,
-                    bench=self.bench,
-                    side_effects=side_effects,
-                )
             return runner.execute(
                 cases,
                 self.driver,
@@ -88,6 +78,7 @@ class InProcess:
                 interrupted=self.interrupted,
                 bench=self.bench,
                 side_effects=side_effects,
+                keep=self.keep,
             )
 
     def _watch(self, case: TestCase) -> SideEffects | None:

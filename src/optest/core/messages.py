@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from optest.core.benchmarking import BenchOptions
-from optest.core.expectations import excused
 from optest.core.runner import ExecutionResult
+from optest.core.verdicts import excused
 from optest.errors import Unavailable, UsageError
 from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 

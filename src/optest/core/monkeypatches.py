@@ -34,7 +34,7 @@ _MODULES_OFTEN = re.compile(
     r"optest\.(compare|core|numerics|operators|registry|spec)\b|math$|builtins$|ml_dtypes$|numpy$|numpy\.linalg"
     r"|numpy\._core\.(umath|multiarray|numeric|fromnumeric|_methods)$|numpy\.lib\._\w*(function|shape)_base_impl$"
 )
-_INSIDES_OFTEN = re.compile(r"optest\.compare\b|optest\.core\.(verdicts|expectations|expected)$|optest\.spec\.outcome$")
+_INSIDES_OFTEN = re.compile(r"optest\.compare\b|optest\.core\.(comparison|verdicts|expected)$|optest\.spec\.outcome$")
 """Modules that every look compares, and those whose functions and classes it does; the rest is for thorough looks."""
 
 _CHANGES_BY_ITSELF = frozenset({"__warningregistry__", "__annotations__", "__abstractmethods__", "__doc__"})

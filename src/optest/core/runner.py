@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,13 +16,14 @@ from optest.compare import Expected
 from optest.core.actual import BackendAnswer, ask_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
-from optest.core.expectations import excused, fault_verdict
+from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs
+from optest.core.kept_tensors import tensors_kept
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
-from optest.core.verdicts import verdict_of
+from optest.core.verdicts import excused, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
     BAD_STATUSES,
@@ -41,7 +43,6 @@ from optest.spec import (
 __all__ = ["ExecutionResult", "TestRunner", "execute", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
-_INTERNAL = Reason.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,26 @@ def execute(
     interrupted: Callable[[], bool] | None = None,
     bench: BenchOptions | None = None,
     side_effects: SideEffects | None = None,
+    keep: Path | None = None,
 ) -> ExecutionResult:
     """Run cases that compute the same thing once and judge each of them for itself.
 
     ``announce`` is told each phase before it begins; with ``bench`` what passed is timed at the end.
     ``interrupted`` tells a real Ctrl-C, which is raised, from a KeyboardInterrupt that the backend threw, which is a
-    verdict. ``side_effects`` watches what foreign code does to this process.
+    verdict. ``side_effects`` watches what foreign code does to this process. ``keep`` is a folder for all tensors.
     """
-    run = _Run(cases, driver, announce, interrupted)
+    if keep is not None:
+        more: dict[str, Any] = {"every_measure": every_measure, "bench": bench, "side_effects": side_effects}
+        with tensors_kept(cases[0], driver, keep, announce or (lambda _: None)):
+            return execute(cases, driver, announce=announce, interrupted=interrupted, **more)
     if side_effects is not None:
         side_effects.begin(cases[0])
-    run.prepare()
-    run.ask()
-    if side_effects is not None and (fault := side_effects.fault(cases[0])) is not None:
-        run.spoil(fault)
-    return run.judged(every_measure, bench)
+    run = _Run(cases, driver, Clock(announce), interrupted)
+    answer = run.answer()
+    fault = None if side_effects is None else side_effects.fault(cases[0])
+    if fault is not None:  # the process has changed, so that the answer, or another fault, says nothing
+        answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendAnswer) else fault
+    return run.judged(answer, every_measure, bench, is_tainted=fault is not None)
 
 
 def _shelf() -> tuple[Callable[[object, Sequence[Expected]], None], Callable[[object], Sequence[Expected] | None]]:
@@ -91,112 +97,84 @@ _put_on_shelf, _on_shelf = _shelf()
 
 
 class _Run:
-    """One execution in its three parts, which happen in this order: :meth:`prepare`, :meth:`ask`, :meth:`judged`."""
+    """One execution: :meth:`answer`, then :meth:`judged`."""
 
-    __slots__ = (
-        "__weakref__",
-        "_answer",
-        "_cases",
-        "_clock",
-        "_driver",
-        "_fault",
-        "_inputs",
-        "_interrupted",
-        "_is_tainted",
-        "_notes",
-        "_outputs",
-    )
+    __slots__ = ("__weakref__", "_cases", "_clock", "_driver", "_inputs", "_interrupted", "_layouts", "_notes")
 
     def __init__(
         self,
         cases: Sequence[TestCase],
         driver: BackendDriver,
-        announce: Callable[[Phase], None] | None,
+        clock: Clock,
         interrupted: Callable[[], bool] | None,
     ) -> None:
         self._cases = cases
         self._driver = driver
+        self._clock = clock
         self._interrupted = interrupted
-        self._clock = Clock(announce)
         self._inputs: Sequence[Array] = ()
-        self._outputs: Sequence[tuple[str, TensorSpec]] | None = None
-        self._is_tainted = False
+        self._layouts: Sequence[tuple[str, TensorSpec]] | None = None
         self._notes: tuple[Check, ...] = ()
-        self._answer: BackendAnswer | None = None
-        self._fault: Fault | None = None
 
-    def prepare(self) -> None:
+    def answer(self) -> BackendAnswer | Fault:
+        """What the backend makes of the inputs; the fault of what has to be known before it is asked."""
+        case, driver, clock = self._cases[0], self._driver, self._clock
+        try:
+            self._prepare()
+            clock.enter(RUN)
+            answer = ask_backend(case, driver, self._inputs, self._layouts, self._notes, self._interrupted)
+            if isinstance(driver, MeasuresCompilation):
+                with Border("the backend's `compile_s`", Reason.RAISED):
+                    clock.compile_s = driver.compile_s()
+        except Fault as fault:
+            return fault
+        return answer
+
+    def _prepare(self) -> None:
         """Make the inputs and the expected outputs."""
         cases, clock, interrupted = self._cases, self._clock, self._interrupted
-        try:
-            clock.enter(GENERATE)
-            reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-            self._inputs, known = make_inputs(cases[0], interrupted)
-            judged = [each for each in cases if each.expects_error is None]
-            if judged:
-                clock.enter(REFERENCE)
-                expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
-                _put_on_shelf(self, expected)
-                if isinstance(self._driver, WritesOutputs):
-                    self._outputs = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
-            else:
-                clock.enter(REFERENCE)
-                require_refused(cases[0], self._inputs, interrupted)
-        except Fault as fault:
-            self._fault = fault
-
-    def ask(self) -> None:
-        """Ask the backend, if there is something to ask it."""
-        if self._fault is not None:
+        clock.enter(GENERATE)
+        reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
+        self._inputs, known = make_inputs(cases[0], interrupted)
+        clock.enter(REFERENCE)
+        judged = [each for each in cases if each.expects_error is None]
+        if not judged:
+            require_refused(cases[0], self._inputs, interrupted)
             return
-        case, driver = self._cases[0], self._driver
-        self._clock.enter(RUN)
-        answer = ask_backend(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
-        if isinstance(driver, MeasuresCompilation):
-            with Border("the backend's `compile_s`", Reason.RAISED):
-                self._clock.compile_s = driver.compile_s()
-        self._answer = answer
+        expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
+        _put_on_shelf(self, expected)
+        if isinstance(self._driver, WritesOutputs):
+            self._layouts = _layouts(expected)
 
-    def spoil(self, fault: Fault) -> None:
-        """What ran has changed this process, so that its answer, or another fault, says nothing."""
-        self._is_tainted = True
-        if self._answer is None:
-            self._fault = fault
-        else:
-            self._answer = self._answer._replace(outputs=(), fault=fault)
-
-    def judged(self, every_measure: bool, bench: BenchOptions | None) -> ExecutionResult:
+    def judged(
+        self, answer: BackendAnswer | Fault, every_measure: bool, bench: BenchOptions | None, *, is_tainted: bool
+    ) -> ExecutionResult:
         """The verdicts, and timings of what passed."""
-        cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, _on_shelf(self), self._answer
-        clock, benchmark = self._clock, None
-        if answer is None:
-            verdict = fault_verdict(self._fault or Fault(_INTERNAL, "the backend was not asked"))
+        cases, clock, benchmark = self._cases, self._clock, None
+        if isinstance(answer, Fault):
             clock.enter(IDLE)
-            verdicts = [excused(each, verdict) for each in cases]
-            return ExecutionResult(tuple(verdicts), clock.timings(), is_tainted=self._is_tainted)
+            verdict = fault_verdict(answer)
+            return ExecutionResult(tuple([excused(each, verdict) for each in cases]), clock.timings(), None, is_tainted)
         clock.enter(COMPARE)
-        verdicts = [excused(each, self._verdict(each, answer, every_measure)) for each in cases]
+        expected = _on_shelf(self) or ()
+
+        def compared(case: TestCase) -> Comparison:
+            return Comparison(case, self._driver, self._inputs, answer.outputs, expected, clock, self._interrupted)
+
+        verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
             clock.enter(BENCHMARK)
             try:
-                benchmark = _timed(cases[passed[0]], driver, inputs, expected or (), bench)
+                benchmark = _timed(compared(cases[passed[0]])._replace(clock=Clock(None)), bench)
             except Fault as fault:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
         clock.enter(IDLE)
-        return ExecutionResult(tuple(verdicts), clock.timings(), benchmark, self._is_tainted)
+        return ExecutionResult(tuple(verdicts), clock.timings(), benchmark, is_tainted)
 
-    def _verdict(self, case: TestCase, answer: BackendAnswer, every_measure: bool) -> Verdict:
-        return verdict_of(
-            case,
-            self._driver,
-            self._inputs,
-            _on_shelf(self),
-            answer,
-            clock=self._clock,
-            every_measure=every_measure,
-            interrupted=self._interrupted,
-        )
+
+def _layouts(expected: Sequence[Expected]) -> list[tuple[str, TensorSpec]]:
+    return [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
 
 
 def _is_measured(verdict: Verdict) -> bool:
@@ -204,20 +182,19 @@ def _is_measured(verdict: Verdict) -> bool:
     return verdict.status is Status.PASSED and verdict.evidence is Evidence.MEASURED
 
 
-def _timed(
-    case: TestCase, driver: BackendDriver, inputs: Sequence[Array], expected: Sequence[Expected], bench: BenchOptions
-) -> Benchmark:
+def _timed(comparison: Comparison, bench: BenchOptions) -> Benchmark:
     """Time the case; whatever is timed is judged as the case is, by its own numerics.
 
     Raises:
         Fault: if the backend fails when it is called often.
     """
 
-    def judged(who: BackendDriver, outputs: Sequence[Array]) -> Verdict:
-        return verdict_of(case, who, inputs, expected, BackendAnswer(outputs, (), further=()), clock=Clock(None))
+    def judged(driver: BackendDriver, outputs: Sequence[Array]) -> Verdict:
+        theirs = comparison._replace(driver=driver, outputs=outputs, interrupted=None)
+        return verdict_of(theirs, BackendAnswer(outputs, (), further=()))
 
-    specs = [TensorSpec(dtype=each.dtype, shape=each.shape) for each in expected]
-    return benchmark_of(case, driver, inputs, specs, judged, bench)
+    specs = [spec for _, spec in _layouts(comparison.expected)]
+    return benchmark_of(comparison.case, comparison.driver, comparison.inputs, specs, judged, bench)
 
 
 def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
@@ -275,8 +252,8 @@ class TestRunner:
         refusal = why_not_run(case, driver)
         if refusal is not None:
             return result_of(case, refusal)
-        if self._side_effects is None and runs_foreign_code(driver, case):
-            self._side_effects = SideEffects.here()
-        side_effects = self._side_effects if runs_foreign_code(driver, case) else None
+        side_effects = None
+        if runs_foreign_code(driver, case):
+            side_effects = self._side_effects = self._side_effects or SideEffects.here()
         execution = execute([case], driver, every_measure=self.every_measure, side_effects=side_effects)
         return result_of(case, execution.verdicts[0], timings=execution.timings)

@@ -15,15 +15,41 @@ from typing import Protocol, TypeAlias
 from optest.backends import BackendDriver
 from optest.core.border import UserInterrupt
 from optest.core.executors import Closed, Executor
-from optest.core.expectations import after_attempts
 from optest.core.interruption import Interruption
-from optest.core.results import result_of
+from optest.core.results import reference_name, result_of
 from optest.core.runner import ExecutionResult, why_not_run
-from optest.core.schedule import Execution, executions
+from optest.core.verdicts import after_attempts
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
+from optest.spec.construct import collection_paused
 
-__all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "Turn", "resume_key"]
+__all__ = [
+    "Execution",
+    "Interruption",
+    "Journaling",
+    "Listener",
+    "Policy",
+    "Session",
+    "Turn",
+    "executions",
+    "resume_key",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Cases that compute the same thing on the same target; the first stands for the others.
+
+    ``round_index`` counts repeats of the whole plan.
+    """
+
+    cases: tuple[TestCase, ...]
+    round_index: int = 0
+
+    @property
+    def first(self) -> TestCase:
+        return self.cases[0]
+
 
 Turn: TypeAlias = tuple[Execution, Sequence[Execution]]
 """What is run now, and what certainly is run after it, as far as anybody knows."""
@@ -172,7 +198,7 @@ class Session:
 
         def refusal_of(execution: Execution) -> Verdict | None:
             if id(execution) not in refusals:
-                refusals[id(execution)] = self._refusal(execution)
+                refusals[id(execution)] = why_not_run(execution.first, self.driver)
             return refusals[id(execution)]
 
         for execution, upcoming in turns:
@@ -187,9 +213,6 @@ class Session:
 
     def _is_tried_once(self, execution: Execution) -> bool:
         return max(self.policy.retries, execution.first.retries) == 0
-
-    def _refusal(self, execution: Execution) -> Verdict | None:
-        return why_not_run(execution.first, self.driver)
 
     def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
         """One lane for each job, which takes from what remains; results come as they finish."""
@@ -237,7 +260,7 @@ class Session:
                 depth = min(_LOOKED_AHEAD, len(rest) // (_SHARE * self.policy.jobs)) if looks_ahead else 0
                 while rest and len(taken) <= depth:
                     execution = rest.popleft()
-                    taken.append((execution, self._refusal(execution)))
+                    taken.append((execution, why_not_run(execution.first, self.driver)))
             if not taken:
                 return
             execution, refusal = taken.popleft()
@@ -312,3 +335,41 @@ def _one_by_one(remaining: Sequence[Execution]) -> Iterator[Turn]:
 def resume_key(case: TestCase, round_index: int) -> object:
     """What makes an earlier result the result of this case: its id and key, and the round."""
     return (case.id, case.key, case.backend.label(), round_index)
+
+
+def executions(cases: Iterable[TestCase], *, rounds: int = 1, dedupe: bool = True) -> Sequence[Execution]:
+    """Group cases by what they compute, in the order of the plan, ``rounds`` times over."""
+    planned = tuple(cases)
+    with collection_paused():
+        groups = _grouped(planned) if dedupe else [(case,) for case in planned]
+        return [Execution(group, index) for index in range(rounds) for group in groups]
+
+
+def _grouped(cases: Sequence[TestCase]) -> list[tuple[TestCase, ...]]:
+    """Most plans repeat nothing, which their keys alone tell."""
+    if len({case.key for case in cases}) == len(cases):
+        return [(case,) for case in cases]
+    grouped: dict[object, list[TestCase]] = {}
+    for case in cases:
+        grouped.setdefault(_shared(case), []).append(case)
+    return [tuple(group) for group in grouped.values()]
+
+
+def _shared(case: TestCase) -> object:
+    """Cases share an execution if everything that a backend or reference can see of them is the same.
+
+    That a refusal is expected, and which, decides what is asked. A skipped case shares nothing, since it is not run.
+    """
+    if case.skip is not None:
+        return id(case)
+    config = repr(case.backend_config.get(case.backend.name)) if case.backend_config else None
+    return (
+        case.key,
+        case.expects_error,
+        case.backend,
+        reference_name(case),
+        case.reference,
+        config,
+        case.timeout_s,
+        case.base_dir,
+    )

@@ -1,202 +1,161 @@
-"""The verdict of one case on what the backend answered, and on its further answers.
+"""The verdict of one case: on what the backend answered, on its further answers, on a refusal; and what it means where
+something else than a pass was expected (xfail, a retry).
 
 A further answer is judged by what is expected already; one to other inputs by what the reference says of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, FurtherAnswer, declared_numerics
 from optest.backends.abilities import Blames, GivesFurtherAnswers
+from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
-from optest.compare.verdict import judge
-from optest.core.actual import BackendAnswer, further_answers
+from optest.compare.verdict import admits_zeros, has_no_number
+from optest.core.actual import BackendAnswer, further_answers, in_order
 from optest.core.border import Border
+from optest.core.comparison import Comparison
 from optest.core.diagnosis import diagnosed
-from optest.core.expectations import doubted, fault_verdict, refusal_verdict
-from optest.core.expected import expected_of_other_inputs, may_refuse
-from optest.core.operand_readings import judged_by_readings
-from optest.core.outputs import in_order
-from optest.core.phases import REFERENCE, RUN, Clock
-from optest.core.worst_operands import with_definition, with_worst_operands
+from optest.core.expected import BY_BACKEND, BY_ITSELF, may_refuse
+from optest.core.operands import judged_by_readings, with_definition, with_worst_operands
+from optest.core.phases import RUN
 from optest.numerics import round_to
-from optest.spec import Check, CheckState, ExpectedError, Fault, Reason, Status, TestCase, Verdict
+from optest.registry import load_object
+from optest.spec import (
+    BAD_STATUSES,
+    Check,
+    CheckState,
+    Evidence,
+    ExpectedError,
+    Fault,
+    Measure,
+    Reason,
+    RuleClass,
+    Status,
+    TestCase,
+    Verdict,
+)
 
-__all__ = ["verdict_of"]
+__all__ = ["after_attempts", "excused", "fault_verdict", "judged_by_others", "verdict_of"]
 
 Array = np.ndarray[Any, Any]
-_INTERNAL = Reason.INTERNAL
+_INTERNAL, _PASSED = Reason.INTERNAL, Status.PASSED
+_NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})
+"""Reasons for which the backend was not even asked, or is not known to be at fault."""
 
 _OTHER_VALUES = "other values"
 """The check that says of which inputs other values were tried."""
 
 
-def verdict_of(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    expected: Sequence[Expected] | None,
-    answer: BackendAnswer,
-    *,
-    clock: Clock,
-    every_measure: bool = False,
-    interrupted: Callable[[], bool] | None = None,
-) -> Verdict:
-    """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference.
-
-    A backend, or a reference, that is asked once more is told to the ``clock``.
-    """
+def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: bool = False) -> Verdict:
+    """One of the cases judged: the outputs of ``answer``, or its fault; without expectations nothing is compared."""
+    case, driver = comparison.case, comparison.driver
     if case.expects_error is not None:
-        return refusal_verdict(case, case.expects_error, inputs, answer.fault)
+        return _refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
     if answer.fault is not None:
-        verdict = _of_fault(case, inputs, answer.fault, has_reference=bool(expected))
-        wrong = _wrong_among_written(case, driver, inputs, expected or (), answer.fault)
+        verdict = _of_fault(comparison, answer.fault)
+        wrong = _wrong_among_written(comparison, answer.fault)
         if wrong is not None:
             message = f"{verdict.message}; elements that were written are wrong, too"
             verdict = replace(verdict, message=message, measures=wrong.measures)
         return replace(verdict, checks=answer.checks)
-    if not expected:
+    if not comparison.expected:
         return Verdict(
             status=Status.UNCHECKED,
             message=f"{case.descriptor.name} has no reference, so nothing was compared",
             checks=answer.checks,
         )
     try:
-        verdict = _judged(
-            case,
-            driver,
-            inputs,
-            answer.outputs,
-            expected,
-            clock=clock,
-            interrupted=interrupted,
-            every_measure=every_measure,
-            checks=answer.checks,
-        )
+        verdict = _judged(comparison, every_measure=every_measure, checks=answer.checks)
         if verdict.status is Status.FAILED:
-            verdict = diagnosed(
-                case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
-            )
+            verdict = diagnosed(comparison, verdict)
             if isinstance(driver, Blames):
-                with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
-                    driver.blame(case, [array.view() for array in inputs])
-        if verdict.status is Status.PASSED and isinstance(driver, GivesFurtherAnswers):
-            verdict = _verdict_of_further(
-                case, driver, inputs, expected, answer, verdict, clock=clock, interrupted=interrupted
-            )
+                with Border("the backend's `blame`", Reason.RAISED), comparison.clock.announced(RUN):
+                    driver.blame(case, [array.view() for array in comparison.inputs])
+        if verdict.status is _PASSED and isinstance(driver, GivesFurtherAnswers):
+            verdict = _verdict_of_further(comparison, answer, verdict)
         with Border("the comparison", _INTERNAL):
-            return doubted(case, verdict, expected)
+            return _doubted(case, verdict, comparison.expected)
     except Fault as fault:
         return fault_verdict(fault)
 
 
-def _of_fault(case: TestCase, inputs: Sequence[Array], fault: Fault, *, has_reference: bool) -> Verdict:
+def fault_verdict(fault: Fault) -> Verdict:
+    return Verdict(status=fault.status, reason=fault.reason, message=fault.message, details=fault.details)
+
+
+def _of_fault(comparison: Comparison, fault: Fault) -> Verdict:
     """A fault, but for an exception where the operator has no right answer to these inputs."""
-    if fault.reason is not Reason.RAISED or not has_reference:
+    if fault.reason is not Reason.RAISED or not comparison.expected:
         return fault_verdict(fault)
+    case, inputs = comparison.case, comparison.inputs
     try:
         why = may_refuse(case, inputs)
     except Fault as of_hook:
         return fault_verdict(of_hook)
     if not why:
         return fault_verdict(fault)
-    verdict = refusal_verdict(case, ExpectedError(), inputs, fault)
+    verdict = _refusal_verdict(case, ExpectedError(), inputs, fault)
     return replace(verdict, message=f"{verdict.message}; {why}")
 
 
-def _wrong_among_written(
-    case: TestCase, driver: BackendDriver, inputs: Sequence[Array], expected: Sequence[Expected], fault: Fault
-) -> Verdict | None:
+def _wrong_among_written(comparison: Comparison, fault: Fault) -> Verdict | None:
     """What is wrong with the elements that were written, where others were not; None if nothing, or nothing is known.
 
     One fault must not hide another: for the comparison, elements without a result get the right one.
     """
+    expected = comparison.expected or ()
     if not expected or not all(each.name in fault.written for each in expected):
         return None
     outputs = []
     for each in expected:
         values, never = fault.written[each.name]
         outputs.append(np.where(never, round_to(np.asarray(each.value), each.dtype), values))
-    with Border("the comparison", _INTERNAL):
-        verdict = judge(case, outputs, expected, numerics=declared_numerics(driver, case), inputs=inputs)
+    verdict = comparison._replace(outputs=outputs).judged()
     return verdict if verdict.status is Status.FAILED else None
 
 
-def _judged(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    expected: Sequence[Expected],
-    *,
-    clock: Clock,
-    interrupted: Callable[[], bool] | None,
-    every_measure: bool,
-    checks: tuple[Check, ...] = (),
-) -> Verdict:
+def _judged(comparison: Comparison, *, every_measure: bool, checks: tuple[Check, ...] = ()) -> Verdict:
     """Outputs compared, also by what is right for operands that the backend reads otherwise, with the worst operands
     and the operator's definition where the values are wrong."""
-    with Border("the comparison", _INTERNAL):
-        verdict = judge(
-            case,
-            outputs,
-            expected,
-            numerics=declared_numerics(driver, case),
-            every_measure=every_measure,
-            inputs=inputs,
-            checks=checks,
-        )
+    verdict = comparison.judged(every_measure=every_measure, checks=checks)
     if verdict.status is not Status.FAILED:
         return verdict
-    verdict = judged_by_readings(case, driver, inputs, outputs, verdict, clock=clock, interrupted=interrupted)
-    return with_definition(case, with_worst_operands(case, inputs, verdict))
+    verdict = judged_by_readings(comparison, verdict)
+    return with_definition(comparison.case, with_worst_operands(comparison.case, comparison.inputs, verdict))
 
 
-def _verdict_of_further(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    expected: Sequence[Expected],
-    answer: BackendAnswer,
-    first: Verdict,
-    *,
-    clock: Clock,
-    interrupted: Callable[[], bool] | None,
-) -> Verdict:
+# Further answers
+
+
+def _verdict_of_further(comparison: Comparison, answer: BackendAnswer, first: Verdict) -> Verdict:
     """The verdict of the first further answer that is not a pass; ``first``, that of ``answer``, if there is none.
 
     Where inputs had other values the verdict says so as a check, and as one that was not possible where nobody knows
-    what is right. The reference that is asked then is told to the ``clock``.
+    what is right.
 
     Raises:
         Fault: if the driver, or the comparison, fails.
     """
     further = answer.further
     if further is None:
-        further = further_answers(case, driver)
+        further = further_answers(comparison.case, comparison.driver)
     if not further:
         return first
     tried = _Tried()
     for other in further:
-        given, wanted = inputs, expected
-        if other.inputs is not None:
-            given = _with_others(case, inputs, other)
-            known = _known_of_others(case, driver, given, other, clock, interrupted)
-            if isinstance(known, str):
-                tried.why_not.setdefault(known, []).extend(other.inputs)
-                continue
-            tried.judged += other.inputs
-            wanted = known
-        outputs = in_order(case, other.outputs)
-        verdict = _judged(
-            case, driver, given, outputs, wanted, clock=clock, interrupted=interrupted, every_measure=True
-        )
-        if verdict.status is not Status.PASSED:
+        with_values = comparison if other.inputs is None else _with_values(comparison, other.inputs)
+        if isinstance(with_values, str):
+            tried.why_not.setdefault(with_values, []).extend(other.inputs or ())
+            continue
+        tried.judged += other.inputs or ()
+        outputs = in_order(comparison.case, other.outputs)
+        verdict = _judged(with_values._replace(outputs=outputs), every_measure=True)
+        if verdict.status is not _PASSED:
             return replace(
                 verdict,
                 reason=other.reason or verdict.reason,
@@ -229,23 +188,141 @@ def _inputs(names: Sequence[str]) -> str:
     return f"{'input' if len(names) == 1 else 'inputs'} {', '.join(names)}"
 
 
-def _with_others(case: TestCase, inputs: Sequence[Array], other: FurtherAnswer) -> list[Array]:
-    assert other.inputs is not None
-    own = zip(case.inputs, inputs, strict=True)
-    return [other.inputs.get(argument.name, array) for argument, array in own]
-
-
-def _known_of_others(
-    case: TestCase,
-    driver: BackendDriver,
-    given: Sequence[Array],
-    other: FurtherAnswer,
-    clock: Clock,
-    interrupted: Callable[[], bool] | None,
-) -> list[Expected] | str:
-    """What is expected of other inputs, or why nobody knows."""
-    assert other.inputs is not None
-    if not {argument.name for argument in case.inputs}.issuperset(other.inputs):
+def _with_values(comparison: Comparison, others: Mapping[str, Array]) -> Comparison | str:
+    """With other values of some inputs; or why nobody knows what is expected of them."""
+    names = [argument.name for argument in comparison.case.inputs]
+    if not others.keys() <= {*names}:
         return "the case has none, so no reference gets it"
-    with clock.announced(REFERENCE):
-        return expected_of_other_inputs(case, given, driver, interrupted)
+    own = zip(names, comparison.inputs, strict=True)
+    return comparison.with_inputs([others.get(name, array) for name, array in own])
+
+
+# Refusals
+
+
+_SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"})
+"""What nobody raises to refuse arguments; whoever does can say so in ``type``."""
+
+
+def _refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
+    """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
+    if fault is None:
+        return Verdict(
+            status=Status.FAILED,
+            reason=Reason.NOT_REFUSED,
+            message=f"the call was accepted, but should be refused with {expected}",
+            details=_grounds(case, inputs),
+        )
+    if fault.reason is not Reason.RAISED:
+        return fault_verdict(fault)
+    raised = fault.details.get("exception", fault.message)
+    types = fault.details.get("exception_types", ())
+    if expected.type not in types:
+        message = f"the call was refused with {raised!r}, but should be refused with {expected}"
+    elif expected.type == "Exception" and _SLIPS.intersection(types):
+        message = f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused"
+    elif not expected.is_said_by(str(raised)):
+        message = f"the error says {raised!r}, but should have {expected.wanted_text()}"
+    else:
+        return Verdict(status=_PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
+    return Verdict(status=Status.FAILED, reason=Reason.WRONG_ERROR, message=message, details=fault.details)
+
+
+def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
+    """Why the operator, or its own reference, refuses the call."""
+    try:
+        with Border("the operator", Reason.BAD_CASE):
+            refuse_unfit(case)
+            reference = case.descriptor.reference
+            if isinstance(reference, str) and reference.startswith("optest.operators."):
+                load_object(reference)(at_their_places(case, [each.copy() for each in inputs]), dict(case.attributes))
+    except Fault as fault:
+        if "UnfitArguments" in fault.details.get("exception_types", ()):
+            return {"why": str(fault.details["exception"]).partition(": ")[2]}
+    return {}
+
+
+# What a verdict means for a case
+
+
+def excused(case: TestCase, verdict: Verdict) -> Verdict:
+    """Apply the case's xfail: it excuses the status that it states and nothing else, and only the backend's faults."""
+    if case.xfail is None or verdict.reason in _NOBODY_EXPECTS:
+        return verdict
+    if verdict.status is case.xfail.status:
+        message = f"{verdict.message} (expected: {case.xfail.reason})" if verdict.message else case.xfail.reason
+        return replace(verdict, status=Status.XFAILED, message=message)
+    if verdict.status is Status.PASSED:
+        message = f"passed, but the plan expects {case.xfail.status.value}: {case.xfail.reason}"
+        return replace(verdict, status=Status.XPASSED, message=message)
+    message = f"{verdict.message} (xfail excuses {case.xfail.status.value} alone, not {verdict.status.value})"
+    return replace(verdict, message=message)
+
+
+def _doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
+    """A pass that proves little is suspect: one of an operator that is its own reference, one without a finite element,
+    or one that zeros would have got as well.
+
+    Where the user wrote the inputs down (data, a file, a generator of their own), the first is what was asked for.
+    """
+    if verdict.status is not _PASSED:
+        return verdict
+    if BY_ITSELF in verdict.checks:
+        message = "the reference is the operator itself: no independent reference; give `reference:`"
+        return replace(verdict, status=Status.SUSPECT, message=message)
+    for index, (measure, wanted) in enumerate(zip(verdict.measures, expected, strict=True)):
+        why = _proves_little(case, index, measure, wanted)
+        if why:
+            return replace(verdict, status=Status.SUSPECT, message=f"{measure.output}: {why}")
+    return verdict
+
+
+def judged_by_others(verdict: Verdict) -> Verdict:
+    """Where a backend is on trial, a pass by the expected values that it brought itself is suspect."""
+    if verdict.status is not _PASSED or BY_BACKEND not in verdict.checks:
+        return verdict
+    message = "the backend brought the expected values itself, and a check asks the reference; leave out its `golden`"
+    return replace(verdict, status=Status.SUSPECT, message=message)
+
+
+def _proves_little(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
+    is_lost = measure.compared and measure.max_abs_index is None and has_no_number(expected)
+    if is_lost and not _wrote_inputs_down(case) and not _has_one_answer(case, expected):
+        return (
+            "every element should be NaN or infinite, which a backend passes that is wrong everywhere; "
+            "choose inputs whose results are numbers"
+        )
+    if admits_zeros(case, index, measure, expected):
+        return "the tolerance is so wide that an output of nothing but zeros passes too; state a smaller one"
+    return ""
+
+
+def _has_one_answer(case: TestCase, expected: Expected) -> bool:
+    """Whether nothing is computed, which could overflow: infinity and NaN are there because the call moves or states
+    them, as ``torch.full(…, -inf)`` and a mask that hides everything do."""
+    rule = expected.rule or case.descriptor.rule
+    return rule is not None and rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
+
+
+_WRITTEN_DOWN = ("data", "file", "opinfo")
+"""Fills whose values somebody chose for the call."""
+
+
+def _wrote_inputs_down(case: TestCase) -> bool:
+    return case.generator is not None or any(argument.fill.kind in _WRITTEN_DOWN for argument in case.inputs)
+
+
+def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:
+    """What ends well after an attempt that died is suspect, and every end says what the earlier attempt died of.
+
+    That is a pass, and whatever else would end a run with 0: an xfail excuses no crash, and a crash is not skipped.
+    """
+    if attempts == 1 or earlier is None:
+        return verdict
+    died = f"{earlier.reason.value if earlier.reason else earlier.status.value}: {earlier.message}"
+    if verdict.status in BAD_STATUSES:
+        if (verdict.reason, verdict.message) == (earlier.reason, earlier.message):
+            return verdict
+        return replace(verdict, details={**verdict.details, "earlier attempt": died})
+    message = f"{verdict.status.value} at attempt {attempts}, after {died}"
+    return replace(verdict, status=Status.SUSPECT, reason=None, message=message)

@@ -11,14 +11,12 @@ import gc
 import os
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import configure
 from optest.core.extensions import load_extensions
-from optest.core.kept_tensors import execute_and_keep
 from optest.core.messages import (
     Asked,
     Broken,
@@ -130,16 +128,16 @@ def _answer(message: bytes, serving: _Serving) -> ToParent:
         ]
     except OptestError as error:
         return _broken(request.number, error)
-    run = partial(execute_and_keep, folder=Path(hello.keep)) if hello.keep else execute
     side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None
     with directory_kept():
-        execution = run(
+        execution = execute(
             cases,
             serving.driver,
             announce=serving.phases.write,
             every_measure=hello.every_measure,
             bench=hello.bench,
             side_effects=side_effects,
+            keep=Path(hello.keep) if hello.keep else None,
         )
     is_tainted = execution.is_tainted and not hello.fresh
     return Ran(request.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)

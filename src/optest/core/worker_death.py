@@ -58,44 +58,27 @@ def overtime(phase: Phase, allowance_s: float, tail: str, why: str = "") -> Verd
     """``why`` is said of a deadline that is not the stated one."""
     details = {"phase": phase.name.lower(), "timeout_s": allowance_s, "stderr_tail": tail}
     if phase in _BY_BACKEND:
-        return Verdict(
-            status=Status.TIMEOUT,
-            reason=Reason.DEADLINE,
-            message=f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed{why}",
-            details=details,
-        )
-    return Verdict(
-        status=Status.ERROR,
-        reason=_REASON_ELSEWHERE[phase],
-        message=f"{_WHOSE[phase]} took more than {allowance_s:g} s and was killed",
-        details=details,
-    )
+        message = f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed{why}"
+        return Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message, details=details)
+    message = f"{_WHOSE[phase]} took more than {allowance_s:g} s and was killed"
+    return Verdict(status=Status.ERROR, reason=_REASON_ELSEWHERE[phase], message=message, details=details)
 
 
 def death(
     phase: Phase, returncode: int | None, signal: int | None, tail: str, report: StderrReport | None = None
 ) -> Verdict:
     """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
-    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
+    how, details = _end(returncode, signal, tail)
     how += f": {report.words}" if report else ""
-    details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
-    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    details = {"phase": phase.name.lower(), **details}
     if phase is Phase.ANSWER and not signal:
         return descriptors_spoilt("it could not hand over its answer", details)
     if phase not in _BY_BACKEND:
-        return Verdict(
-            status=Status.ERROR,
-            reason=_REASON_ELSEWHERE[phase],
-            message=f"{_WHOSE[phase]} {how}",
-            details=details,
-        )
-    reason = Reason.SIGNAL if signal else Reason.EXIT_CODE
-    return Verdict(
-        status=Status.CRASHED,
-        reason=(report and report.reason) or reason,
-        message=f"{_WHOSE[phase]} {how}",
-        details=details,
-    )
+        reason, status = _REASON_ELSEWHERE[phase], Status.ERROR
+    else:
+        reason = (report and report.reason) or (Reason.SIGNAL if signal else Reason.EXIT_CODE)
+        status = Status.CRASHED
+    return Verdict(status=status, reason=reason, message=f"{_WHOSE[phase]} {how}", details=details)
 
 
 def descriptors_spoilt(how: str, details: Mapping[str, Any]) -> Verdict:
@@ -110,15 +93,20 @@ def descriptors_spoilt(how: str, details: Mapping[str, Any]) -> Verdict:
 
 def death_at_load(driver: str, returncode: int, signal: int | None, tail: str, times: int) -> Verdict:
     """A worker that dies before the first case, so often one after the other."""
-    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
-    details: dict[str, Any] = {"stderr_tail": tail}
-    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    how, details = _end(returncode, signal, tail)
     return Verdict(
         status=Status.CRASHED,
         reason=Reason.SIGNAL if signal else Reason.EXIT_CODE,
         message=f"the worker of backend {driver} {how} while it loaded the backend, {times} times one after the other",
         details=details,
     )
+
+
+def _end(returncode: int | None, signal: int | None, tail: str) -> tuple[str, dict[str, Any]]:
+    """How a process ended, in words and as details."""
+    if signal:
+        return f"died of {signal_name(signal)}", {"stderr_tail": tail, "signal": signal_name(signal)}
+    return f"ended its process with exit status {returncode}", {"stderr_tail": tail, "exit_code": returncode}
 
 
 def stderr_report(tail: str) -> StderrReport | None:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
-from optest.core.expectations import excused
 from optest.core.messages import (
     Asked,
     Broken,
@@ -31,6 +30,7 @@ from optest.core.messages import (
 )
 from optest.core.phases import Phase, PhasePage
 from optest.core.runner import ExecutionResult
+from optest.core.verdicts import excused
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, overtime, stderr_report
 from optest.errors import InternalError, UsageError
@@ -332,7 +332,8 @@ class WorkerProcess:
             self._running = None
 
     def _greet(self, child: Child) -> None:
-        child.send(encode(self._hello()))
+        with suppress(BrokenPipeError):  # one that died at once has no answer either
+            child.send(encode(self._hello()))
         try:
             answer = child.receive(_START_S)
             returncode, signal = child.wait(_START_S) if answer is None else (0, None)

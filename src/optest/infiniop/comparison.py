@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from optest.compare import Expected, judge
+from optest.compare import Expected
 from optest.compare.kernels import wrong_elements
 from optest.compare.policy import resolve
+from optest.compare.verdict import judge
 from optest.errors import UsageError
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
 from optest.infiniop.elements import from_codes

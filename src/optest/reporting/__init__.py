@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TextIO, runtime_checkable
 
 from optest.errors import OptestError, UnknownName
 from optest.registry import Registry, load_entry_points
+from optest.reporting.file_report import FILE_FORMATS, make_file_reporter
 from optest.reporting.from_journal import report_from_journal
 from optest.spec import CaseResult, RunInfo, RunSummary
 
@@ -47,10 +49,8 @@ class ReporterFactory(Protocol):
 
 reporters: Registry[ReporterFactory] = Registry("report")
 reporters.register("terminal", "optest.reporting.terminal:make")
-reporters.register("json", "optest.reporting.json_report:make")
-reporters.register("junit", "optest.reporting.junit:make")
-reporters.register("markdown", "optest.reporting.markdown:make")
-reporters.register("github", "optest.reporting.annotations:make")
+for _format in FILE_FORMATS:
+    reporters.register(_format, partial(make_file_reporter, _format))
 
 
 def make_reporter(

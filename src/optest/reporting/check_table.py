@@ -18,7 +18,7 @@ from optest.reporting.check_summary import (
     sum_up,
 )
 from optest.reporting.failure_groups import FailureGroup, failure_groups
-from optest.reporting.terminal import TerminalReporter, styled_block
+from optest.reporting.terminal import TerminalReporter
 from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, RunSummary
 
@@ -87,15 +87,11 @@ class CheckReporter(TerminalReporter):
         self._page.lines([*zip(text, styles, strict=True), ("", "")])
 
     def _gap_reasons(self, lines: Sequence[OperatorLine]) -> None:
-        rows = gap_reasons(lines)
-        if not rows:
-            return
-        self._page.line("declared gaps")
-        for reason, operators in rows[:_GAP_ROWS]:
-            self._page.line(f"  {operators.total()} × {clip(reason, 200)} ({clip(', '.join(operators), 80)})", "warn")
-        if len(rows) > _GAP_ROWS:
-            self._page.line(f"  and for {plural(len(rows) - _GAP_ROWS, 'other reason')}", "warn")
-        self._page.line()
+        reasons = [
+            f"{operators.total()} × {clip(reason, 200)} ({clip(', '.join(operators), 80)})"
+            for reason, operators in gap_reasons(lines)
+        ]
+        self._counted("declared gaps", reasons, _GAP_ROWS)
 
     def _leans(self, results: Sequence[CaseResult]) -> None:
         """What passed, but lies on one side of the true values; it fails nothing."""
@@ -106,23 +102,14 @@ class CheckReporter(TerminalReporter):
         self._page.lines([(f"  {which}: {sentence(lean)}", "warn") for which, lean in biased])
         self._page.line()
 
-    def _blocks(self, groups: Sequence[FailureGroup]) -> None:
-        limit = len(groups) if self._block_limit is None else self._block_limit
-        for group in groups[:limit]:
-            self._page.lines(styled_block(group))
-            self._page.line()
-        if len(groups) > limit:
-            run = self._info.run_id if self._info else "RUN"
-            self._page.line(f"and {plural(len(groups) - limit, 'more group')} of failures: optest report {run}", "warn")
-            self._page.line()
+    def _more(self, left: Sequence[FailureGroup]) -> str:
+        return f"{plural(len(left), 'more group')} of failures"
 
     def _sum_up(self, lines: Sequence[OperatorLine], summary: RunSummary, left_over: bool) -> None:
-        info = self._info
-        first, *rest = sum_up(info, lines, summary)
+        first, *rest = sum_up(self._info, lines, summary)
         self._page.line(first, "good" if summary.exit_status == 0 and not left_over else "bad")
         self._page.lines([(line, "warn") for line in rest])
-        if self._verbosity >= -1 and info is not None and info.directory:
-            self._page.line(f"journal: {info.directory.rstrip('/')}/journal.jsonl", "dim")
+        self._journal()
 
 
 def _style_of(line: OperatorLine) -> str:

@@ -25,7 +25,6 @@ __all__ = [
     "rule_text",
     "rules_text",
     "timings_text",
-    "total_s",
 ]
 
 _MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)
@@ -184,10 +183,6 @@ def timings_text(timings: Timings) -> str:
     return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in spent if seconds is not None)
 
 
-def total_s(timings: Timings) -> float | None:
-    return timings.total_s
-
-
 def _what_the_name_hides(result: CaseResult) -> list[str]:
     """A case with a name of its own also says what it computes, and where it is written."""
     if not result.identifier:
@@ -202,13 +197,8 @@ def _layouts(result: CaseResult) -> list[str]:
 
 def _description(result: CaseResult) -> list[str]:
     """What the plan says of the case: of a captured one the file, the line and the code of the call."""
-    first, *rest = _lines(result.description) or [""]
-    if not first:
-        return []
-    shown = [clip(line, _TAIL_WIDTH) for line in rest[:_DESCRIPTION_LINES]]
-    left = len(rest) - len(shown)
-    lines = [f"  description: {clip(first, _TAIL_WIDTH)}", *(f"    {line}" for line in shown)]
-    return [*lines, *([f"    … {plural(left, 'more line')}"] if left else [])]
+    first, *rest = [clip(line, _TAIL_WIDTH) for line in _lines(result.description)] or [""]
+    return [f"  description: {first}", *_beginning(rest, _DESCRIPTION_LINES)] if first else []
 
 
 def _message(result: CaseResult) -> list[str]:
@@ -216,9 +206,13 @@ def _message(result: CaseResult) -> list[str]:
     if not text:
         return []
     first, *rest = printable(text).strip("\n").split("\n")
-    shown = rest[:_MESSAGE_LINES]
-    left = len(rest) - len(shown)
-    return [f"  {first}", *(f"    {line}" for line in shown), *([f"    … {plural(left, 'more line')}"] if left else [])]
+    return [f"  {first}", *_beginning(rest, _MESSAGE_LINES)]
+
+
+def _beginning(lines: Sequence[str], most: int) -> list[str]:
+    """The first lines of a text below its head, and how many more it has."""
+    left = len(lines) - most
+    return [*(f"    {line}" for line in lines[:most]), *([f"    … {plural(left, 'more line')}"] if left > 0 else [])]
 
 
 def _how(result: CaseResult) -> str:
@@ -227,7 +221,7 @@ def _how(result: CaseResult) -> str:
 
 
 def _measured(measures: Sequence[Measure], reason: Reason | None, *, rounds_less: bool = False) -> list[str]:
-    wrong = [measure for measure in measures if _is_off(measure)]
+    wrong = [measure for measure in measures if measure.is_off]
     if not wrong and reason in _JUDGED:
         wrong = [measure for measure in measures if measure.worst_index is not None]
     lines = [line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure, rounds_less=rounds_less)]
@@ -240,18 +234,8 @@ def _names(measures: Sequence[Measure]) -> str:
     return clip(", ".join(printable(measure.output) for measure in measures), 200)
 
 
-def _is_off(measure: Measure) -> bool:
-    return measure.mismatched > 0 or measure.nonfinite_mismatched > 0 or _statistic_fails(measure)
-
-
-def _statistic_fails(measure: Measure) -> bool:
-    if measure.statistic is None or measure.statistic_limit is None:
-        return False
-    return not measure.statistic <= measure.statistic_limit
-
-
 def _how_much(measure: Measure) -> str:
-    if measure.mismatched == 0 and _statistic_fails(measure):
+    if measure.is_off and not measure.mismatched:
         return _statistic(measure)
     if measure.compared == 1:
         count = "the only element is off"
@@ -449,7 +433,7 @@ def _remedy_of_layout(result: CaseResult) -> str:
 
 def _remedy_of_nan(verdict: Verdict) -> str:
     """What to try where a NaN got lost, or where an operand was one; else empty."""
-    worst = next((measure for measure in verdict.measures if _is_off(measure)), None)
+    worst = next((measure for measure in verdict.measures if measure.is_off), None)
     if worst is None:
         return ""
     if worst.worst_expected == "nan":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.reporting.tally import UNNAMED, GroupTally, Tally
+from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
 from optest.reporting.typography import duration, plural
-from optest.spec import CaseResult, RunInfo, Status
+from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
 __all__ = [
     "DECLARED",
@@ -17,7 +18,9 @@ __all__ = [
     "figures_of",
     "group_cells",
     "not_run_text",
+    "outcome_text",
     "slowest",
+    "status_cells",
     "total_text",
 ]
 
@@ -47,9 +50,27 @@ def group_cells(word: str, groups: Mapping[str, GroupTally], *, with_operators: 
     return rows
 
 
+def status_cells(tally: Tally, *, none: str) -> list[list[str]]:
+    """A table by operator, the worst first, its head first: how many cases ended how, ``none`` for 0, and why."""
+    shown = [status for status in Status if tally.statuses[status]]
+    rows = [["operator", *(status.value for status in shown), "reasons"]]
+    for name, each in tally.worst_first():
+        reasons = ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common())
+        rows.append([name, *(str(each.statuses[status] or none) for status in shown), reasons])
+    return rows
+
+
 def not_run_text(group: GroupTally) -> str:
     """``6 too large, 1 not an operator``: what a pass rate says nothing of."""
     return ", ".join(f"{count} {kind}" for kind, count in group.not_run.most_common())
+
+
+def outcome_text(tally: Tally, summary: RunSummary) -> str:
+    """``12 passed, 2 failed, 3 not run in 0.41 s``: what a run comes to."""
+    missing = summary.total - tally.finished
+    text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
+    spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
+    return f"{'interrupted: ' if summary.interrupted else ''}{text}{spent}"
 
 
 def total_text(tally: Tally) -> str:
@@ -107,13 +128,8 @@ def _group(group: GroupTally) -> dict[str, Any]:
         "pass_rate": group.pass_rate,
         "not_run": dict(group.not_run),
         "spent_s": group.spent_s,
-        "by_status": {status.value: count for status, count in _in_order(group.statuses.items())},
+        "by_status": {status.value: group.statuses[status] for status in Status if group.statuses[status]},
     }
-
-
-def _in_order(counts: Iterable[tuple[Status, int]]) -> list[tuple[Status, int]]:
-    order = list(Status)
-    return sorted(((status, count) for status, count in counts if count), key=lambda each: order.index(each[0]))
 
 
 _PHASES = (
@@ -127,19 +143,15 @@ _PHASES = (
 
 def slowest(results: Sequence[CaseResult], count: int) -> Iterator[str]:
     """Yield a heading and a line for each of the ``count`` slowest cases; cases that share an execution count once."""
-    own = [result for result in results if result.duplicate_of is None and _seconds(result) > 0]
+    own = [result for result in results if result.duplicate_of is None and spent_s(result) > 0]
     if not own or not count:
         return
-    shown = heapq.nlargest(count, own, key=_seconds)
+    shown = heapq.nlargest(count, own, key=spent_s)
     yield f"slowest {len(shown)} of {len(own)} cases"
     for result in shown:
         phases = [(getattr(result.timings, name) or 0.0, word) for name, word in _PHASES]
         parts = ", ".join(f"{word} {_time(seconds)}" for seconds, word in sorted(phases, reverse=True)[:2] if seconds)
-        yield f"  {_time(_seconds(result)):>8}  {result.id}  ({parts})"
-
-
-def _seconds(result: CaseResult) -> float:
-    return result.timings.total_s or 0.0
+        yield f"  {_time(spent_s(result)):>8}  {result.id}  ({parts})"
 
 
 def _time(seconds: float) -> str:

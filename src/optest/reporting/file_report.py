@@ -76,14 +76,25 @@ def format_of_suffix(path: Path) -> str | None:
 class FileReporter:
     """Writes ``text_of`` the whole run to ``path`` when the run ends, and says so on ``stream``.
 
-    ``path`` None is ``optest_<file name>`` with the start in UTC before its ending, in the current folder.
+    ``path`` None is standard output for what is ``printed``, else ``optest_<file name>`` with the start in UTC before
+    its ending, in the current folder.
 
     Raises:
-        UsageError: from the constructor, if ``path`` cannot be written: better before the run than after it.
+        UsageError: from the constructor, if the path cannot be written: better before the run than after it.
     """
 
-    def __init__(self, path: Path | None, *, file_name: str, text_of: TextOf, stream: TextIO | None = None) -> None:
-        check_writable(path or Path(f"optest_{file_name}"))
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        file_name: str,
+        text_of: TextOf,
+        stream: TextIO | None = None,
+        printed: bool = False,
+    ) -> None:
+        self._is_printed = printed and path is None
+        if not self._is_printed:
+            check_writable(path or Path(f"optest_{file_name}"))
         self._path = path
         self._file_name = Path(file_name)
         self._text_of = text_of
@@ -100,8 +111,12 @@ class FileReporter:
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
         if self._info is None:
             raise RuntimeError("on_complete was called before on_start")
+        text = self._text_of(self._info, results or self._results, summary)
+        if self._is_printed:
+            sys.stdout.write(text)
+            return
         path = self._path or self._dated(self._info.started_at)
-        write_atomically(path, self._text_of(self._info, results or self._results, summary).encode())
+        write_atomically(path, text.encode())
         if self._stream is not None:
             self._stream.write(f"report: {path}\n")
 
@@ -112,14 +127,14 @@ class FileReporter:
 
 
 def make_file_reporter(
-    form: str,
+    name: str,
     *,
     stream: TextIO | None,
     path: Path | None,
     verbosity: int,
-    color: bool | None,  # noqa: ARG001
+    color: bool | None,  # noqa: ARG001 - of the protocol
 ) -> FileReporter:
     """A reporter of one of the formats as the registry makes it; it names its path unless the run is very quiet."""
-    known = FILE_FORMATS[form]
+    known = FILE_FORMATS[name]
     output = (stream or sys.stdout) if verbosity > -2 else None
-    return FileReporter(path, file_name=known.file_name, text_of=known.text_of(), stream=output)
+    return FileReporter(path, file_name=known.file_name, text_of=known.text_of(), stream=output, printed=known.printed)

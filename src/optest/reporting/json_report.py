@@ -5,33 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 
 from optest.reporting.explain import rules_text
 from optest.reporting.figures import figures_of
-from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.patterns import layouts_data
 from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, require_fit
 from optest.reporting.tally import Tally, in_plan_order
 from optest.spec import CaseResult, RunInfo, RunSummary, Status
 from optest.store import codec
 
-__all__ = ["JsonReporter", "build_report", "make", "report_text"]
-
-
-def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> FileReporter:
-    """The JSON report as the registry makes it."""
-    return make_file_reporter("json", stream=stream, path=path, verbosity=verbosity, color=color)
-
-
-class JsonReporter(FileReporter):
-    """Writes the JSON report to ``path``, by default ``optest_report_<start in UTC>.json`` in the current folder."""
-
-    def __init__(self, path: Path | None = None, *, stream: TextIO | None = None) -> None:
-        super().__init__(path, file_name="report.json", text_of=report_text, stream=stream)
+__all__ = ["build_report", "report_text"]
 
 
 def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:

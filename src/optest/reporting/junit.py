@@ -6,20 +6,17 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TextIO
 
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_summary import HEAD, columns_of, in_order, is_check, operator_lines
-from optest.reporting.explain import brief, headline, rules_text, total_s
+from optest.reporting.explain import brief, headline, rules_text
 from optest.reporting.failure_groups import FailureGroup, block, failure_groups, group_block, plain
-from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.patterns import layout_text, layouts_of
-from optest.reporting.tally import in_plan_order
+from optest.reporting.tally import in_plan_order, spent_s
 from optest.reporting.typography import number, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status, format_shape
 
-__all__ = ["ELEMENT_OF", "junit_text", "make"]
+__all__ = ["ELEMENT_OF", "junit_text"]
 
 ELEMENT_OF: Mapping[Status, str | None] = {
     Status.PASSED: None,
@@ -37,11 +34,6 @@ ELEMENT_OF: Mapping[Status, str | None] = {
 
 _HOSTNAME = "localhost"  # a report can be made on another machine than the run, whose journal keeps no name
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> FileReporter:
-    """The JUnit report as the registry makes it."""
-    return make_file_reporter("junit", stream=stream, path=path, verbosity=verbosity, color=color)
 
 
 def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
@@ -125,7 +117,7 @@ def _name(result: CaseResult) -> str:
 
 
 def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, place: int) -> ET.Element:
-    time = _seconds(math.fsum(total_s(each.timings) or 0.0 for each in results))
+    time = _seconds(math.fsum(map(spent_s, results)))
     where = _attributes(package=info.target, id=str(place), hostname=_HOSTNAME)
     return ET.Element(
         "testsuite",
@@ -142,7 +134,7 @@ def _closed(suite: ET.Element) -> ET.Element:
 
 def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
     """``text`` is what is told of it if it is no pass."""
-    time = _seconds(total_s(result.timings) or 0.0)
+    time = _seconds(spent_s(result))
     case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=_class_name(result), time=time))
     element = ELEMENT_OF[result.status]
     if element is not None:
@@ -177,7 +169,7 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "reference": result.reference,
         "isolation": result.isolation,
         "attempts": str(result.attempts),
-        "time_s": f"{total_s(result.timings) or 0.0:.6f}",
+        "time_s": f"{spent_s(result):.6f}",
         "compile_s": "" if result.timings.compile_s is None else f"{result.timings.compile_s:.6f}",
         "duplicate_of": result.duplicate_of or "",
         "tags": ",".join(result.tags),

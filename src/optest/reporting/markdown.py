@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TextIO
+from collections.abc import Collection, Iterable, Sequence
 
 from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows, timed_lines
 from optest.reporting.bias import leans, sentence
@@ -22,13 +19,12 @@ from optest.reporting.check_summary import (
     sum_up,
 )
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_block
-from optest.reporting.figures import coverage_text, group_cells, total_text
-from optest.reporting.file_report import FileReporter, make_file_reporter
-from optest.reporting.tally import Tally, in_plan_order
-from optest.reporting.typography import clip, duration, plural, printable, without_ansi
-from optest.spec import CaseResult, RunInfo, RunSummary, Status
+from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
+from optest.reporting.tally import Tally, in_plan_order, skip_text
+from optest.reporting.typography import clip, plural, printable, without_ansi
+from optest.spec import CaseResult, RunInfo, RunSummary
 
-__all__ = ["MOST_BYTES", "make", "markdown_text"]
+__all__ = ["MOST_BYTES", "markdown_text"]
 
 MOST_BYTES = 1_000_000
 """GitHub shows 1 MiB for a step and nothing at all beyond; the rest is for what else the step writes there."""
@@ -39,11 +35,6 @@ _LONGEST_BLOCK = 20_000
 _LONGEST_CELL = 300
 _SPECIAL = re.compile(r"[\\`*\[\]#|<>~@&$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 """What Markdown, GitHub's mentions and issues, formulas and HTML are made of; an underscore in a word is none of it."""
-
-
-def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> FileReporter:
-    """The Markdown summary as the registry makes it."""
-    return make_file_reporter("markdown", stream=stream, path=path, verbosity=verbosity, color=color)
 
 
 def markdown_text(
@@ -66,8 +57,15 @@ def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSumma
     tally = Tally()
     for result in results:
         tally.add(result)
-    table = _figures(tally, info) if tally.models else _table(tally)
-    return [*_heading(tally, summary), *_notes(info), *table, *_skips(tally)]
+    if tally.models:
+        table = _figures(tally, info)
+    elif tally.operators:
+        head, *rows = status_cells(tally, none="")
+        table = _table(head, [list(map(escaped, row)) for row in rows], left={0, len(head) - 1})
+    else:
+        table = []
+    heading = [f"## {_mark(summary)} optest: {outcome_text(tally, summary)}", ""]
+    return [*heading, *_notes(info), *table, *_skips(tally)]
 
 
 def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
@@ -80,25 +78,26 @@ def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSum
 
 
 def _operators(lines: Sequence[OperatorLine]) -> list[str]:
-    rows = sorted(folded(lines), key=lambda line: -line.failed.total())
-    table = [_row([*HEAD, ""]), _row(["---", *("---:" for _ in HEAD[1:]), "---"])]
-    for each in rows[:_MOST_ROWS]:
-        counts = (str(counts.total() or "") for counts in columns_of(each))
-        table.append(_row([escaped(each.operator), *counts, escaped(each.remark())]))
-    if len(rows) > _MOST_ROWS:
-        table += ["", f"and {plural(len(rows) - _MOST_ROWS, 'operator')} more"]
-    return [*table, ""] if rows else []
+    rows = [
+        [escaped(each.operator), *(str(counts.total() or "") for counts in columns_of(each)), escaped(each.remark())]
+        for each in sorted(folded(lines), key=lambda line: -line.failed.total())
+    ]
+    return _table([*HEAD, ""], rows, left={0, len(HEAD)}) if rows else []
 
 
 def _gaps(lines: Sequence[OperatorLine]) -> list[str]:
-    rows = gap_reasons(lines)
-    sentences = [
+    reasons = [
         f"- {operators.total()} × declared gap: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
-        for reason, operators in rows[:_MOST_GAPS]
+        for reason, operators in gap_reasons(lines)
     ]
-    if len(rows) > _MOST_GAPS:
-        sentences.append(f"- and for {plural(len(rows) - _MOST_GAPS, 'other reason')}")
-    return [*sentences, ""] if sentences else []
+    return _counted(reasons, _MOST_GAPS)
+
+
+def _counted(reasons: Sequence[str], most: int) -> list[str]:
+    """Items of a list, as many as ``most``."""
+    if len(reasons) > most:
+        reasons = [*reasons[:most], f"- and for {plural(len(reasons) - most, 'other reason')}"]
+    return [*reasons, ""] if reasons else []
 
 
 def _leans(results: Sequence[CaseResult]) -> list[str]:
@@ -109,14 +108,6 @@ def _leans(results: Sequence[CaseResult]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _heading(tally: Tally, summary: RunSummary) -> list[str]:
-    missing = summary.total - tally.finished
-    text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
-    spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
-    word = "interrupted: " if summary.interrupted else ""
-    return [f"## {_mark(summary)} optest: {word}{text}{spent}", ""]
-
-
 def _mark(summary: RunSummary) -> str:
     return "✅" if summary.exit_status == 0 else "❌"
 
@@ -125,37 +116,34 @@ def _notes(info: RunInfo) -> list[str]:
     return [line for note in info.notes for line in (f"> {escaped(note)}", "")]
 
 
-def _table(tally: Tally) -> list[str]:
-    if not tally.operators:
-        return []
-    shown = [status for status in Status if tally.statuses[status]]
-    lines = [
-        _row(["operator", *(status.value for status in shown), "reasons"]),
-        _row(["---", *("---:" for _ in shown), "---"]),
-    ]
-    rows = tally.worst_first()
-    for name, each in rows[:_MOST_ROWS]:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common())
-        lines.append(_row([escaped(name), *(str(each.statuses[status] or "") for status in shown), escaped(reasons)]))
-    if len(rows) > _MOST_ROWS:
-        lines += ["", f"and {plural(len(rows) - _MOST_ROWS, 'operator')} more"]
-    return [*lines, ""]
-
-
 def _figures(tally: Tally, info: RunInfo) -> list[str]:
     """Tables of the models and of the operators of model cases, and a sentence for all."""
-    rows = tally.worst_first()
-    shown = dict(rows[:_MOST_ROWS])
-    lines = _cells(group_cells("model", tally.models, with_operators=True))
-    lines += [line for text in (total_text(tally), coverage_text(info, tally)) if text for line in (escaped(text), "")]
-    lines += _cells(group_cells("operator", shown, with_operators=False))
-    return lines + ([f"and {plural(len(rows) - len(shown), 'operator')} more", ""] if len(rows) > len(shown) else [])
+    models, operators = (
+        [[escaped(row[0]), *row[1:]] for row in group_cells(word, groups, with_operators=word == "model")]
+        for word, groups in (("model", tally.models), ("operator", dict(tally.worst_first())))
+    )
+    texts = [text for text in (total_text(tally), coverage_text(info, tally)) if text]
+    return [
+        *_table(models[0], models[1:], most=len(models)),
+        *(line for text in texts for line in (escaped(text), "")),
+        *_table(operators[0], operators[1:]),
+    ]
 
 
-def _cells(table: Sequence[Sequence[str]]) -> list[str]:
-    head, *rows = table
-    rule = ["---", *("---:" for _ in head[1:])]
-    return [_row(head), _row(rule), *(_row([escaped(row[0]), *row[1:]]) for row in rows), ""]
+def _table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Collection[int] = (0,),
+    word: str = "operator",
+    most: int = _MOST_ROWS,
+) -> list[str]:
+    """A table, the columns in ``left`` to the left; ``word`` is what a row is, of which ``most`` are shown."""
+    lines = [_row(head), _row(["---" if place in left else "---:" for place in range(len(head))])]
+    lines += map(_row, rows[:most])
+    if len(rows) > most:
+        lines += ["", f"and {plural(len(rows) - most, word)} more"]
+    return [*lines, ""]
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -163,26 +151,15 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _skips(tally: Tally) -> list[str]:
-    groups = tally.skips.most_common()
-    lines = [
-        f"- {count} × skipped: {escaped(': '.join(part for part in why if part) or 'no reason given')}"
-        for why, count in groups[:_MOST_ROWS]
-    ]
-    if len(groups) > _MOST_ROWS:
-        lines.append(f"- and for {plural(len(groups) - _MOST_ROWS, 'other reason')}")
-    return [*lines, ""] if lines else []
+    skips = tally.skips.most_common()
+    return _counted([f"- {count} × skipped: {escaped(skip_text(why))}" for why, count in skips], _MOST_ROWS)
 
 
 def _timings(results: Sequence[CaseResult]) -> list[str]:
-    rows = bench_rows(results)
+    rows = [list(map(escaped, row)) for row in bench_rows(results)]
+    table = _table(BENCH_HEAD, rows, left={0, 5}, word="timed case") if rows else []
     notes = [f"- {escaped(note.strip())}" for note in (*timed_lines(results), *bench_notes(results))]
-    if not rows:
-        return [*notes, ""] if notes else []
-    lines = [_row(list(BENCH_HEAD)), _row(["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"])]
-    lines += [_row(list(map(escaped, row))) for row in rows[:_MOST_ROWS]]
-    if len(rows) > _MOST_ROWS:
-        lines += ["", f"and {plural(len(rows) - _MOST_ROWS, 'timed case')} more"]
-    return [*lines, "", *notes, *([""] if notes else [])]
+    return [*table, *notes, *([""] if notes else [])]
 
 
 def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
-__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
+__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "skip_text", "spent_s"]
 
 
 _LONGEST_KIND = 30
@@ -82,6 +82,11 @@ def _why_nothing_is_shown(result: CaseResult) -> str:
     return kind if colon and len(kind) <= _LONGEST_KIND else UNNAMED
 
 
+def skip_text(why: tuple[str, str]) -> str:
+    """The reason and the message of a skip as one text."""
+    return ": ".join(part for part in why if part) or "no reason given"
+
+
 def spent_s(result: CaseResult) -> float:
     """Seconds of all phases of a case."""
     return result.timings.total_s or 0.0
@@ -97,7 +102,6 @@ def model_of(result: CaseResult) -> str:
 class Tally:
     """What a run adds up to so far."""
 
-    statuses: Counter[Status] = field(default_factory=Counter)
     operators: dict[str, GroupTally] = field(default_factory=dict)
     skips: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many cases were skipped for a (reason, message)."""
@@ -108,7 +112,6 @@ class Tally:
     """How many of those that passed were refused, as they had to be."""
 
     def add(self, result: CaseResult) -> None:
-        self.statuses[result.status] += 1
         self.refused += result.verdict.evidence is Evidence.RAISED_AS_EXPECTED
         operator = self.operators.get(result.operator)
         if operator is None:
@@ -132,12 +135,16 @@ class Tally:
         }
 
     @property
+    def statuses(self) -> Counter[Status]:
+        return self.all.statuses
+
+    @property
     def finished(self) -> int:
-        return sum(self.statuses.values())
+        return self.all.statuses.total()
 
     @property
     def bad(self) -> int:
-        return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
+        return self.all.bad
 
     def phrase(self) -> str:
         """``12 passed, 2 failed, 3 errors``, or ``nothing ran``."""

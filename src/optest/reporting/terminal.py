@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TextIO
 
 from optest.reporting.bench_table import bench_lines
-from optest.reporting.explain import brief, checks_text, lean_text, rule_text, timings_text, total_s
+from optest.reporting.explain import brief, checks_text, lean_text, rule_text, timings_text
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
-from optest.reporting.figures import coverage_text, group_cells, total_text
+from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
-from optest.reporting.tally import WRONG_DATA, Tally
+from optest.reporting.tally import WRONG_DATA, Tally, skip_text
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 
@@ -101,7 +101,7 @@ class TerminalReporter:
         if self._verbosity >= 0:
             if self._tally.bad or self._has_table():
                 self._page.line()
-            self._failures()
+            self._blocks(failure_groups(self._results))
         if self._verbosity >= -1:
             self._skips()
             self._table()
@@ -118,7 +118,7 @@ class TerminalReporter:
     def _case_lines(self, result: CaseResult, done: int, total: int) -> list[tuple[str, str]]:
         word = result.status.value.upper()
         place = f"[{done:>{len(str(total))}}/{total}] "
-        spent = total_s(result.timings)
+        spent = result.timings.total_s
         shared = f"runs as {result.duplicate_of}" if result.duplicate_of else ""
         parts = [result.id, brief(result), shared, "" if spent is None else duration(spent)]
         line = f"{place}{word:<7} {'  '.join(part for part in parts if part)}"
@@ -144,28 +144,31 @@ class TerminalReporter:
             parts.append(f"about {duration((now - self._started) / own * (total - done))} left")
         return ", ".join(parts)
 
-    def _failures(self) -> None:
-        groups = failure_groups(self._results)
+    def _blocks(self, groups: Sequence[FailureGroup]) -> None:
+        """One failure block for each group, up to the limit."""
         limit = len(groups) if self._block_limit is None else self._block_limit
         for group in groups[:limit]:
             self._page.lines(styled_block(group))
             self._page.line()
-        if left := sum(1 + len(group.others) for group in groups[limit:]):
+        if left := groups[limit:]:
             run = self._info.run_id if self._info else "RUN"
-            self._page.line(f"and {left} more: optest report {run}", "warn")
+            self._page.line(f"and {self._more(left)}: optest report {run}", "warn")
             self._page.line()
+
+    def _more(self, left: Sequence[FailureGroup]) -> str:
+        return f"{sum(1 + len(group.others) for group in left)} more"
 
     def _skips(self) -> None:
         groups = self._tally.skips.most_common()
-        if not groups:
+        reasons = [f"{count} × {clip(skip_text(why), 200)}" for why, count in groups]
+        self._counted("skipped", reasons, _SKIP_ROWS)
+
+    def _counted(self, title: str, reasons: Sequence[str], most: int) -> None:
+        """Reasons with the numbers of their cases under a title, as many as ``most``; nothing where there are none."""
+        if not reasons:
             return
-        lines = [
-            (f"  {count} × {clip(': '.join(part for part in why if part) or 'no reason given', 200)}", "warn")
-            for why, count in groups[:_SKIP_ROWS]
-        ]
-        if len(groups) > _SKIP_ROWS:
-            lines.append((f"  and for {plural(len(groups) - _SKIP_ROWS, 'other reason')}", "warn"))
-        self._page.lines([("skipped", ""), *lines, ("", "")])
+        lines = [*reasons[:most], *([f"and for {plural(len(reasons) - most, 'other reason')}"][: len(reasons) > most])]
+        self._page.lines([(title, ""), *((f"  {line}", "warn") for line in lines), ("", "")])
 
     def _timings(self) -> None:
         lines = bench_lines(self._timed)
@@ -182,19 +185,9 @@ class TerminalReporter:
             return
         if not self._has_table():
             return
-        rows = self._tally.worst_first()
-        shown = [status for status in Status if self._tally.statuses[status]]
-        head = ["operator", *(status.value for status in shown), "reasons"]
-        cells = [
-            [
-                name,
-                *(str(each.statuses[status] or "-") for status in shown),
-                ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common()),
-            ]
-            for name, each in rows[:_TABLE_ROWS]
-        ]
-        lines = columns([head, *cells], left=frozenset({0, len(head) - 1}))
-        styles = ["dim", *("bad" if each.bad else "" for _, each in rows[:_TABLE_ROWS])]
+        head, *rows = status_cells(self._tally, none="-")
+        lines = columns([head, *rows[:_TABLE_ROWS]], left=frozenset({0, len(head) - 1}))
+        styles = ["dim", *("bad" if self._tally.operators[name].bad else "" for name, *_ in rows[:_TABLE_ROWS])]
         styled = list(zip(lines, styles, strict=True))
         if len(rows) > _TABLE_ROWS:
             styled.append((f"  and {plural(len(rows) - _TABLE_ROWS, 'operator')} more", "dim"))
@@ -205,17 +198,15 @@ class TerminalReporter:
         self._page.lines(model_lines(self._tally, self._info))
 
     def _last_lines(self, summary: RunSummary) -> None:
-        missing = summary.total - self._tally.finished
         if self._verbosity >= -1 and self._tally.refused:
             self._page.line(f"{self._tally.refused} of the passed were refused, as is right for them", "dim")
         if self._verbosity >= -1 and self._tally.all.not_run[WRONG_DATA]:
             self._page.line(f"{WRONG_DATA}: {self._tally.all.not_run[WRONG_DATA]}", "warn")
-        text = self._tally.phrase() + (f", {missing} not run" if missing > 0 else "")
-        if math.isfinite(summary.duration_s):
-            text += f" in {duration(summary.duration_s)}"
-        if summary.interrupted:
-            text = f"interrupted: {text}"
-        self._page.line(text, "good" if summary.exit_status == 0 else "bad")
+        self._page.line(outcome_text(self._tally, summary), "good" if summary.exit_status == 0 else "bad")
+        self._journal()
+
+    def _journal(self) -> None:
+        """Where the journal lies, as the last line."""
         if self._verbosity >= -1 and self._info is not None and self._info.directory:
             self._page.line(f"journal: {self._info.directory.rstrip('/')}/journal.jsonl", "dim")
 

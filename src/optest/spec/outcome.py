@@ -274,9 +274,9 @@ class Measure:
     @property
     def is_off(self) -> bool:
         """Whether elements are, or all of them together."""
-        if self.mismatched:
-            return True
-        return self.statistic is not None and self.statistic_limit is not None and self.statistic > self.statistic_limit
+        if self.mismatched or self.statistic is None or self.statistic_limit is None:
+            return self.mismatched > 0
+        return not self.statistic <= self.statistic_limit  # NaN is within no limit
 
     @property
     def is_gradient(self) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optest.api.saving import file_stem, load_saved
-from optest.core.tensor_archive import Archive, element_error, read_archive, write_archive
+from optest.core.kept_tensors import Archive, element_error, read_archive, write_archive
 from optest.errors import UsageError
 from optest.numerics import bits, numpy_dtype, view
 from optest.spec import DTYPES, TensorSpec, dtype

@@ -206,7 +206,7 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     from optest.api.checking import check_request
     from optest.backends import Script, ScriptInput, backend_manager
     from optest.core.inputs import make_inputs
-    from optest.core.tensor_archive import spec_of
+    from optest.core.kept_tensors import spec_of
     from optest.numerics import bits, private_copy
     from optest.spec import Fault
 
@@ -317,7 +317,7 @@ def test_a_crash_is_written_without_running_it(here: Path, monkeypatch: pytest.M
     import optest.api as api
     from optest.backends import Script, ScriptInput, backend_manager
     from optest.core.inputs import make_inputs
-    from optest.core.tensor_archive import spec_of
+    from optest.core.kept_tensors import spec_of
     from optest.torch.operators import TORCH_OPERATORS
 
     (case,) = api.cases(op="exp", dtype="float32", shape="input0=8", backend="torch")
@@ -485,8 +485,8 @@ def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op
     import optest.api as api
     from optest.api.scripts import Replayed, script_for
     from optest.backends import BackendDriver, Script
+    from optest.core.kept_tensors import Archive, write_archive
     from optest.core.results import result_of
-    from optest.core.tensor_archive import Archive, write_archive
 
     class Same(BackendDriver):
         name = "same"

@@ -13,7 +13,7 @@ import pytest
 from optest.api.checking import check_request
 from optest.backends import backend_manager
 from optest.clib.library.config import read_ffi_config
-from optest.core.schedule import executions
+from optest.core.session import executions
 from optest.errors import NothingSelected, Unavailable, UsageError
 from optest.spec import TestCase
 

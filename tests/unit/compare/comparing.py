@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.compare import Expected, judge
+from optest.compare import Expected
+from optest.compare.verdict import judge
 from optest.numerics import numpy_dtype, round_to
 from optest.spec import (
     Argument,

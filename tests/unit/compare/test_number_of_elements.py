@@ -9,7 +9,7 @@ from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, case_of, expect, st
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optest.compare import judge
+from optest.compare.verdict import judge
 from optest.numerics import numpy_dtype, round_to
 from optest.spec import ErrorBudget, Numerics, Reason, Rule, RuleClass, Status, Terms, Verdict, dtype
 

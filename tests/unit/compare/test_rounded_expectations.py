@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from optest.compare import Expected, judge
+from optest.compare import Expected
+from optest.compare.verdict import judge
 from optest.numerics import round_to
 from optest.operators import operators
 from optest.registry import load_object

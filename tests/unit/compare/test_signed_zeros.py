@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from comparing import case_of, expect
 
-from optest.compare import judge
+from optest.compare.verdict import judge
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.numerics import round_to
 from optest.operators import operators

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from comparing import ACCUMULATE, COMPOSED, EXACT, ULP, array_of, case_of, expect, stated, verdict_of
 
-from optest.compare import judge
+from optest.compare.verdict import judge
 from optest.spec import Evidence, Numerics, Reason, Status, TensorSpec, Terms, dtype
 
 ONES = np.ones(4, np.float32)

@@ -158,7 +158,7 @@ def test_a_diagnosis_that_fails_is_a_check_and_the_verdict_stays(
 
 
 def test_a_pass_costs_nothing(verdict_of: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "_diagnosis", lambda _: pytest.fail("diagnosed"))
+    monkeypatch.setattr(diagnosis, "_diagnosis", lambda *_: pytest.fail("diagnosed"))
     device = Device(np.negative)
     assert verdict_of(device, "neg", (64,)).status is Status.PASSED
     assert device.calls == 1

@@ -23,7 +23,6 @@ from optest.operators import operators
 from optest.settings import environment
 from optest.spec import (
     Argument,
-    Check,
     CheckState,
     Fill,
     Reason,
@@ -254,9 +253,3 @@ def test_a_reference_that_dies_or_hangs_is_told_as_ever(in_worker: Any, referenc
     found = in_worker(the_case(reference=f"{__name__}:{reference}", timeout_s=1.0))  # looked after each second
     assert (found.status, found.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), found.message
     assert found.message == message
-
-
-def test_a_worker_tells_what_was_not_possible(in_worker: Any) -> None:
-    found = in_worker(the_case(reference=f"{__name__}:of_ones_alone"))
-    why = "input input: the reference raised ValueError: these values alone"
-    assert Check(name="other values", state=CheckState.NOT_POSSIBLE, detail=why) in found.checks

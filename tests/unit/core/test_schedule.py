@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.core.schedule import Execution, executions
+from optest.core.session import Execution, executions
 from optest.spec import (
     Argument,
     BackendTarget,
@@ -98,12 +97,3 @@ def test_rounds_repeat_the_whole_plan() -> None:
         (["1"], 1),
     ]
     assert [each.cases for each in executions(cases, dedupe=False)] == [(case,) for case in cases]
-
-
-def test_cases_may_come_one_at_a_time() -> None:
-    assert len(executions(iter([PLAIN, replace(PLAIN, seed=1)]))) == 2
-
-
-def test_collection_goes_on_afterwards() -> None:
-    executions([PLAIN])
-    assert gc.isenabled()

@@ -13,7 +13,6 @@ import pytest
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.executors import Closed
-from optest.core.schedule import executions
 from optest.core.session import Interruption, Policy, Session, resume_key
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.errors import OptestError
@@ -197,20 +196,6 @@ def test_cases_that_compute_the_same_share_an_execution_and_keep_their_own_verdi
         ("other", None),
         ("left out", None),
     ]
-
-
-def test_what_a_backend_can_see_is_never_shared() -> None:
-    base = case_named("a")
-    different = [
-        replace(base, seed=1),
-        replace(base, reference="m:f"),
-        replace(base, backend_config={"numpy": {"x": 1}}),
-        replace(base, backend=replace(base.backend, chip="b")),
-        replace(base, generator="m:g"),
-        replace(base, attributes={"n": 1}),
-        replace(base, base_dir="elsewhere"),
-    ]
-    assert len(executions([base, *different])) == 8
 
 
 def test_one_and_true_and_text_are_different_signatures() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,14 @@ import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
 
 from optest.backends import BackendDriver, backend_manager
+from optest.core import worker_process
 from optest.core.executors import InProcess
 from optest.core.monkeypatches import patch_watch
 from optest.core.runner import TestRunner
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import UsageError
 from optest.operators import operators
+from optest.process import Child, start_child
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
@@ -30,7 +31,7 @@ PLUGIN = """
 import math, os, signal, sys, threading, time
 import ml_dtypes
 import numpy as np
-import optest.compare.verdict, optest.core.verdicts
+import optest.compare.verdict, optest.core.comparison
 from optest.backends import BackendDriver, backend_manager
 from optest.spec import Evidence, Status, Verdict, dtype
 
@@ -48,7 +49,8 @@ def write_everywhere():
             pass
 
 def dies_later():
-    time.sleep(0.2)
+    while not os.path.exists(os.environ["TRICKY_SPOILS"]):
+        time.sleep(0.01)
     os._exit(3)
 
 def reference(inputs, attributes):
@@ -72,7 +74,7 @@ TRICKS = {
     "math": lambda case: setattr(math, "sqrt", math.sin),
     "ml_dtypes": lambda case: setattr(ml_dtypes, "bfloat16", None),
     "builtins": lambda case: setattr(__import__("builtins"), "max", min),
-    "judge": lambda case: setattr(optest.core.verdicts, "judge", passes),
+    "judge": lambda case: setattr(optest.core.comparison, "judge", passes),
     "code": lambda case: setattr(optest.compare.verdict.judge, "__code__", passes.__code__),
     "defaults": lambda case: setattr(optest.compare.verdict.judge, "__kwdefaults__", {"every_measure": True}),
     "class": lambda case: setattr(Verdict, "status", Status.PASSED),
@@ -200,9 +202,11 @@ def test_a_reference_that_always_fails_is_tried_in_one_new_worker(worker: Worker
     assert len((tmp_path / "spoils").read_text()) == 4
 
 
-def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProcess) -> None:
+def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProcess, tmp_path: Path) -> None:
     assert worker.execute([relu_of("waits for the end")]).verdicts[0].status is Status.PASSED
-    time.sleep(1)
+    assert worker._running is not None
+    (tmp_path / "spoils").touch()
+    assert worker._running[0].wait(200) == (3, None)
     assert worker.execute([relu_of("prints")]).verdicts[0].status is Status.PASSED
 
 
@@ -225,6 +229,17 @@ if os.path.getsize({str(tmp_path / "loads")!r}) <= {deaths}:
         made.close()
     assert {each.status for each in found} == {status}
     assert (tmp_path / "loads").stat().st_size <= 10
+
+
+def test_a_worker_that_dies_before_it_is_greeted(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(_: object, **more: Any) -> Child:
+        child = start_child([sys.executable, "-c", "raise SystemExit(3)"], **more)
+        child.wait(200)
+        return child
+
+    monkeypatch.setattr(worker_process, "start_child", dead)
+    verdict = worker.execute([relu_of("prints")]).verdicts[0]
+    assert (verdict.status, verdict.reason) == (Status.CRASHED, Reason.EXIT_CODE)
 
 
 class Answering(BackendDriver):

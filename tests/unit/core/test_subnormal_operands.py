@@ -154,6 +154,6 @@ def test_values_without_subnormal_numbers_are_looked_at_once(judged: Judge, monk
     def asked(*_: Any) -> Any:
         raise AssertionError("the reference was asked again")
 
-    monkeypatch.setattr("optest.core.operand_readings.expected_of_other_inputs", asked)
+    monkeypatch.setattr("optest.core.comparison.expected_of_other_inputs", asked)
     found = judged(Device(FLUSHING, log, off=1.0), "log", [1.0, 2.0, float("nan"), float("inf"), 0.0])
     assert found.status is Status.FAILED

@@ -183,14 +183,6 @@ def test_every_report_of_a_check_tells_it(result: Make, measure: Make) -> None:
     assert f'<property name="one side, sigmoid float32" value="{said}' in junit_text(check, found, summary)
 
 
-def test_a_check_without_a_lean_says_nothing_of_it(result: Make, measure: Make) -> None:
-    stream = io.StringIO()
-    reporter = CheckReporter(stream, color=False)
-    found = cases(result, measure, [0.5, 0.4, 0.6], SUM)
-    reporter.on_complete(RunSummary.of(found, total=3, duration_s=1.0), found)
-    assert "one side" not in stream.getvalue()
-
-
 def test_more_is_said_with_v(result: Make, measure: Make) -> None:
     stream = io.StringIO()
     reporter = TerminalReporter(stream, color=False, verbosity=1)

@@ -271,10 +271,3 @@ def test_junit_of_a_check_has_a_suite_for_each_operator(result: Make, measure: M
     assert str(texts["sum/layouts/1"]).splitlines()[1:] == ["  as sum/layouts/2", f"  again: {results[4].repro}"]
     assert "and 2 more like it: sum/layouts/1, sum/layouts/3" in str(texts["sum/layouts/2"])
     assert "3 of 2048 elements are off" in str(texts["sum/layouts/2"])
-
-
-def test_a_run_keeps_a_suite_for_each_case(result: Make, measure: Make) -> None:
-    results = several(result, measure)
-    run = RunInfo(run_id="r", started_at="2026-01-31T00:00:00.000+00:00", total=13, target="torch:cpu", seed=0)
-    root = ET.fromstring(junit_text(run, results, RunSummary.of(results, total=13, duration_s=1.5)).encode())
-    assert len(root) == 14

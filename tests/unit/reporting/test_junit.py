@@ -121,13 +121,6 @@ def test_no_text_breaks_the_file(result: Make, name: str, said: str) -> None:
     assert len(list(root.iter("testcase"))) == 1
 
 
-def test_cases_stand_in_the_order_of_the_plan(result: Make) -> None:
-    finished = [result(id=str(line), where=f"p.yaml:{line}") for line in (9, 2, 11)]
-    names = [case.attrib["name"] for case in root_of(finished).iter("testcase")]
-    assert names == ["2", "9", "11"]
-    assert text_of(finished) == text_of(finished[::-1])
-
-
 def test_a_run_of_nothing_is_valid() -> None:
     assert [suite.attrib["tests"] for suite in root_of([])] == ["0"]
 

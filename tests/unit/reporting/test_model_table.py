@@ -140,15 +140,6 @@ def test_reports_hold_the_same_figures(results: list[CaseResult]) -> None:
     assert "2 of the 8 operators" in text
 
 
-def test_a_run_without_models_has_no_such_table(result: Make) -> None:
-    stream = io.StringIO()
-    reporter = make_reporter("terminal", stream=stream, color=False, verbosity=1)
-    reporter.on_start(RunInfo(run_id="r", started_at="now", total=1, target="torch:cpu", seed=7))
-    reporter.on_case_result(result(), 0, 1)
-    reporter.on_complete(RunSummary.of([result()], total=1, duration_s=1.0), [result()])
-    assert "pass rate" not in stream.getvalue()
-
-
 def test_two_files_of_one_model_have_a_row_each(result: Make) -> None:
     def of(*places: str) -> list[str]:
         tally = Tally()

@@ -229,24 +229,6 @@ def test_failure_blocks_are_capped_and_say_how_to_see_the_rest(result: Make) -> 
     assert run(results, io.StringIO(), verbosity=1).count("  again:") == 57
 
 
-def test_ten_thousand_results_are_no_burden(result: Make) -> None:
-    """The stream is asked for what did not pass and for progress, not for each case."""
-
-    class Counting(io.StringIO):
-        writes = 0
-
-        def write(self, text: str) -> int:
-            self.writes += 1
-            return super().write(text)
-
-    good, bad = result(), result(reason=Reason.SHAPE, message="other shape")
-    results = [bad if number % 100 == 0 else good for number in range(10_000)]
-    stream = Counting()
-    text = run(results, stream)
-    assert stream.writes < 200
-    assert len(text) < 40_000
-
-
 def test_skips_are_grouped_and_capped(result: Make) -> None:
     results = [result(reason=Reason.UNSUPPORTED, message=f"no {number}") for number in range(15)] * 2
     text = run(results, io.StringIO(), verbosity=-1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.reporting.typography import ascii_only, columns, duration, printable, tell_apart, wrap
+from optest.reporting.typography import ascii_only, duration, printable, tell_apart, wrap
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,6 @@ def test_printable_text_has_no_controls_and_can_be_written(text: str) -> None:
     ascii_only(shown).encode("ascii")
 
 
-def test_signs_become_words() -> None:
-    assert ascii_only("2 ± 1 × 3 … ≤ 4·√K") == "2 +/- 1 x 3 ... <= 4*sqrtK"
-
-
 @given(st.lists(st.text("ab", min_size=1, max_size=12), min_size=1, max_size=20), st.integers(20, 60))
 def test_wrapping_loses_no_word(words: list[str], width: int) -> None:
     lines = wrap("  " + " ".join(words), width)
@@ -86,12 +82,3 @@ def test_wrapping_loses_no_word(words: list[str], width: int) -> None:
 def test_quoted_lines_and_commands_are_not_wrapped() -> None:
     for line in ("  again: " + "word " * 30, "  command: " + "word " * 30, "    " + "word " * 30):
         assert wrap(line, 40) == [line]
-
-
-def test_columns_line_up() -> None:
-    rows = [["operator", "passed", "reasons"], ["add", "10", ""], ["layer_norm", "2", "1 VALUE"]]
-    assert columns(rows, left=frozenset({0, 2})) == [
-        "  operator    passed  reasons",
-        "  add             10",
-        "  layer_norm       2  1 VALUE",
-    ]

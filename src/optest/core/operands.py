@@ -1,28 +1,26 @@
-"""Operands that a backend reads otherwise than the reference: a failed answer is held against what is right then.
+"""Operands and a wrong answer: what stood at the worst element, and whether the answer is right for operands that are
+read otherwise than by the reference.
 
 Right by another reading is a pass with a note where that reading is right too, and else a failure that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, declared_numerics
-from optest.compare.verdict import judge
-from optest.core.border import Border
-from optest.core.expected import expected_of_other_inputs
-from optest.core.phases import REFERENCE, Clock
+from optest.core.comparison import Comparison
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators.shapes import promote_tensors
 from optest.spec import (
     Check,
     CheckState,
     DType,
+    Measure,
     Numerics,
     Reason,
     RuleClass,
@@ -33,14 +31,67 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = ["judged_by_readings"]
+__all__ = ["ELEMENTWISE", "judged_by_readings", "with_definition", "with_worst_operands"]
 
 Array = np.ndarray[Any, Any]
 
+ELEMENTWISE = frozenset({"activation", "bitwise", "comparison", "conversion", "elementwise", "logic"})
 _VALUES = (Reason.VALUE, Reason.NAN)
 _SORTED = ("values", "indices")
 _SUBNORMAL = "subnormal operands"
 _UNDECLARED = 'right for zeros in their place; a device that reads them so declares Numerics(denormals="flush")'
+
+
+def with_worst_operands(case: TestCase, inputs: Sequence[Array], verdict: Verdict) -> Verdict:
+    """``verdict`` with the operands of the worst element among its details, where each has one there."""
+    if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
+        return verdict
+    if case.descriptor.category not in ELEMENTWISE:
+        return verdict
+    wrong = [measure for measure in verdict.measures if measure.mismatched and measure.worst_index is not None]
+    if len(wrong) != 1:
+        return verdict
+    there = [_at(array, wrong[0]) for array in inputs]
+    if not there or None in there:
+        return verdict
+    words = [f"{argument.name} {value}" for argument, value in zip(case.inputs, there, strict=True)]
+    return replace(verdict, details={**verdict.details, "operands_there": ", ".join(words)})
+
+
+def with_definition(case: TestCase, verdict: Verdict) -> Verdict:
+    """``verdict`` with the operator's own words, where a number alone does not say why it is right: for the dtype
+    of integers, what has one right answer, and a result or an operand that is no number."""
+    if verdict.status is not Status.FAILED or not case.descriptor.description:
+        return verdict
+    if verdict.reason in _VALUES:
+        worst = next((measure for measure in verdict.measures if measure.mismatched), None)
+        if worst is None or not (_is_exact(worst) or isinstance(worst.worst_expected, str) or _has_nan(verdict)):
+            return verdict
+    elif verdict.reason is not Reason.DTYPE or any(each.spec.dtype.is_inexact for each in case.inputs):
+        return verdict
+    return replace(verdict, details={**verdict.details, "definition": case.descriptor.description})
+
+
+def _is_exact(measure: Measure) -> bool:
+    return measure.rule is not None and measure.rule.name == "exact"
+
+
+def _has_nan(verdict: Verdict) -> bool:
+    return "nan" in str(verdict.details.get("operands_there", "")).replace(",", "").split()
+
+
+def _at(array: Array, measure: Measure) -> str | None:
+    """The element that is broadcast to the worst one, None where the shapes do not say which that is."""
+    assert measure.worst_index is not None
+    lead = len(measure.shape) - array.ndim
+    if lead < 0:
+        return None
+    index = []
+    for size, broadcast, place in zip(array.shape, measure.shape[lead:], measure.worst_index[lead:], strict=True):
+        if size not in (1, broadcast):
+            return None
+        index.append(place if size == broadcast else 0)
+    return str(array[tuple(index)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,37 +106,15 @@ class _Reading:
     is_right: bool
 
 
-def judged_by_readings(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    outputs: Sequence[Any],
-    verdict: Verdict,
-    *,
-    clock: Clock,
-    interrupted: Callable[[], bool] | None,
-) -> Verdict:
-    """``verdict``, unless values are wrong that are right by another reading of the operands.
-
-    The reference that is asked once more is told to the ``clock``.
-    """
+def judged_by_readings(comparison: Comparison, verdict: Verdict) -> Verdict:
+    """``verdict``, unless values are wrong that are right by another reading of the operands."""
     if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
         return verdict
-    numerics = declared_numerics(driver, case)
-    for reading in chain(_of_promotion(case, inputs, outputs, numerics), _of_zeros(case, inputs, outputs, numerics)):
-        with clock.announced(REFERENCE):
-            expected = expected_of_other_inputs(case, reading.inputs, driver, interrupted)
-        if isinstance(expected, str):
+    for reading in chain(_of_promotion(comparison), _of_zeros(comparison)):
+        other = comparison.with_inputs(reading.inputs)
+        if isinstance(other, str):
             return verdict
-        with Border("the comparison", Reason.INTERNAL):
-            judged = judge(
-                case,
-                reading.outputs,
-                expected,
-                numerics=reading.numerics,
-                inputs=reading.inputs,
-                checks=verdict.checks,
-            )
+        judged = other._replace(outputs=reading.outputs).judged(numerics=reading.numerics, checks=verdict.checks)
         if judged.status is Status.PASSED:
             return _with_reading(verdict, judged, reading)
     return verdict
@@ -98,32 +127,27 @@ def _with_reading(verdict: Verdict, judged: Verdict, reading: _Reading) -> Verdi
     return replace(judged, checks=(*judged.checks, note))
 
 
-def _of_promotion(
-    case: TestCase, inputs: Sequence[Array], outputs: Sequence[Any], numerics: Numerics
-) -> Iterator[_Reading]:
+def _of_promotion(comparison: Comparison) -> Iterator[_Reading]:
     """An operand without dimensions does not widen the arithmetic of a tensor beside it (torch.result_type).
 
     Whether it is rounded to the tensor's dtype, or to float32, or not at all, differs between libraries and between
     their kernels: all of it is right. Integers with dimensions are rounded to the common dtype first, everywhere.
     """
-    common = _common_dtype(case)
+    common, inputs = _common_dtype(comparison.case), comparison.inputs
     if common is None:
         return
+    unchanged: dict[str, Any] = {"outputs": comparison.outputs, "numerics": comparison.numerics}
     scalars = [not array.ndim and _is_finer(array, common) for array in inputs]
     for read in dict.fromkeys((None, dtype("float32"), common)):
         others = _converted(inputs, scalars, read)
         if others is not None:
             words = f"right where they are {f'rounded to {read}' if read else 'not rounded'}, as in some libraries"
-            yield _Reading(
-                inputs=others, outputs=outputs, numerics=numerics, name="0-d operands", words=words, is_right=True
-            )
+            yield _Reading(inputs=others, **unchanged, name="0-d operands", words=words, is_right=True)
     integers = [bool(array.ndim) and array.dtype.kind in "iu" for array in inputs]
     unrounded = _converted(inputs, integers, None)
     if unrounded is not None:
         words = f"right for ones that are not rounded to {common}, the common dtype, before anything is computed"
-        yield _Reading(
-            inputs=unrounded, outputs=outputs, numerics=numerics, name="integer operands", words=words, is_right=False
-        )
+        yield _Reading(inputs=unrounded, **unchanged, name="integer operands", words=words, is_right=False)
 
 
 def _common_dtype(case: TestCase) -> DType | None:
@@ -161,25 +185,26 @@ def _wide(array: Array, read: DType | None) -> Array:
     return widen(round_to(wide, read if read.is_complex else dtype("complex64")))
 
 
-def _of_zeros(
-    case: TestCase, inputs: Sequence[Array], outputs: Sequence[Any], numerics: Numerics
-) -> Iterator[_Reading]:
+def _of_zeros(comparison: Comparison) -> Iterator[_Reading]:
     """Every subnormal operand is a zero of its sign: right of a backend that declares ``denormals="flush"``.
 
     What only moves elements reads none of them; what sorts compares them, and moves them as they are.
     """
-    zeroed = _zeroed(inputs)
-    answered = _answered(case, inputs, outputs) if zeroed is not None else None
-    if zeroed is None or answered is None:
+    zeroed = [_without_subnormals(array) for array in comparison.inputs]
+    if all(new is old for new, old in zip(zeroed, comparison.inputs, strict=True)):
         return
-    flushing = replace(numerics, denormals="flush")
-    declared = numerics == flushing
+    outputs = _comparable(comparison)
+    if outputs is None:
+        return
+    flushing = replace(comparison.numerics, denormals="flush")
+    declared = comparison.numerics == flushing
     words = "read as zeros, as the backend declares" if declared else _UNDECLARED
-    yield _Reading(inputs=zeroed, outputs=answered, numerics=flushing, name=_SUBNORMAL, words=words, is_right=declared)
+    yield _Reading(inputs=zeroed, outputs=outputs, numerics=flushing, name=_SUBNORMAL, words=words, is_right=declared)
 
 
-def _answered(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Any]) -> Sequence[Any] | None:
+def _comparable(comparison: Comparison) -> Sequence[Any] | None:
     """The outputs to judge by operands that are zeros; None for elements that only move, or do not move as they are."""
+    case, outputs = comparison.case, comparison.outputs
     rule = case.descriptor.rule
     if rule is None or rule.kind is not RuleClass.MOVEMENT:
         return outputs
@@ -187,7 +212,7 @@ def _answered(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Any]) -
         return None
     values, indices = map(np.asarray, outputs)
     try:
-        named = np.take_along_axis(inputs[0], indices.astype(np.int64), axis=case.attributes["dim"])
+        named = np.take_along_axis(comparison.inputs[0], indices.astype(np.int64), axis=case.attributes["dim"])
     except (IndexError, ValueError):
         return None
     if values.dtype != named.dtype or not _has_bits_of(values, named):
@@ -199,12 +224,6 @@ def _has_bits_of(values: Array, named: Array) -> bool:
     words = f"u{values.itemsize}"
     equal = np.ascontiguousarray(values).view(words) == np.ascontiguousarray(named).view(words)
     return bool(np.all(equal | ((values != values) & (named != named))))
-
-
-def _zeroed(inputs: Sequence[Array]) -> list[Array] | None:
-    """The inputs with zeros for subnormal numbers; None if they have none."""
-    zeroed = [_without_subnormals(array) for array in inputs]
-    return zeroed if any(new is not old for new, old in zip(zeroed, inputs, strict=True)) else None
 
 
 def _without_subnormals(array: Array) -> Array:
