@@ -19,6 +19,7 @@ __all__ = [
     "Unavailable",
     "UnknownName",
     "UsageError",
+    "did_you_mean",
     "listed_names",
     "nearest",
 ]
@@ -122,6 +123,12 @@ def listed_names(known: Iterable[str]) -> str:
     if len(names) <= _LISTED + 3:  # a short rest is as long as the words for it
         return ", ".join(names)
     return f"{', '.join(names[:_LISTED])} and {len(names) - _LISTED} more"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, text: str = "did you mean {}?") -> str:
+    """``text`` with the known name that a person most likely meant, ``otherwise`` if none is near."""
+    near = nearest(name, known)
+    return text.format(near) if near else otherwise
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

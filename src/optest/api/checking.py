@@ -63,11 +63,11 @@ from optest.store import check_writable, write_atomically
 
 __all__ = [
     "CheckRequest",
-    "cases_asked",
     "check",
     "check_request",
     "listed",
     "pairs_of_catalogue",
+    "sample_cases",
     "samples_of",
     "write",
 ]
@@ -254,7 +254,7 @@ def _lacking(names: Sequence[str], why: str) -> str:
     return f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
 
 
-def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
+def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
     """The cases of one operator that a check of this tier asks, for a backend called ``numpy``.
 
     Raises:

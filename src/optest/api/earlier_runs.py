@@ -20,7 +20,7 @@ __all__ = [
     "as_the_resumed_check",
     "as_the_resumed_run",
     "failed_first",
-    "options_stated",
+    "given_options",
     "rerun_of",
     "what_failed",
 ]
@@ -88,7 +88,7 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
             f"  ask its failures again: optest replay --run {directory.id}, or optest check --lf {directory.id}"
         )
     kept = {name: value for name, value in before.items() if name not in _NOT_AGAIN}
-    return {**kept, **options_stated(settings), **run}
+    return {**kept, **given_options(settings), **run}
 
 
 def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -115,7 +115,7 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if backend:
         return {**given, "rerun_failed": directory.id}
     kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_AGAIN}
-    return {**kept, **options_stated(settings), "rerun_failed": directory.id}
+    return {**kept, **given_options(settings), "rerun_failed": directory.id}
 
 
 def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -135,7 +135,7 @@ def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
             f"run {directory.id} does not say what it was asked, as that of a replay; "
             "give --plan or --op with --resume, or the id of another run"
         )
-    return {**before, **options_stated(settings)}
+    return {**before, **given_options(settings)}
 
 
 def as_the_resumed_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -151,7 +151,7 @@ def as_the_resumed_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**before, **{name: value for name, value in given.items() if value not in (None, (), [])}}
 
 
-def options_stated(settings: Settings) -> dict[str, Any]:
+def given_options(settings: Settings) -> dict[str, Any]:
     """The options that somebody gave, by name; what a plan says is read from the plan."""
     return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, nearest
+from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, did_you_mean
 from optest.generators import FILLS
 from optest.guests import run_hooks
 from optest.operators import operators
@@ -159,8 +159,7 @@ def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) ->
     """The error for a name that is not among ``known``; of many it names the nearest alone and who lists them."""
     if len(known) <= _LISTED:
         return UnknownName(kind, name, known)
-    near = nearest(name, known)
-    hint = f"; did you mean {near!r}?" if near else ""
+    hint = did_you_mean(name, known, text="; did you mean {!r}?")
     return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
 
 

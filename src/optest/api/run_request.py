@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, rerun_of, what_failed
-from optest.api.source_cases import SourceDocument, known_differences, said_to_be_from, source_documents
+from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
 from optest.backends.abilities import configure as configure_driver
@@ -222,7 +222,7 @@ def _made_cases(
 ) -> tuple[list[TestCase], _Written]:
     """The cases, and what they are written in, without the files of model cases that are wrong."""
     if written.sources:
-        return [case for each in written.sources for case in said_to_be_from(make(each.plan), each.origin)], written
+        return [case for each in written.sources for case in with_origin(make(each.plan), each.origin)], written
     document = written.document
     try:
         return make(document), written

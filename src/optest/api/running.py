@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api.earlier_runs import as_the_resumed_run, options_stated
+from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
@@ -262,7 +262,7 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
 
 def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
-    given = {name: value for name, value in options_stated(settings).items() if name != "resume"}
+    given = {name: value for name, value in given_options(settings).items() if name != "resume"}
     return RunInfo(
         run_id=directory.id,
         started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),

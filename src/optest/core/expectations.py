@@ -67,11 +67,11 @@ def refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[An
             message=f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused",
             details=fault.details,
         )
-    if not expected.is_said_by(str(raised)):
+    if not expected.matches(str(raised)):
         return Verdict(
             status=Status.FAILED,
             reason=Reason.WRONG_ERROR,
-            message=f"the error says {raised!r}, but should have {expected.wanted_text()}",
+            message=f"the error says {raised!r}, but should have {expected.required_text()}",
             details=fault.details,
         )
     return Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")

@@ -77,7 +77,7 @@ def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
     if case.xfail is not None:
         values["xfail"] = f"{case.xfail.status.value}: {case.xfail.reason}"
     if case.expects_error is not None:
-        values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.wanted_text() or 'any text'}"
+        values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.required_text() or 'any text'}"
     values["base_dir"] = case.base_dir
     owner = {"tags": "operator"}
     return [(key, value, case.origins.get(key, owner.get(key, "default"))) for key, value in values.items() if value]

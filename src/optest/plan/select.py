@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from optest.errors import UnknownName, UsageError, nearest
+from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
 __all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select"]
@@ -110,8 +110,7 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
         pattern = glob_pattern(glob)
         matching = {each for each in ids if each == glob or pattern.fullmatch(each)}
         if not matching:
-            near = nearest(glob, ids)
-            hint = f"did you mean {near!r}?" if near else "`optest list` shows the ids"
+            hint = did_you_mean(glob, ids, "`optest list` shows the ids", text="did you mean {!r}?")
             raise UsageError(f"no case matches --case {glob!r}; {hint}")
         found |= matching
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from optest.errors import UnknownName, UsageError, nearest
+from optest.errors import UnknownName, UsageError, did_you_mean, nearest
 from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
 __all__ = [
@@ -129,8 +129,7 @@ def shown(value: Any) -> str:
 
 
 def unknown_key(name: str, known: Collection[str], *, of: str = "") -> Misfit:
-    near = nearest(name, known)
-    hint = f"did you mean {near}?" if near else f"known keys: {', '.join(known)}"
+    hint = did_you_mean(name, known, f"known keys: {', '.join(known)}")
     place = f" of {of}" if of else ""
     return Misfit(f"unknown key {name!r}{place}", path=(name,), hint=hint)
 
