@@ -10,11 +10,14 @@ from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.generators import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, build_cases
+from optest.plan import CaseRequest, PlanHost, build_cases
 from optest.spec import BackendTarget, Status, TestCase, dtype
 
 pytestmark = pytest.mark.torch
 
+HOST = PlanHost(
+    operators=operators, target=BackendTarget(name="torch", kind="torch", device="cpu"), check_fill=check_fill
+)
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int32")
 SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
     "add": [
@@ -89,14 +92,7 @@ def cases_of(op: str, name: str) -> list[TestCase]:
                 request = CaseRequest(
                     ops=(op,), dtypes=(dtype(name),), shapes=shapes, attributes=attributes, generator=fill, seed=11
                 )
-                found += build_cases(
-                    None,
-                    request,
-                    operators=operators,
-                    target_of=lambda _name, _chip: BackendTarget(name="torch", kind="torch", device="cpu"),
-                    check_fill=check_fill,
-                    check_backend=lambda _: (),
-                )
+                found += build_cases(None, request, HOST)
     return found
 
 
@@ -129,14 +125,7 @@ def verdict_of(op: str, name: str, shape: tuple[int, ...], generator: str | None
     request = CaseRequest(
         ops=(op,), dtypes=(dtype(name),), shapes={"input0": shape}, attributes=attributes, generator=generator, seed=11
     )
-    (case,) = build_cases(
-        None,
-        request,
-        operators=operators,
-        target_of=lambda _name, _chip: BackendTarget(name="torch", kind="torch", device="cpu"),
-        check_fill=check_fill,
-        check_backend=lambda _: (),
-    )
+    (case,) = build_cases(None, request, HOST)
     return InProcess(backend_manager.get("torch")).execute([case]).verdicts[0]
 
 

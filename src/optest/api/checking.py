@@ -37,7 +37,7 @@ from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
-from optest.plan import CaseRequest, request_from
+from optest.plan import CaseRequest, PlanHost, request_from
 from optest.plan.expectations import Expectations, read_expectations, remedy
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.select import parse_shard, select
@@ -313,16 +313,12 @@ def _cases_of(
 ) -> CasesOfSamples:
     stated = _case_request(settings)
     request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s))
+    host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     own = samples_of(descriptor)
-
-    def built(samples: Sequence[Sample], tiers: Sequence[Tier]) -> CasesOfSamples:
-        return cases_of_samples(
-            descriptor, samples, request, operators=operators, target=target, check_fill=check_fill, tiers=tiers
-        )
-
     if isinstance(driver, SelectsSamples):
-        own = list(driver.samples(list(zip(own, built(own, TIERS).cases, strict=True))))
-    return built(own, TIERS[: TIERS.index(Tier(settings["tier"])) + 1])
+        own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
+    tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
+    return cases_of_samples(descriptor, own, request, host, tiers=tiers)
 
 
 def _case_request(settings: Settings) -> CaseRequest:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from optest.errors import UnknownName, UsageError
+from optest.plan.explain import origins_of, where_of
 from optest.plan.fills import choose_fills, with_lengths_of_sums
-from optest.plan.layers import Statement, below, origins_of, where_of
+from optest.plan.layers import Statement, below
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
 from optest.plan.tensors import input_specs, output_specs, read_layouts
@@ -98,7 +99,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
         "seed": statement.value("seed", context.seed),
         "reference": _reference(statement),
         "tolerances": tolerance_layers(statement),
-        "timeout_s": statement.value("timeout", context.default_timeout_s),
+        "timeout_s": statement.value("timeout", context.host.default_timeout_s),
         "retries": statement.value("retries", 0),
         "priority": statement.value("priority", DEFAULT_PRIORITY),
         "skip": entry.get("skip"),

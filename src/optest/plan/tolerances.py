@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from optest.plan.layers import Statement, where_key
+from optest.plan.explain import where_key
+from optest.plan.layers import Statement
 from optest.plan.problems import Place
 from optest.plan.tensors import no_such_output
 from optest.plan.values import ToleranceChoice

@@ -55,20 +55,24 @@ class Source:
     faults: dict[Path, Problem]
     case_lines: list[int] = field(default_factory=list)
     """The line of each item of the top-level list ``cases``."""
-    case_key_lines: list[dict[str, int]] = field(default_factory=list)
-    """The line of each key in these items."""
+    key_lines: dict[Path, dict[str | int, int]] = field(default_factory=dict)
+    """The line of each key of the plan, of its defaults and of these items, by the path of the mapping."""
 
     def settle(self) -> None:
-        """Note the lines of the cases and let go of the nodes."""
-        _, node, exact = self._find(("cases",))
-        if exact and isinstance(node, SequenceNode):
-            self.case_lines = [item.start_mark.line + 1 for item in node.value]
-            self.case_key_lines = [_key_lines(item) for item in node.value]
+        """Note the lines that every run asks for and let go of the nodes."""
+        _, cases, is_there = self._find(("cases",))
+        items = cases.value if is_there and isinstance(cases, SequenceNode) else []
+        self.case_lines = [item.start_mark.line + 1 for item in items]
+        self.key_lines = {("cases", index): _key_lines(item) for index, item in enumerate(items)}
+        for path in ((), ("defaults",)):
+            _, node, is_there = self._find(path)
+            self.key_lines[path] = _key_lines(node) if is_there else {}
         self.root = None
 
     def line_of(self, path: Path) -> int:
         """The line, counted from 1, of the key or list item at ``path``, or of the nearest thing around it."""
-        return self._find(path)[0]
+        noted = self.key_lines.get(path[:-1], {}).get(path[-1]) if path else None
+        return noted or self._find(path)[0]
 
     def place_of(self, path: Path) -> tuple[int, int]:
         """The line, and a number for what is written there: the same wherever an alias or a merge repeats it."""
@@ -94,7 +98,7 @@ class Source:
         return line, node, True
 
 
-def _key_lines(node: Node) -> dict[str, int]:
+def _key_lines(node: Node) -> dict[str | int, int]:
     if not isinstance(node, MappingNode):
         return {}
     scalars = [key for key, _ in node.value if isinstance(key, ScalarNode)]
