@@ -17,6 +17,7 @@ from optest.api.run_request import (
     configure,
     driver_named,
     nothing_selected,
+    selected,
     with_deadline,
     with_driver_options,
 )
@@ -40,7 +41,6 @@ from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
 from optest.plan.expectations import Expectations, read_expectations, remedy
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
-from optest.plan.select import parse_shard, select
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
@@ -335,14 +335,7 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
     """
     dtypes = {each.name for each in _case_request(settings).dtypes}
     cases = [each for each in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in each.dtypes)]
-    cases = select(
-        _of_case_sets(cases, every, settings["case_set"]),
-        keyword=settings["keyword"] or "",
-        globs=settings["case"],
-        tags=settings["tag"],
-        skip_tags=settings["skip_tag"],
-        shard=parse_shard(settings["shard"]) if settings["shard"] else None,
-    )
+    cases = selected(_of_case_sets(cases, every, settings["case_set"]), settings)
     if settings["signed_zeros"]:
         cases = with_signed_zeros(cases)
     notes: tuple[str, ...] = ()

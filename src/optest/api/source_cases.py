@@ -65,10 +65,7 @@ def with_origin(cases: Sequence[TestCase], origin: str) -> list[TestCase]:
     return [dataclasses.replace(case, where=origin, base_dir="") for case in cases]
 
 
-Revise = Callable[[TestCase, Verdict], Verdict]
-
-
-def known_differences(driver: BackendDriver) -> Revise:
+def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Verdict]:
     """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
 
     A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. What

@@ -6,7 +6,7 @@ The command line wins over the case, the case over the plan's defaults, those ov
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -155,16 +155,12 @@ class _Gathering:
                 taken[name] = 1
                 continue
             count = taken[name] + 1
-            while (numbered := _numbered(name, count)) in taken:
+            while (numbered := f"{name}#{count}") in taken:
                 count += 1
             taken[name] = count
             taken[numbered] = 1
             unique[place] = dataclasses.replace(unique[place], name=numbered)
         return unique
-
-
-def _numbered(identifier: str, count: int) -> str:
-    return identifier if count == 1 else f"{identifier}#{count}"
 
 
 # What is wrong with the plans as a whole
@@ -197,17 +193,16 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
 def _check_names(documents: Sequence[PlanDocument], ledger: Ledger) -> None:
     """A name is taken once, in all plans that run together."""
     first: dict[str, tuple[PlanDocument, int]] = {}
-    for document, index, name in _named_cases(documents):
+    named = [
+        (document, index, entry["name"])
+        for document in documents
+        for index, entry in enumerate(document.cases)
+        if "name" in entry
+    ]
+    for document, index, name in named:
         other, taken_by = first.setdefault(name, (document, index))
         if other is not document or taken_by != index:
             line = other.source.case_lines[taken_by]
             place = f"line {line}" if other is document else f"{other.path}:{line}"
             with ledger.reading(document.source):
                 ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
-
-
-def _named_cases(documents: Sequence[PlanDocument]) -> Iterator[tuple[PlanDocument, int, str]]:
-    for document in documents:
-        for index, entry in enumerate(document.cases):
-            if "name" in entry:
-                yield document, index, entry["name"]

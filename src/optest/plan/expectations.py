@@ -97,7 +97,7 @@ class Expectation:
 
     def covers(self, case: TestCase) -> bool:
         """Whether the case is one of those that may fail."""
-        if not self.is_asked_by(case):
+        if not self.concerns(case):
             return False
         if self.cases and not any(_matches(glob, name) for glob in self.cases for name in _names_of(case)):
             return False
@@ -125,18 +125,15 @@ class Expectation:
             for each in wrong
         )
 
-    def is_asked_by(self, case: TestCase) -> bool:
-        """Whether a check that has this case asks for what the line is about."""
+    def concerns(self, case: TestCase) -> bool:
+        """Whether the line is about cases like this one, conditions aside."""
         return (
             (not self.op or _matches(self.op, case.descriptor.name))
             and (not self.dtype or case_dtype(case) == self.dtype)
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
-            and self._is_of_tier(case)
+            and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
         )
-
-    def _is_of_tier(self, case: TestCase) -> bool:
-        return not self.tier or f"{TIER_TAG}{self.tier}" in case.tags
 
 
 def _matches(glob: str, text: str) -> bool:
@@ -200,22 +197,22 @@ class Expectations:
         line = next((line for line in self.lines if line.reason is None and line.covers(case)), None)
         return case if line is None or case.skip is not None else dataclasses.replace(case, skip=Skip(reason=line.why))
 
-    def asked_by(self, cases: Sequence[TestCase]) -> dict[str, bool]:
-        """The labels of the lines that these cases ask about, with whether they cover any of them."""
+    def concerning(self, cases: Sequence[TestCase]) -> dict[str, bool]:
+        """The labels of the lines about cases like these, with whether they cover any of them."""
         return {
             line.label: any(map(line.covers, cases))
             for line in self.lines
-            if line.is_binding and any(map(line.is_asked_by, cases))
+            if line.is_binding and any(map(line.concerns, cases))
         }
 
     def unused(self, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> list[Expectation]:
-        """The lines that excused nothing though cases that they cover were asked."""
+        """The lines about cases like these that excused nothing."""
         used = labels_used(results)
         idle = [line for line in self.lines if line.is_binding and line.label not in used]
         if not idle:
             return []
-        asked = list(cases)
-        return [line for line in idle if any(map(line.is_asked_by, asked))]
+        every = list(cases)
+        return [line for line in idle if any(map(line.concerns, every))]
 
 
 def labels_used(results: Iterable[CaseResult]) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.layers import Statement
-from optest.plan.operator_lookup import DEFAULT_FILL
+from optest.plan.operator_lookup import DEFAULT_FILL, at_their_places
 from optest.plan.problems import Ledger, Place
 from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
@@ -64,23 +64,14 @@ def with_lengths_of_sums(
     attributes: Mapping[str, Any],
 ) -> tuple[Argument, ...]:
     """The arguments; a fill that needs the length of the operator's sums, integer-exact, is told it."""
-    waiting = [each.fill.kind == "integer-exact" and "terms" not in each.fill.parameters for each in by_index.values()]
-    if not any(waiting):
-        return tuple(by_index.values())
-    specs = _at_their_places(descriptor, {index: argument.spec for index, argument in by_index.items()})
+    arguments = tuple(by_index.values())
+    if not any(each.fill.kind == "integer-exact" for each in arguments):
+        return arguments
+    specs = at_their_places(descriptor.tensors, {index: argument.spec for index, argument in by_index.items()})
     return tuple(
         dataclasses.replace(each, fill=_with_terms(each.fill, descriptor, specs, outputs, attributes))
-        if waits
-        else each
-        for each, waits in zip(by_index.values(), waiting, strict=True)
+        for each in arguments
     )
-
-
-def _at_their_places(descriptor: OperatorDescriptor, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
-    """The input specs in the signature's order, None for one that is left out."""
-    signature = descriptor.tensors
-    count = max(by_index, default=-1) + 1
-    return [by_index.get(index) for index in range(count if signature.is_variadic else len(signature.inputs))]
 
 
 def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | None, Fill, dict[int, Fill]]:
@@ -112,12 +103,9 @@ def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | No
 
 def default_fill(kind: str, case: TestCase) -> Fill:
     """The fill that a plan or flag means by its bare name in this case."""
-    fill = Fill(kind=kind)
-    if kind != "integer-exact":
-        return fill
     by_index = {case.descriptor.tensors.locate(each.path)[1]: each.spec for each in case.inputs}
-    specs = _at_their_places(case.descriptor, by_index)
-    return _with_terms(fill, case.descriptor, specs, case.outputs, case.attributes)
+    specs = at_their_places(case.descriptor.tensors, by_index)
+    return _with_terms(Fill(kind=kind), case.descriptor, specs, case.outputs, case.attributes)
 
 
 def operators_fills(case: TestCase) -> tuple[str | None, list[Fill]]:
@@ -138,7 +126,9 @@ def _with_terms(
     attributes: Mapping[str, Any],
 ) -> Fill:
     """Tell the integer-exact fill how many terms a sum has, so that all sums stay within the accumulator."""
-    terms = None if "terms" in fill.parameters else _terms(descriptor, inputs, outputs, attributes)
+    if fill.kind != "integer-exact" or "terms" in fill.parameters:
+        return fill
+    terms = _terms(descriptor, inputs, outputs, attributes)
     return fill if terms is None else Fill(kind=fill.kind, parameters={**fill.parameters, "terms": terms})
 
 

@@ -163,12 +163,8 @@ class Statement:
 
     def stated(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
         """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
-        if with_flags and key in self.flags:
-            return self.flags[key], FLAGS[key]
-        if key in self.entry:
-            return self.entry[key], (*self.path, key)
-        if key in self.context.defaults:
-            return self.context.defaults[key], ("defaults", key)
+        for place, value in reversed(self.layers(key, with_flags=with_flags)):
+            return value, place
         return None, self.place(key)
 
     def value(self, key: str, default: Any = None) -> Any:

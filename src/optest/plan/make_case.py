@@ -77,13 +77,12 @@ def _computed(statement: Statement) -> _Computed | None:
         choose_fills(statement, ())
         return None
     outputs = output_specs(statement, layouts, inputs, attributes)
-    present = [index for index, _ in inputs]
     path, every, by_index = statement.once(
-        ("fills", *present), ("generator",), lambda _: choose_fills(statement, present)
+        ("fills", *inputs), ("generator",), lambda _: choose_fills(statement, list(inputs))
     )
     descriptor = statement.operator.descriptor
     arguments = {}
-    for index, spec in inputs:
+    for index, spec in inputs.items():
         name, fill = descriptor.tensors.input_name(index), by_index.get(index, every)
         arguments[index] = Argument(name=name, path=f"input{index}", spec=spec, fill=fill)
     return _Computed(attributes, with_lengths_of_sums(descriptor, arguments, outputs, attributes), outputs, path)

@@ -16,7 +16,7 @@ from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Signature, Spelling, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["DEFAULT_FILL", "KnownOperator", "KnownOperators", "Operators", "SpelledOperator"]
+__all__ = ["DEFAULT_FILL", "KnownOperator", "KnownOperators", "Operators", "at_their_places"]
 
 DEFAULT_FILL = "randn"
 _Specs = Sequence["TensorSpec | None"]
@@ -33,6 +33,14 @@ class Operators(Protocol):
     def tensors_under(self, name: str) -> Signature | None: ...
 
     def names(self) -> tuple[str, ...]: ...
+
+
+def at_their_places(signature: Signature, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
+    """The specs of the inputs in the order of the call, None for one that is left out."""
+    count = max(by_index, default=-1) + 1
+    if not signature.is_variadic:
+        count = max(count, len(signature.inputs))
+    return [by_index.get(index) for index in range(count)]
 
 
 class KnownOperators:

@@ -14,9 +14,11 @@ from optest.spec import (
     Fill,
     Layer,
     RuleClass,
+    Skip,
     TensorSpec,
     TestCase,
     Tolerance,
+    Xfail,
     format_shape,
 )
 
@@ -214,15 +216,19 @@ def _entry(case: TestCase) -> dict[str, Any]:
         "timeout": case.timeout_s,
         "retries": case.retries or None,
         "priority": None if case.priority == DEFAULT_PRIORITY else case.priority,
-        "skip": case.skip and case.skip.reason,
-        "xfail": xfail and _stated(reason=xfail.reason, status=xfail.status.value, strict=xfail.strict),
-        "expects_error": refusal and _stated(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
+        "skip": case.skip and _reason(case.skip),
+        "xfail": xfail and _without_empty(reason=_reason(xfail), status=xfail.status.value, strict=xfail.strict),
+        "expects_error": refusal and _without_empty(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
     }
-    return _stated(**entry)
+    return _without_empty(**entry)
 
 
-def _stated(**values: Any) -> dict[str, Any]:
-    """What there is to state."""
+def _reason(mark: Skip | Xfail) -> str:
+    """A plan has to give a reason, a case from Python need not."""
+    return mark.reason if mark.reason.strip() else "no reason given"
+
+
+def _without_empty(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, "", {}, [])}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, product
 from typing import Any, TypeAlias
@@ -10,17 +10,15 @@ from typing import Any, TypeAlias
 from optest.errors import UsageError
 from optest.plan.dtypes import default_dtypes, input_dtypes
 from optest.plan.layers import Statement
-from optest.plan.operator_lookup import KnownOperator
+from optest.plan.operator_lookup import KnownOperator, at_their_places
 from optest.plan.problems import Place
 from optest.plan.values import Layout
 from optest.spec import DType, TensorSpec, UnfitArguments, format_shape
 
-__all__ = ["Indexed", "Layouts", "input_specs", "no_such_output", "output_specs", "places_for", "read_layouts"]
+__all__ = ["Layouts", "input_specs", "no_such_output", "output_specs", "read_layouts"]
 
 Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
 """By side and index: ``("input", 0)``."""
-Indexed: TypeAlias = list[tuple[int, TensorSpec]]
-"""Specs of the inputs that are there, each with its place in the call."""
 
 
 def read_layouts(statement: Statement) -> Layouts:
@@ -53,8 +51,11 @@ def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
     return statement.place("shapes")
 
 
-def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
-    """Specs of the inputs that are stated, None if a shape is wrong; where a dtype is, those that could stand."""
+def input_specs(statement: Statement, layouts: Layouts) -> dict[int, TensorSpec] | None:
+    """Specs of the inputs that are stated, by their places in the call; None if a shape is wrong.
+
+    Where a dtype is wrong, those that could stand.
+    """
     present = sorted(index for side, index in layouts if side == "input")
     if "shapes" not in statement.doubtful:
         missing = _missing(statement, present)
@@ -65,11 +66,11 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
     if dtypes is None:
         statement.doubtful.add("dtypes")
         dtypes = default_dtypes(statement.operator, present, {})
-    specs: Indexed = []
+    specs: dict[int, TensorSpec] = {}
     for index, each in zip(present, dtypes, strict=True):
         shape, strides, offset = layouts["input", index]
         try:
-            specs.append((index, TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)))
+            specs[index] = TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)
         except ValueError as error:
             statement.ledger.problem(_shape_place(statement, ("input", index)), str(error))
             statement.doubtful.add("shapes")
@@ -129,7 +130,7 @@ def _example(
         specs = {index: TensorSpec(dtype=dtypes[index], shape=shapes[index]) for index in every}
         with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
             if operator.infer is not None:
-                operator.infer([specs.get(index) for index in places_for(operator, every)], attributes)
+                operator.infer(at_their_places(operator.descriptor.tensors, specs), attributes)
             return {index: shapes[index] for index in every}
     return {}
 
@@ -146,7 +147,7 @@ def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:
 
 
 def output_specs(
-    statement: Statement, layouts: Layouts, inputs: Indexed, attributes: Mapping[str, Any]
+    statement: Statement, layouts: Layouts, inputs: Mapping[int, TensorSpec], attributes: Mapping[str, Any]
 ) -> tuple[TensorSpec, ...]:
     """What the operator's inference says; what the plan declares has to agree with it, or takes its place.
 
@@ -155,9 +156,8 @@ def output_specs(
     operator = statement.operator
     if operator.infer is None:
         return _declared_outputs(statement, layouts, inputs)
-    by_index = dict(inputs)
     try:
-        inferred = tuple(operator.infer([by_index.get(index) for index in places_for(operator, by_index)], attributes))
+        inferred = tuple(operator.infer(at_their_places(operator.descriptor.tensors, inputs), attributes))
     except UnfitArguments as error:
         _misfit(statement, str(error))
         return ()
@@ -166,13 +166,6 @@ def output_specs(
         return ()
     _compare_outputs(statement, layouts, inferred)
     return inferred
-
-
-def places_for(operator: KnownOperator, present: Collection[int]) -> range:
-    """The places that an operator's inference is told of, those of inputs that are left out too."""
-    signature = operator.descriptor.tensors
-    last = max(present, default=-1)
-    return range(last + 1 if signature.is_variadic else max(len(signature.inputs), last + 1))
 
 
 def _misfit(statement: Statement, message: str) -> None:
@@ -207,7 +200,9 @@ def no_such_output(statement: Statement, index: int, count: int) -> str:
     return f"there is no output{index}: {statement.operator.name} makes {outputs} here"
 
 
-def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -> tuple[TensorSpec, ...]:
+def _declared_outputs(
+    statement: Statement, layouts: Layouts, inputs: Mapping[int, TensorSpec]
+) -> tuple[TensorSpec, ...]:
     """The outputs of an operator without inference: all of them are declared, or none."""
     declared = {index: layout for (side, index), layout in layouts.items() if side == "output"}
     if "dtypes" in statement.doubtful:
@@ -215,8 +210,8 @@ def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -
     stated = _output_dtypes(statement)
     if not declared and not stated:
         return ()
-    input_dtypes = {spec.dtype for _, spec in inputs}
-    common = next(iter(input_dtypes)) if len(input_dtypes) == 1 else None
+    dtypes = {spec.dtype for spec in inputs.values()}
+    common = dtypes.pop() if len(dtypes) == 1 else None
     specs = []
     signature = statement.operator.descriptor.tensors
     highest = max((*declared, *stated)) + 1
