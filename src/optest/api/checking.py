@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from optest.api.run_request import (
     with_deadline,
     with_driver_options,
 )
-from optest.api.running import RunOutcome, run_cases
+from optest.api.running import RunOutcome, run_cases, unused_expectations
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
@@ -39,7 +40,7 @@ from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
-from optest.plan.expectations import Expectations, read_expectations, remedy
+from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_object
@@ -103,7 +104,9 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     unused: list[str] = []
 
     def afterwards(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
-        idle = _unused_expectations(request, results, summary)
+        dtypes = {each.name for each in _case_request(settings).dtypes}
+        is_smoke = settings["tier"] == Tier.SMOKE.value
+        idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
         notes = [(note, "dim") for note in _notes(request)]
         if settings["seed"]:
             message = f"expected, but did not happen with seed {settings['seed']}"
@@ -118,9 +121,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         afterwards=afterwards,
     )
     outcome = run_cases(request.run, stream=out, terminal=reporter)
-    if unused and outcome.exit_status == 0:
-        return RunOutcome(summary=outcome.summary, results=outcome.results, directory=outcome.directory, exit_status=1)
-    return outcome
+    return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
 
 
 def listed(given: Mapping[str, Any]) -> Iterator[str]:
@@ -377,18 +378,6 @@ def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
 
 def _runs_on_processors(driver: BackendDriver) -> bool:
     return (driver.device() or driver.kind).partition(":")[0] == "cpu"
-
-
-def _unused_expectations(request: CheckRequest, results: Sequence[CaseResult], summary: RunSummary) -> dict[str, str]:
-    """The lines that excused nothing, with what to do about each; only of operators that were asked in full."""
-    settings = request.run.settings
-    narrowed = any(settings[name] for name in _NARROWING) or settings["tier"] == Tier.SMOKE.value
-    if narrowed or summary.interrupted or summary.finished < summary.total:
-        return {}
-    unused = request.run.expectations.unused(request.run.cases, results)
-    dtypes = {each.name for each in _case_request(settings).dtypes}
-    unused = [line for line in unused if not dtypes or line.dtype in dtypes]  # of others mixed cases alone were asked
-    return {f"{line.name} ({line.where})": remedy(line, request.run.cases, results) for line in unused}
 
 
 def _notes(request: CheckRequest) -> list[str]:

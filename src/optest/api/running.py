@@ -35,7 +35,7 @@ from optest.settings import Settings, environment, plugin_modules, resolve, vari
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
-__all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases"]
+__all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
@@ -83,9 +83,9 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
     """
     request = run_request(as_the_resumed_run(given), leaves_wrong_files_out=True)
     outcome = run_cases(request, stream=stream, reporters=reporters)
-    unused = _unused_expectations(request, outcome)
-    status = outcome.exit_status or int(bool(unused))
-    return dataclasses.replace(outcome, unused_expectations=unused, exit_status=status)
+    unused = unused_expectations(request, outcome.results, outcome.summary, _NARROWING)
+    lines = tuple(f"{line}; {remedy}" for line, remedy in unused.items())
+    return dataclasses.replace(outcome, unused_expectations=lines, exit_status=outcome.exit_status or int(bool(unused)))
 
 
 def closing_lines(given: Mapping[str, Any], outcome: RunOutcome) -> Iterator[str]:
@@ -98,15 +98,26 @@ def closing_lines(given: Mapping[str, Any], outcome: RunOutcome) -> Iterator[str
         yield f"expected, but did not happen: {line}"
 
 
-def _unused_expectations(request: RunRequest, outcome: RunOutcome) -> tuple[str, ...]:
-    """The lines of expectations that excused nothing, if everything that they are about was run."""
-    summary, settings = outcome.summary, request.settings
-    if summary.interrupted or summary.finished < summary.total or any(map(settings.stated, _NARROWING)):
-        return ()
-    return tuple(
-        f"{line.name} ({line.where}); {remedy(line, request.cases, outcome.results)}"
-        for line in request.expectations.unused(request.cases, outcome.results)
-    )
+def unused_expectations(
+    request: RunRequest,
+    results: Sequence[CaseResult],
+    summary: RunSummary,
+    narrowing: Iterable[str],
+    dtypes: Collection[str] = (),
+) -> dict[str, str]:
+    """The lines of expectations that excused nothing, with what to do about each.
+
+    None if the run did not come to its end, or one of the options ``narrowing`` left out what lines may be about. With
+    ``dtypes`` only lines about these: of others, cases of mixed dtypes alone were run.
+    """
+    is_narrowed = any(request.settings[name] not in (None, "", ()) for name in narrowing)
+    if is_narrowed or summary.interrupted or summary.finished < summary.total:
+        return {}
+    return {
+        f"{line.name} ({line.where})": remedy(line, request.cases, results)
+        for line in request.expectations.unused(request.cases, results)
+        if not dtypes or line.dtype in dtypes
+    }
 
 
 def run_cases(

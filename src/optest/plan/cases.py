@@ -104,8 +104,8 @@ class _Gathering:
             path: Path = ("cases", index)
             if not entry:
                 self._selection.every_op_is_known = False
-            elif document is not None and document.is_product(index):
-                self._take_product(context, document.product(index), entry["op"], path)
+            elif document is not None and index in document.products:
+                self._take_product(context, document.products[index], entry["op"], path)
             else:
                 operator = self._known.get(entry["op"], (*path, "op"))
                 if operator is not None and self._selection.takes(operator):

@@ -117,11 +117,9 @@ def _folded(found: Sequence[Problem]) -> list[Problem]:
 
 
 def _kind_of(problem: Problem) -> Problem:
-    return Problem(message=problem.message, file=problem.file, path=_any_case(problem.path), hint=problem.hint)
-
-
-def _any_case(path: str) -> str:
-    return re.sub(r"\[\d+\]", "[*]", path)
+    """What faults that are alike share: all but the line and the numbers of cases and items."""
+    path = re.sub(r"\[\d+\]", "[*]", problem.path)
+    return Problem(message=problem.message, file=problem.file, path=path, hint=problem.hint)
 
 
 def problem_at(path: Path, misfit: Misfit, source: Source) -> Problem:
