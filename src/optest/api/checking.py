@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
+from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, given_options, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.run_request import (
     RunRequest,
@@ -46,7 +46,7 @@ from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
-from optest.settings import Origin, Settings, Value, environment, resolve
+from optest.settings import Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
     BackendTarget,
@@ -323,9 +323,8 @@ def _cases_of(
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    names = ("seed", "timeout", "retries", "dtype")
-    stated = {name: settings[name] for name in names if settings.origin(name).origin > Origin.PLAN}
-    return request_from(stated)
+    given = given_options(settings)
+    return request_from({name: given.get(name) for name in ("seed", "timeout", "retries", "dtype")})
 
 
 def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list[TestCase], tuple[str, ...]]:

@@ -21,6 +21,9 @@ __all__ = [
     "as_the_resumed_run",
     "failed_first",
     "given_options",
+    "is_check",
+    "is_run",
+    "latest_run",
     "rerun_of",
     "what_failed",
 ]
@@ -81,7 +84,7 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if _names_cases(settings):
         return {**given, **run}
     before = _options(directory)
-    if not _is_run(before):
+    if not is_run(before):
         raise UsageError(
             f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
             f"  ask its failures again: optest replay --run {directory.id}, or optest check --lf {directory.id}"
@@ -105,14 +108,14 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     root = Path(settings["runs_dir"])
     if run == _LATEST:
-        directory = _latest(root, lambda before: _is_check(before) and backend in (None, before.get("backend")))
+        directory = latest_run(root, lambda before: is_check(before) and backend in (None, before.get("backend")))
         if directory is None:
             of_backend = f" of {backend}" if backend else ""
             raise UsageError(f"no run under {root} is a check{of_backend}; name one: --lf RUN")
     else:
         directory = RunDirectory.open(root, run)
     before = _options(directory)
-    if not _is_check(before):
+    if not is_check(before):
         raise UsageError(
             f"run {directory.id} is no check\n"
             f"  ask its failures again: optest run --lf {directory.id}, or optest replay --run {directory.id}"
@@ -130,11 +133,11 @@ def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     directory, info = _resumed(settings)
     before = info.options if info is not None else {}
-    if _is_check(before):
+    if is_check(before):
         raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
     if info is not None and before.get("plan") and not info.plan:
         raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
-    if not _is_run(before):
+    if not is_run(before):
         raise UsageError(
             f"run {directory.id} does not say what it was asked, as that of a replay; "
             "give --plan or --op with --resume, or the id of another run"
@@ -149,7 +152,7 @@ def as_the_resumed_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     directory, info = _resumed(settings)
     before = info.options if info is not None else {}
-    if not _is_check(before):
+    if not is_check(before):
         raise UsageError(f"run {directory.id} is no check; go on with it by `optest run --resume {directory.id}`")
     kept = {name: value for name, value in before.items() if name in settings.values and name not in _WHERE_TO_STOP}
     return {**kept, **given_options(settings)}
@@ -164,16 +167,17 @@ def _names_cases(settings: Settings) -> bool:
     return bool(settings["plan"] or settings["source"] or settings["op"])
 
 
-def _is_check(options: Mapping[str, Any]) -> bool:
+def is_check(options: Mapping[str, Any]) -> bool:
+    """Whether they are those of a check."""
     return options.get("command") == "check"
 
 
-def _is_run(options: Mapping[str, Any]) -> bool:
+def is_run(options: Mapping[str, Any]) -> bool:
     """Whether they are those of a run of a plan or of operators, not of a replay or a check.
 
     Those of a check mean something else: its operators are asked their case sets.
     """
-    return any(map(options.get, ("plan", "source", "op"))) and not _is_check(options)
+    return any(map(options.get, ("plan", "source", "op"))) and not is_check(options)
 
 
 def _run_named(name: str, settings: Settings) -> RunDirectory:
@@ -181,7 +185,9 @@ def _run_named(name: str, settings: Settings) -> RunDirectory:
     root, plan = Path(settings["runs_dir"]), settings["plan"]
     if name != _LATEST:
         return RunDirectory.open(root, name)
-    directory = _latest(root, lambda before: _is_run(before) and (not plan or _is_same_file(before.get("plan"), plan)))
+    directory = latest_run(
+        root, lambda before: is_run(before) and (not plan or _is_same_file(before.get("plan"), plan))
+    )
     if directory is not None:
         return directory
     if plan and RunDirectory.all(root):
@@ -189,13 +195,13 @@ def _run_named(name: str, settings: Settings) -> RunDirectory:
     raise UnknownName("run", name, ("(none yet)",), where=str(root))
 
 
-def _latest(root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> RunDirectory | None:
+def latest_run(root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> RunDirectory | None:
     """The latest run with such options."""
     return next((each for each in reversed(RunDirectory.all(root)) if fits(_options(each))), None)
 
 
 def _options(directory: RunDirectory) -> Mapping[str, Any]:
-    """The options of a run, none if it cannot be read."""
+    """The options of a run, {} if it cannot be read."""
     try:
         return directory.read_info().options
     except OptestError:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
-from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, rerun_of, what_failed
+from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, given_options, rerun_of, what_failed
 from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
@@ -364,10 +364,10 @@ def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequ
 
 def _case_request(settings: Settings) -> CaseRequest:
     """What wins over the plan; what the plan itself says is read from there, below its cases."""
-    asked_for = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
+    given = given_options(settings)
     if settings["source"]:
-        asked_for.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
-    return request_from(asked_for)
+        given.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
+    return request_from(given)
 
 
 def _chip(settings: Settings, document: PlanDocument | None) -> str | None:
