@@ -69,21 +69,21 @@ class _Selection:
     """The operators that ``--op`` names, and which of them the plans have."""
 
     def __init__(self, request: CaseRequest, known: KnownOperators) -> None:
-        self.wanted = {name: known.get(name, "--op") for name in request.ops}
-        self._names = {name for each in self.wanted.values() if each is not None for name in each.meanings}
-        self.found: set[str] = set()
+        self.requested = {name: known.get(name, "--op") for name in request.ops}
+        self._names = {name for each in self.requested.values() if each is not None for name in each.meanings}
+        self.covered: set[str] = set()
         self.every_op_is_known = True
 
     def takes(self, operator: KnownOperator) -> bool:
-        """Whether cases of this operator are wanted, or some of those that a spelling may stand for."""
-        if not self.wanted:
+        """Whether cases of this operator are selected, or some of those that a spelling may stand for."""
+        if not self.requested:
             return True
-        wanted = operator.meanings & self._names
-        self.found |= wanted
-        return bool(wanted)
+        common = operator.meanings & self._names
+        self.covered |= common
+        return bool(common)
 
     def takes_case(self, case: TestCase) -> bool:
-        return not self.wanted or case.descriptor.name in self._names
+        return not self.requested or case.descriptor.name in self._names
 
 
 class _Gathering:
@@ -112,11 +112,11 @@ class _Gathering:
                     self._take_statement(Statement(operator, path, context, entry))
 
     def take_flags(self, context: PlanContext) -> None:
-        """Add one case for each operator that was asked for and that no plan has."""
+        """Add one case for each requested operator that no plan has."""
         selection = self._selection
-        for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
-            if operator is not None and operator.meanings.isdisjoint(selection.found):
-                selection.found |= operator.meanings
+        for name, operator in selection.requested.items() if selection.every_op_is_known else ():
+            if operator is not None and operator.meanings.isdisjoint(selection.covered):
+                selection.covered |= operator.meanings
                 self._take_statement(Statement(operator, (), context, {"op": name}))
 
     def _take_product(self, context: PlanContext, product: Product | None, op: str, path: Path) -> None:
@@ -171,7 +171,7 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
     documents = [context.document for context in contexts if context.document is not None]
     if not known.all_known() or not all(all(document.cases) for document in documents):
         return
-    operators = known.found()
+    operators = known.operators()
     for document in documents:
         attributes = document.defaults.get("attributes", {})
         used = {key for operator in operators for key in applicable(operator, attributes)} if attributes else set()

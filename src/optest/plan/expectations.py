@@ -146,11 +146,11 @@ def _names_of(case: TestCase) -> tuple[str, ...]:
     return (case.id, case.id.partition("::")[2]) if model else (case.id,)
 
 
-def _same(got: Any, stated: Any) -> bool:
+def _same(got: Any, given: Any) -> bool:
     """Attributes hold lists as tuples; True and 1 are two values."""
     if isinstance(got, (list, tuple)):
-        return isinstance(stated, (list, tuple)) and list(got) == list(stated)
-    return type(got) is type(stated) and bool(got == stated)
+        return isinstance(given, (list, tuple)) and list(got) == list(given)
+    return type(got) is type(given) and bool(got == given)
 
 
 def case_dtype(case: TestCase) -> str:
@@ -391,13 +391,13 @@ class _Lines:
         self.ledger.problem(place, f"reason is {name}, which nothing excuses", f"what may be expected: {listed}")
         return None
 
-    def _attributes(self, op: str, stated: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
+    def _attributes(self, op: str, given: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
         found = {}
-        if stated and (not op or _is_glob(op)):
+        if given and (not op or _is_glob(op)):
             self.ledger.problem(place, "attributes are those of one operator", "name it: op: softmax")
             return {}
-        descriptor = self._operators.get(op) if stated else None
-        for name, value in stated.items():
+        descriptor = self._operators.get(op) if given else None
+        for name, value in given.items():
             values = value["any"] if isinstance(value, dict) and list(value) == ["any"] else [value]
             try:
                 assert descriptor is not None
@@ -420,5 +420,5 @@ def _is_glob(text: str) -> bool:
     return "*" in text or "?" in text
 
 
-def _words(stated: str | Sequence[str]) -> tuple[str, ...]:
-    return (stated,) if isinstance(stated, str) else tuple(stated)
+def _words(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -124,7 +124,7 @@ def _text(entries: Iterable[Mapping[str, Any]]) -> str:
 
 
 def plan_of_cases(
-    asked: Iterable[CasesOfSamples], *, backend: str, seed: int, options: Mapping[str, Any] | None = None
+    built: Iterable[CasesOfSamples], *, backend: str, seed: int, options: Mapping[str, Any] | None = None
 ) -> str:
     """YAML of an ordinary plan with these cases, one on each line, to be edited and run.
 
@@ -134,7 +134,7 @@ def plan_of_cases(
     if options:
         lines += ["defaults:", f"  backend_config: {flow({backend: options})}"]
     lines.append("cases:")
-    for each in asked:
+    for each in built:
         for case, entry in zip(each.cases, each.entries, strict=True):
             lines.append(f"  - {flow({'op': entry['op'], 'name': case.name, **entry})}")
     return "\n".join(lines) + "\n"

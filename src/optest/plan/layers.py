@@ -161,7 +161,7 @@ class Statement:
             found.append((FLAGS[key], self.flags[key]))
         return found
 
-    def stated(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
+    def value_and_place(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
         """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
         for place, value in reversed(self.layers(key, with_flags=with_flags)):
             return value, place
@@ -169,7 +169,7 @@ class Statement:
 
     def value(self, key: str, default: Any = None) -> Any:
         """The value of the highest layer that states ``key``, else ``default``."""
-        found, _ = self.stated(key)
+        found, _ = self.value_and_place(key)
         return default if found is None else found
 
     def place(self, key: str) -> Place:
@@ -185,14 +185,14 @@ class Statement:
             return None
 
     def by_tensor(
-        self, stated: Mapping[str, _T], place: Place, what: str, *, side: str = ""
+        self, given: Mapping[str, _T], place: Place, what: str, *, side: str = ""
     ) -> Iterator[tuple[tuple[str, int], Place, _T]]:
         """What is stated by names of tensors: side and index, where, and the value.
 
         A name that is unknown, of the other side, or of a tensor that was named before goes into the ledger.
         """
         seen: set[tuple[str, int]] = set()
-        for name, value in stated.items():
+        for name, value in given.items():
             here = below(place, name)
             tensor = self.locate(name, here)
             if tensor is None:

@@ -113,7 +113,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
 
 
 def _reference(statement: Statement) -> str | None:
-    stated, place = statement.stated("reference")
+    stated, place = statement.value_and_place("reference")
     if stated is None:
         return None
     if is_dotted(stated):
@@ -161,7 +161,7 @@ def _bind_attributes(statement: Statement) -> dict[str, Any] | None:
         return None
     stated = layers[0][1] if layers else {}
     if len(layers) > 1:
-        if not _stated_once(statement, layers):
+        if not _named_once(statement, layers):
             return None
         names = operator.attribute_names
         stated = {names.get(key, key): value for _, layer in layers for key, value in layer.items()}
@@ -179,7 +179,7 @@ def applicable(operator: KnownOperator, defaults: Mapping[str, Any]) -> dict[str
     return {key: value for key, value in defaults.items() if is_open or key in operator.attribute_names}
 
 
-def _stated_once(statement: Statement, layers: _Layers) -> bool:
+def _named_once(statement: Statement, layers: _Layers) -> bool:
     """Whether no layer states an attribute under two of its names; two layers may, and the later one wins."""
     good = True
     for place, layer in layers:

@@ -212,15 +212,15 @@ def _parts_of_rows(key: str, axis: Axis) -> list[Target]:
     return [(key,)] if (key,) in parts else list(parts)
 
 
-def _exclude(stated: Any, product: Product) -> list[Misfit]:
+def _exclude(given: Any, product: Product) -> list[Misfit]:
     """Note the rows of each axis that every entry of ``exclude`` names; an entry that fits nothing is a slip."""
-    if not isinstance(stated, list) or not all(isinstance(each, dict) for each in stated):
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         return []
     axes = product.axes
     index_of = {name: index for index, axis in enumerate(axes) for name in axis.names}
     found: list[dict[int, frozenset[int]]] = []
     misfits: list[Misfit] = []
-    for place, entry in enumerate(stated):
+    for place, entry in enumerate(given):
         those: dict[int, frozenset[int]] = {}
         for name, value in entry.items():
             path: Path = ("exclude", place, name)

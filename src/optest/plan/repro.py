@@ -64,7 +64,7 @@ def _shape_flags(case: TestCase) -> list[str] | None:
 
 
 def _attribute_flags(case: TestCase) -> list[str] | None:
-    stated = _stated_attributes(case)
+    stated = _attributes_off_default(case)
     if any(name.startswith("backend_config.") for name in stated):
         return None
     for backend, options in case.backend_config.items():
@@ -77,7 +77,7 @@ def _attribute_flags(case: TestCase) -> list[str] | None:
     return None if None in texts else [word for text in texts if text is not None for word in ("--attr", text)]
 
 
-def _stated_attributes(case: TestCase) -> dict[str, Any]:
+def _attributes_off_default(case: TestCase) -> dict[str, Any]:
     """The attributes that a case has to state: those without a default, and those off it.
 
     ``repr`` keeps apart what is equal and yet has another key: 1 and 1.0, 0.0 and -0.0.
@@ -208,7 +208,7 @@ def _entry(case: TestCase) -> dict[str, Any]:
         "tags": list(case.tags),
         "dtypes": _dtypes(case),
         "shapes": _shapes(case),
-        "attributes": _stated_attributes(case),
+        "attributes": _attributes_off_default(case),
         "generator": fills if case.generator is None else case.generator,
         "reference": case.reference,
         "backend_config": case.backend_config,

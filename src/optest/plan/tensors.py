@@ -112,21 +112,21 @@ _SIMPLE_SHAPES = ((2, 3), (3, 3), (4,), (), (2, 2, 2), (2, 2, 2, 2))
 
 
 def _example(
-    statement: Statement, stated: Mapping[int, tuple[int, ...]], missing: Sequence[int]
+    statement: Statement, given: Mapping[int, tuple[int, ...]], missing: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
     """Shapes that the operator takes, with those that are stated; {} if no simple ones do."""
     operator = statement.operator
-    every = sorted({*stated, *missing})
-    own = dict.fromkeys((*stated.values(), *(shape[::-1] for shape in stated.values()), *_SIMPLE_SHAPES))
+    every = sorted({*given, *missing})
+    own = dict.fromkeys((*given.values(), *(shape[::-1] for shape in given.values()), *_SIMPLE_SHAPES))
     try:
         attributes = operator.descriptor.bind(
             {**statement.entry.get("attributes", {}), **statement.flags.get("attributes", {})}
         )
     except (UnfitArguments, UsageError):
-        return {index: stated.get(index, _SIMPLE_SHAPES[0]) for index in every}
+        return {index: given.get(index, _SIMPLE_SHAPES[0]) for index in every}
     dtypes = dict(zip(every, default_dtypes(operator, every, {}), strict=True))
     for chosen in islice(product(own, repeat=len(missing)), _MOST_TRIED):
-        shapes = {**dict(zip(missing, chosen, strict=True)), **stated}
+        shapes = {**dict(zip(missing, chosen, strict=True)), **given}
         specs = {index: TensorSpec(dtype=dtypes[index], shape=shapes[index]) for index in every}
         with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
             if operator.infer is not None:
@@ -235,7 +235,7 @@ def _declared_outputs(
 
 def _output_dtypes(statement: Statement) -> dict[int, tuple[DType, Place]]:
     """The dtypes that the plan states for outputs, and where; ``--dtype`` speaks of inputs alone."""
-    stated, place = statement.stated("dtypes", with_flags=False)
+    stated, place = statement.value_and_place("dtypes", with_flags=False)
     if not isinstance(stated, dict):
         return {}
     return {

@@ -418,9 +418,9 @@ def read_xfail(value: Any) -> Xfail:
     return Xfail(reason=reason, status=Status(status), strict=read_strict(value) if isinstance(value, dict) else None)
 
 
-def read_strict(stated: Mapping[str, Any]) -> bool | None:
+def read_strict(value: Mapping[str, Any]) -> bool | None:
     """Read ``strict`` of an expected failure, None where it is not stated."""
-    strict = stated.get("strict")
+    strict = value.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise _misfit("strict", strict, "true or false", path=("strict",))
     return strict

@@ -200,15 +200,15 @@ class _Reader:
     is written.
     """
 
-    def __init__(self, file: str, said: dict[tuple[int, str], Problem] | None = None) -> None:
+    def __init__(self, file: str, known: dict[tuple[int, str], Problem] | None = None) -> None:
         self.faults: dict[Path, Problem] = {}
         self._file = file
-        self._said = {} if said is None else said
+        self._known = {} if known is None else known
 
     def _fault(self, node: Node, path: Path, message: str, hint: str = "") -> None:
         line = node.start_mark.line + 1
         problem = Problem(message=message, file=self._file, line=line, path=format_path(path), hint=hint)
-        self.faults[path] = self._said.setdefault((id(node), message), problem)
+        self.faults[path] = self._known.setdefault((id(node), message), problem)
 
     def value(self, node: Node, path: Path) -> Any:
         tag = _tag(node)
@@ -273,7 +273,7 @@ class _Reader:
 
     def _merged(self, node: Node, path: Path, own: Collection[str]) -> dict[str, Any]:
         """What ``<<: value`` adds; in a list the first mapping that has a key decides."""
-        reader = _Reader(self._file, self._said)
+        reader = _Reader(self._file, self._known)
         sources = [reader._mapping(each, path) for each in _merge_sources(node) if isinstance(each, MappingNode)]
         depth = len(path)
         self.faults |= {at: each for at, each in reader.faults.items() if len(at) > depth and at[depth] not in own}
@@ -418,13 +418,13 @@ def _compose(raw: bytes, file: str) -> Node | None:
             raise _fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep") from None
         if error.problem == "but found another document":
             raise _fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
-        raise _fatal(file, line, f"this is not YAML: {_said(error, raw)}", _shown(raw, mark)) from None
+        raise _fatal(file, line, f"this is not YAML: {_explained(error, raw)}", _shown(raw, mark)) from None
     except yaml.YAMLError as error:
         raise _fatal(file, 0, f"this is not YAML: {error}") from None
     return root
 
 
-def _said(error: yaml.MarkedYAMLError, raw: bytes) -> str:
+def _explained(error: yaml.MarkedYAMLError, raw: bytes) -> str:
     """The parser's finding, and what people do that leads to it."""
     problem = error.problem or "it cannot be read"
     mark = error.problem_mark or error.context_mark

@@ -53,14 +53,14 @@ def _is_below(place: tuple[Path, str], named: Iterable[tuple[Path, str]]) -> boo
     )
 
 
-def require_known(wanted: Iterable[str], models: Iterable[str]) -> None:
+def require_known(names: Iterable[str], models: Iterable[str]) -> None:
     """Models go by their names, and by these as words.
 
     Raises:
         pytest.UsageError: for one that there is not.
     """
     known = {slug(name): name for name in models}
-    for name in wanted:
+    for name in names:
         if slug(name) not in known:
             hint = did_you_mean(name, known.values(), text="; did you mean {!r}?")
             there = f"there are {', '.join(sorted(known.values()))}" if known else "no file of model cases was found"
