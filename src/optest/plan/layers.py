@@ -292,17 +292,11 @@ def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, A
             hint = "for example --attr backend_config.ascend.workdir=build"
             ledger.problem("--attr", f"{key} should name a backend and a key", hint)
         else:
-            _set_deeply(config, steps, value)
+            nested = value
+            for step in reversed(steps):
+                nested = {step: nested}
+            config = _merged_deeply(config, nested)
     return attributes, config
-
-
-def _set_deeply(target: dict[str, Any], steps: Sequence[str], value: Any) -> None:
-    for step in steps[:-1]:
-        found = target.setdefault(step, {})
-        if not isinstance(found, dict):
-            found = target[step] = {}
-        target = found
-    target[steps[-1]] = value
 
 
 def _target(

@@ -129,7 +129,7 @@ def _tolerance_flags(case: TestCase) -> list[str] | None:
     names_the_case = any(layer.layer in (Layer.CASE, Layer.COMMAND_LINE) for layer in case.tolerances)
     if not names_the_case and _is_exact(case):
         return None
-    stated = merged_tolerance(case).fields()
+    stated = Tolerance(**_tolerance(case, tuple(Layer))).fields()
     words = [f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in stated.items()]
     return ["--tolerance", ",".join(words)]
 
@@ -139,14 +139,6 @@ def _is_exact(case: TestCase) -> bool:
     exact_rule = rule is None or rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
     exact_inputs = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
     return exact_rule or exact_inputs or not case.outputs or any(not spec.dtype.is_inexact for spec in case.outputs)
-
-
-def merged_tolerance(case: TestCase) -> Tolerance:
-    """What the layers of a case state together: each field from the highest layer that has it."""
-    merged: dict[str, Any] = {}
-    for layer in sorted(case.tolerances, key=lambda each: each.layer):
-        merged |= layer.tolerance.fields()
-    return Tolerance(**merged)
 
 
 def _plain_flags(case: TestCase) -> list[str]:

@@ -274,12 +274,6 @@ def test_traps_of_yaml_are_told_of_model_cases_too(text: str, told: str) -> None
     assert problem.line == 2
 
 
-@pytest.mark.parametrize("text", ["model: [", "model: &a *a", "- model", "model: m\ncases: [{<<: *x}]"])
-def test_what_is_no_yaml_is_told_as_of_a_plan(text: str) -> None:
-    with pytest.raises(PlanError):
-        parse_plan(text.encode(), "m.yaml")
-
-
 ONE = f"model: one\ncases: [{CASE}}}]\n"
 
 
