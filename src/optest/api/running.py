@@ -274,6 +274,7 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
 def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
     given = {name: value for name, value in given_options(settings).items() if name != "resume"}
+    installed = versions(request.driver)
     return RunInfo(
         run_id=directory.id,
         started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -284,8 +285,8 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
         plan=request.document.path if request.document else "",
         isolation=lanes.isolation,
         jobs=lanes.jobs,
-        optest_version=versions(request.driver)["optest"],
-        versions=versions(request.driver),
+        optest_version=installed["optest"],
+        versions=installed,
         host=host(),
         options={**given, **request.facts, **_declared(request)},
         fingerprint=begun.fingerprint,
