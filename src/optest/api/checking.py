@@ -46,6 +46,7 @@ from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
+from optest.reporting.typography import plural
 from optest.settings import Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
@@ -245,14 +246,13 @@ def _available(
             had.append(each)
         else:
             reasons.setdefault(why, []).append(each.name)
-    messages = tuple(_lacking(names, why) for why, names in reasons.items())
+    messages = tuple(
+        f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
+        for why, names in reasons.items()
+    )
     if not had:
         raise NothingSelected("nothing can be asked: " + "; ".join(messages))
     return had, messages
-
-
-def _lacking(names: Sequence[str], why: str) -> str:
-    return f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
 
 
 def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
@@ -390,5 +390,5 @@ def _notes(request: CheckRequest) -> list[str]:
         expected = {line.pair for line in lines}
         share = len(expected) / max(1, len(pairs))
         of_all = f"{len(expected)} of {len(pairs)} pairs of operator and dtype ({share:.1%})"
-        notes.append(f"expectations: {len(lines)} line{'' if len(lines) == 1 else 's'} for {of_all}")
+        notes.append(f"expectations: {plural(len(lines), 'line')} for {of_all}")
     return notes

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
+from optest.reporting.typography import plural
 from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
 from optest.store import RunDirectory, read_journal
@@ -65,7 +66,9 @@ class Earlier:
 
     @property
     def hint(self) -> str:
-        return f"; {_cases(self.unfinished)} of it never finished: --resume {self.run_id}" if self.unfinished else ""
+        if not self.unfinished:
+            return ""
+        return f"; {plural(self.unfinished, 'case')} of it never finished: --resume {self.run_id}"
 
 
 def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -250,16 +253,15 @@ def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestC
     if gone == len(earlier.failed):
         of_plan = f" of {earlier.plan}" if earlier.plan else ""
         raise UsageError(
-            f"run {earlier.run_id}{of_plan} has {_cases(gone)} that went wrong, "
+            f"run {earlier.run_id}{of_plan} has {plural(gone, 'case')} that went wrong, "
             "but none of them is among the cases now\n"
             "  name another run: --rerun-failed RUN"
         )
     repeated, _ = earlier.of(chosen)
-    lost = f", and {_cases(gone)} that {'is' if gone == 1 else 'are'} not there any more" if gone else ""
-    note = (
-        f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(repeated))}{lost}{earlier.hint}"
-    )
-    return repeated, note
+    note = f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
+    if gone:
+        note += f", and {plural(gone, 'case')} that {'is' if gone == 1 else 'are'} not there any more"
+    return repeated, note + earlier.hint
 
 
 def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[TestCase], str]:
@@ -267,9 +269,5 @@ def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[Tes
     repeated, _ = earlier.of(chosen)
     first = {id(case) for case in repeated}
     rest = [case for case in chosen if id(case) not in first]
-    note = f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(repeated))}"
+    note = f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
     return [*repeated, *rest], note
-
-
-def _cases(count: int) -> str:
-    return f"{count} case{'' if count == 1 else 's'}"

@@ -24,7 +24,7 @@ from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
-from optest.spec import BAD_STATUSES, CaseResult, TestCase
+from optest.spec import BAD_STATUSES, CaseResult
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
 __all__ = ["find_results", "replay"]
@@ -202,7 +202,9 @@ def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterabl
     """Write what was asked for and say so, case by case."""
     kept = outcome.directory.tensors_dir()
     taken: set[str] = set()
-    for result, case in _with_cases(outcome.results, request.cases):
+    case_of = {(case.id, case.key): case for case in request.cases}
+    for result in in_plan_order(outcome.results):
+        case = case_of[result.id, result.key]
         stem = file_stem(result.id, taken)
         path = (files.tensors or kept) / f"{stem}.npz"
         names = save(result, case, kept, path)
@@ -222,11 +224,6 @@ def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterabl
                 plugins=plugin_modules(),
             )
             yield from _write_script(script, replayed)
-
-
-def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Iterable[tuple[CaseResult, TestCase]]:
-    by_identity = {(case.id, case.key): case for case in cases}
-    return [(each, by_identity[each.id, each.key]) for each in in_plan_order(results)]
 
 
 def _write_script(path: Path, replayed: Replayed) -> Iterable[str]:

@@ -31,6 +31,7 @@ from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
+from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
@@ -144,7 +145,11 @@ def run_cases(
         plugins=plugin_modules(),
         driver=request.driver,
     )
-    directory = _directory(settings["resume"], Path(settings["runs_dir"]))
+    root, resume = Path(settings["runs_dir"]), settings["resume"]
+    if resume is None:
+        directory = RunDirectory.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
+    else:
+        directory = RunDirectory.open(root, resume)
     steering = steering or Steering()
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         begun = _BegunRun(
@@ -152,7 +157,7 @@ def run_cases(
             directory=directory,
             writer=writer,
             fingerprint=prints,
-            earlier=_earlier(directory, prints) if settings["resume"] else {},
+            earlier=_earlier(directory, prints) if resume else {},
         )
         written = (
             make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
@@ -247,13 +252,6 @@ def _terminal(request: RunRequest, stream: TextIO) -> Reporter:
     )
 
 
-def _directory(resume: str | None, root: Path) -> RunDirectory:
-    """A new run's folder, or that of the run to go on with."""
-    if resume is None:
-        return RunDirectory.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
-    return RunDirectory.open(root, resume)
-
-
 def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object, CaseResult]:
     """Results of the run to go on with, by what makes them the result of a case.
 
@@ -301,8 +299,7 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
 
 def _left_out(request: RunRequest) -> str:
     files = dict.fromkeys(problem.file for problem in request.problems)
-    count = len(request.problems)
-    return f"{count} problem{'s' if count != 1 else ''} found; not run: {', '.join(files)}"
+    return f"{plural(len(request.problems), 'problem')} found; not run: {', '.join(files)}"
 
 
 def _declared(request: RunRequest) -> dict[str, Any]:
