@@ -46,7 +46,11 @@ def make_case(statement: Statement) -> TestCase | None:
     rest = statement.once("rest", _REST, _rest)
     if computed is None:
         return None
-    statement.once("tolerances", (*_TENSORS, "tolerance", "skip"), lambda _: _check(statement, computed, rest))
+    statement.once(
+        "tolerances",
+        (*_TENSORS, "tolerance", "skip"),
+        lambda _: check_tolerances(statement, computed.outputs, rest["tolerances"]),
+    )
     if "backend_config" in statement.doubtful:
         return None
     origins = statement.once("origins", ("attributes", "backend_config"), origins_of)
@@ -63,10 +67,6 @@ def _share_identity(case: TestCase, statement: Statement) -> None:
     identifier, signature = statement.once("identity", _TENSORS, lambda _: (case.identifier(), signature_text(case)))
     object.__setattr__(case, "_identifier", identifier)
     object.__setattr__(case, "_key", key_of(seed_text(case.seed), signature))
-
-
-def _check(statement: Statement, computed: _Computed, rest: Mapping[str, Any]) -> None:
-    check_tolerances(statement, computed.outputs, rest["tolerances"])
 
 
 def _computed(statement: Statement) -> _Computed | None:

@@ -17,8 +17,8 @@ from optest.spec import DType, TensorSpec, UnfitArguments, format_shape
 
 __all__ = ["Layouts", "input_specs", "no_such_output", "output_specs", "read_layouts"]
 
-Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
-"""By side and index: ``("input", 0)``."""
+Layouts: TypeAlias = Mapping[tuple[str, int], tuple[Layout, Place]]
+"""By side and index, ``("input", 0)``, each with where it was written."""
 
 
 def read_layouts(statement: Statement) -> Layouts:
@@ -27,28 +27,17 @@ def read_layouts(statement: Statement) -> Layouts:
     For elementwise operators a required input without a shape of its own takes that of the first.
     """
     shapes: Mapping[str, Layout] = statement.entry.get("shapes", {})
-    found = {tensor: layout for tensor, _, layout in statement.by_tensor(shapes, (*statement.path, "shapes"), "shape")}
+    in_entry = statement.by_tensor(shapes, (*statement.path, "shapes"), "shape")
+    found = {tensor: (layout, place) for tensor, place, layout in in_entry}
     for name, layout in statement.flags.get("shapes", {}).items():
         tensor = statement.locate(name, "--shape")
         if tensor is not None:
-            found[tensor] = layout
-    descriptor = statement.operator.descriptor
+            found[tensor] = layout, "--shape"
     first = found.get(("input", 0))
-    if first is not None and descriptor.category in ("elementwise", "activation"):
+    if first is not None and statement.operator.descriptor.category in ("elementwise", "activation"):
         for index in range(1, statement.operator.required_inputs):
-            found.setdefault(("input", index), Layout(first.shape))
+            found.setdefault(("input", index), (Layout(first[0].shape), statement.place("shapes")))
     return found
-
-
-def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
-    """Where the shape of a tensor was written, under whichever of its names."""
-    operator = statement.operator
-    if any(operator.knows(name) and operator.locate(name) == tensor for name in statement.flags.get("shapes", ())):
-        return "--shape"
-    for name in statement.entry.get("shapes", {}):
-        if operator.knows(name) and operator.locate(name) == tensor:
-            return (*statement.path, "shapes", name)
-    return statement.place("shapes")
 
 
 def input_specs(statement: Statement, layouts: Layouts) -> dict[int, TensorSpec] | None:
@@ -68,11 +57,11 @@ def input_specs(statement: Statement, layouts: Layouts) -> dict[int, TensorSpec]
         dtypes = default_dtypes(statement.operator, present, {})
     specs: dict[int, TensorSpec] = {}
     for index, each in zip(present, dtypes, strict=True):
-        shape, strides, offset = layouts["input", index]
+        (shape, strides, offset), place = layouts["input", index]
         try:
             specs[index] = TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)
         except ValueError as error:
-            statement.ledger.problem(_shape_place(statement, ("input", index)), str(error))
+            statement.ledger.problem(place, str(error))
             statement.doubtful.add("shapes")
     return None if "shapes" in statement.doubtful else specs
 
@@ -95,9 +84,8 @@ def _report_missing(statement: Statement, layouts: Layouts, missing: Sequence[in
         return
     signature = statement.operator.descriptor.tensors
     listed = ", ".join(f"input{index} ({signature.input_name(index)})" for index in missing)
-    shown = _example(
-        statement, {index: layout.shape for (side, index), layout in layouts.items() if side == "input"}, missing
-    )
+    given = {index: layout.shape for (side, index), (layout, _) in layouts.items() if side == "input"}
+    shown = _example(statement, given, missing)
     if not shown:
         hint = ""
     elif statement.path:
@@ -175,10 +163,9 @@ def _misfit(statement: Statement, message: str) -> None:
 
 def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[TensorSpec]) -> None:
     name = statement.operator.name
-    for (side, index), layout in layouts.items():
+    for (side, index), (layout, place) in layouts.items():
         if side != "output":
             continue
-        place = _shape_place(statement, (side, index))
         if index >= len(inferred):
             statement.ledger.problem(place, no_such_output(statement, index, len(inferred)))
         elif layout.shape != inferred[index].shape:
@@ -204,7 +191,7 @@ def _declared_outputs(
     statement: Statement, layouts: Layouts, inputs: Mapping[int, TensorSpec]
 ) -> tuple[TensorSpec, ...]:
     """The outputs of an operator without inference: all of them are declared, or none."""
-    declared = {index: layout for (side, index), layout in layouts.items() if side == "output"}
+    declared = {index: layout for (side, index), (layout, _) in layouts.items() if side == "output"}
     if "dtypes" in statement.doubtful:
         return ()
     stated = _output_dtypes(statement)
