@@ -44,7 +44,7 @@ def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanH
     ledger = Ledger()
     documents = document.family() if document is not None else []
     with collection_paused():
-        contexts = contexts_of(document, request, host, FillCheck(host.check_fill, ledger, host.check_hook))
+        contexts = contexts_of(document, request, FillCheck(host, ledger))
         known = KnownOperators(host.operators, ledger)
         selection = _Selection(request, known)
         gathering = _Gathering(known, selection)

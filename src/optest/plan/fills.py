@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.layers import Statement
+from optest.plan.layers import PlanHost, Statement
 from optest.plan.operator_lookup import DEFAULT_FILL, at_their_places
 from optest.plan.problems import Ledger, Place
 from optest.plan.values import GeneratorChoice, read_generator
@@ -20,11 +20,10 @@ __all__ = ["FillCheck", "choose_fills", "default_fill", "operators_fills", "with
 
 @dataclass(slots=True)
 class FillCheck:
-    """Whether a fill, or what an import path names, exists; asked once for each."""
+    """Whether a fill, or what an import path names, exists; looked up once for each."""
 
-    check: Callable[[Fill], object]
+    host: PlanHost
     ledger: Ledger
-    check_hook: Callable[[str], object] = lambda _: None
     good: set[str] = field(default_factory=set)
     hooks: dict[str, str] = field(default_factory=dict)
     """What is wrong with each import path, "" if nothing."""
@@ -35,7 +34,7 @@ class FillCheck:
             return
         if path not in self.hooks:
             try:
-                self.check_hook(path)
+                self.host.check_hook(path)
                 self.hooks[path] = ""
             except UsageError as error:
                 self.hooks[path] = str(error)
@@ -47,7 +46,7 @@ class FillCheck:
         if not fill.parameters and fill.kind in self.good:
             return
         try:
-            self.check(fill)
+            self.host.check_fill(fill)
         except UnknownName as error:
             self.ledger.unknown(place, error)
         except UsageError as error:

@@ -233,11 +233,9 @@ def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[st
 # What is the same for every case of a plan
 
 
-def contexts_of(
-    document: PlanDocument | None, request: CaseRequest, host: PlanHost, fills: FillCheck
-) -> list[PlanContext]:
+def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: FillCheck) -> list[PlanContext]:
     """The context of the cases of each plan: those that are included, then the one that includes them."""
-    ledger = fills.ledger
+    host, ledger = fills.host, fills.ledger
     flags = _flags_of(request, ledger)
     with ledger.reading(document.source if document is not None else None):
         target = _target(document, request, host, ledger)
