@@ -27,7 +27,7 @@ from wrong_kernels.changes import single, wide
 from wrong_kernels.registry import Array
 
 from optest.api import bootstrap
-from optest.api.checking import cases_asked
+from optest.api.checking import sample_cases
 from optest.core.results import result_of
 from optest.core.runner import execute, why_not_run
 from optest.operators import operators
@@ -69,7 +69,7 @@ def results_of(fault: Fault) -> list[CaseResult]:
     """What ``check`` makes of the fault's operator."""
     driver = Faulty("planted", fault)
     results = []
-    for case in cases_asked(fault.op):
+    for case in sample_cases(fault.op):
         if case.expects_error is None and why_not_run(case, driver) is None:
             verdict = execute([case], driver).verdicts[0]
             results.append(result_of(case, verdict))

@@ -28,7 +28,7 @@ from optest.core.provenance import fingerprint
 from optest.core.session import executions
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, build_cases, parse_plan
+from optest.plan import CaseRequest, PlanHost, build_cases, parse_plan
 from optest.plan.select import select
 from optest.registry import load_object
 from optest.spec import Argument, BackendTarget, Fill, Layer, TensorSpec, TestCase, Tolerance, ToleranceLayer, dtype
@@ -71,16 +71,15 @@ def explicit(count: int, rounds: int) -> None:
     text = plan(count)
     document = parse_plan(text, "plan.yaml")
 
+    host = PlanHost(
+        operators=operators,
+        target=BackendTarget(name="numpy"),
+        check_fill=check_fill,
+        backend_names=backend_manager.names(),
+    )
+
     def build(_: Any = None) -> Any:
-        return build_cases(
-            document,
-            CaseRequest(),
-            operators=operators,
-            target_of=lambda _name, _chip: BackendTarget(name="numpy"),
-            check_fill=check_fill,
-            check_backend=lambda _case: (),
-            backend_names=backend_manager.names(),
-        )
+        return build_cases(document, CaseRequest(), host)
 
     loader = least_s(lambda raw: yaml.load(raw, Loader=yaml.CSafeLoader), lambda: text, rounds)
     rows = {

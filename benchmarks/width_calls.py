@@ -12,7 +12,7 @@ from typing import Any
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.operators.samples import call
-from optest.plan import CaseRequest
+from optest.plan import CaseRequest, PlanHost
 from optest.plan.from_samples import cases_of_samples
 from optest.spec import BackendTarget, OperatorDescriptor, RuleClass, Sample, TestCase
 
@@ -257,7 +257,6 @@ def cases_of_width(
         samples = [Sample(case_set="widths", case=each) for each in calls]
         if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
             samples += [Sample(case_set="integer-exact", case=_integer_exact(each)) for each in calls]
-    built = cases_of_samples(
-        descriptor, samples, CaseRequest(seed=0), operators=operators, target=target, check_fill=check_fill
-    )
+    host = PlanHost(operators=operators, target=target, check_fill=check_fill)
+    built = cases_of_samples(descriptor, samples, CaseRequest(seed=0), host)
     return list(built.cases)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
-from optest.errors import Unavailable, UnknownName, UsageError, nearest
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 
 __all__ = [
     "EXTRAS",
@@ -117,8 +117,8 @@ def load_object(path: str) -> Any:
     found: Any = _import(module_name, path)
     for part in attribute.split("."):
         if not hasattr(found, part):
-            near = nearest(part, [name for name in vars(found) if not name.startswith("_")])
-            hint = f"; did you mean {near!r}?" if near else ""
+            public = [name for name in vars(found) if not name.startswith("_")]
+            hint = did_you_mean(part, public, text="; did you mean {!r}?")
             raise UsageError(f"module {module_name!r} has no attribute {part!r}{hint}\n  wanted by {path!r}")
         found = getattr(found, part)
     return found

@@ -151,17 +151,6 @@ def test_a_resumed_run_goes_on_where_it_was_told_to_stop(optest: Shell, plan: Wr
     assert "3 xpassed" in ended.out
 
 
-def test_a_replay_is_not_the_latest_run(optest: Shell, plan: Write) -> None:
-    assert optest("run", "--plan", plan(SEEDS)).status == 0
-    first = optest("replay", "own")
-    assert first.status == 0
-    assert optest("replay", "the plan's").status == 0  # a case of the run, not of the replay
-    replayed = first.out.rpartition("journal: ")[2].split("/")[-2]
-    resumed = optest("run", "--resume", replayed)
-    assert resumed.status == 2
-    assert "replay" in resumed.err
-
-
 def test_an_unknown_case_of_many_names_the_nearest_alone(optest: Shell, plan: Write) -> None:
     cases = ", ".join(f"{{op: relu, name: case {n}, dtypes: int8, shapes: {{input0: {n}}}}}" for n in range(1, 31))
     plan(f"cases: [{cases}]")

@@ -10,7 +10,7 @@ from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.generators import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest
+from optest.plan import CaseRequest, PlanHost
 from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
 from optest.spec import BackendTarget, Reason, Status, TestCase
@@ -36,9 +36,7 @@ def cases_of(op: str, fill: str) -> Sequence[TestCase]:
         descriptor,
         [each for each in load_object(descriptor.samples)() if each.case_set == "dtypes"],
         CaseRequest(generator=fill),
-        operators=operators,
-        target=BackendTarget(name="numpy"),
-        check_fill=check_fill,
+        PlanHost(operators=operators, target=BackendTarget(name="numpy"), check_fill=check_fill),
     ).cases
 
 

@@ -19,7 +19,7 @@ from optest.generators.random_tensors import RandomTensorGenerator
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.derived_samples import further_layouts
-from optest.plan import CaseRequest
+from optest.plan import CaseRequest, PlanHost
 from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
 from optest.spec import BackendTarget, Numerics, Sample, Status, TestCase, Tier
@@ -80,9 +80,7 @@ def _asked(name: str, samples: Sequence[Sample], seed: int) -> Iterator[Question
         operators.get(name),
         samples,
         CaseRequest(seed=seed),
-        operators=operators,
-        target=BackendTarget(name="numpy"),
-        check_fill=check_fill,
+        PlanHost(operators=operators, target=BackendTarget(name="numpy"), check_fill=check_fill),
     )
     generator, driver = RandomTensorGenerator(), NumpyBackend()
     for case in built.cases:

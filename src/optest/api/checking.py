@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,17 +11,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
+from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, given_options, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.run_request import (
     RunRequest,
     configure,
     driver_named,
     nothing_selected,
+    selected,
     with_deadline,
     with_driver_options,
 )
-from optest.api.running import RunOutcome, run_cases
+from optest.api.running import RunOutcome, run_cases, unused_expectations
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
@@ -37,15 +39,15 @@ from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
-from optest.plan import CaseRequest, request_from
-from optest.plan.expectations import Expectations, read_expectations, remedy
+from optest.plan import CaseRequest, PlanHost, request_from
+from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
-from optest.plan.select import parse_shard, select
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
-from optest.settings import Origin, Settings, Value, environment, resolve
+from optest.reporting.typography import plural
+from optest.settings import Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
     BackendTarget,
@@ -63,12 +65,12 @@ from optest.store import check_writable, write_atomically
 
 __all__ = [
     "CheckRequest",
-    "cases_asked",
     "check",
     "check_request",
     "listed",
     "own_samples_of",
     "pairs_of_catalogue",
+    "sample_cases",
     "samples_of",
     "write",
 ]
@@ -104,7 +106,9 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     unused: list[str] = []
 
     def afterwards(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
-        idle = _unused_expectations(request, results, summary)
+        dtypes = {each.name for each in _case_request(settings).dtypes}
+        is_smoke = settings["tier"] == Tier.SMOKE.value
+        idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
         notes = [(note, "dim") for note in _notes(request)]
         if settings["seed"]:
             message = f"expected, but did not happen with seed {settings['seed']}"
@@ -119,9 +123,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         afterwards=afterwards,
     )
     outcome = run_cases(request.run, stream=out, terminal=reporter)
-    if unused and outcome.exit_status == 0:
-        return RunOutcome(summary=outcome.summary, results=outcome.results, directory=outcome.directory, exit_status=1)
-    return outcome
+    return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
 
 
 def listed(given: Mapping[str, Any]) -> Iterator[str]:
@@ -245,17 +247,16 @@ def _available(
             had.append(each)
         else:
             reasons.setdefault(why, []).append(each.name)
-    messages = tuple(_lacking(names, why) for why, names in reasons.items())
+    messages = tuple(
+        f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
+        for why, names in reasons.items()
+    )
     if not had:
         raise NothingSelected("nothing can be asked: " + "; ".join(messages))
     return had, messages
 
 
-def _lacking(names: Sequence[str], why: str) -> str:
-    return f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
-
-
-def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
+def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
     """The cases of one operator that a check of this tier asks, for a backend called ``numpy``.
 
     Raises:
@@ -323,22 +324,17 @@ def _cases_of(
 ) -> CasesOfSamples:
     stated = _case_request(settings)
     request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s))
+    host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     own = samples_of(descriptor)
-
-    def built(samples: Sequence[Sample], tiers: Sequence[Tier]) -> CasesOfSamples:
-        return cases_of_samples(
-            descriptor, samples, request, operators=operators, target=target, check_fill=check_fill, tiers=tiers
-        )
-
     if isinstance(driver, SelectsSamples):
-        own = list(driver.samples(list(zip(own, built(own, TIERS).cases, strict=True))))
-    return built(own, TIERS[: TIERS.index(Tier(settings["tier"])) + 1])
+        own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
+    tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
+    return cases_of_samples(descriptor, own, request, host, tiers=tiers)
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    names = ("seed", "timeout", "retries", "dtype")
-    stated = {name: settings[name] for name in names if settings.origin(name).origin > Origin.PLAN}
-    return request_from(stated)
+    given = given_options(settings)
+    return request_from({name: given.get(name) for name in ("seed", "timeout", "retries", "dtype")})
 
 
 def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list[TestCase], tuple[str, ...]]:
@@ -349,14 +345,7 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
     """
     dtypes = {each.name for each in _case_request(settings).dtypes}
     cases = [each for each in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in each.dtypes)]
-    cases = select(
-        _of_case_sets(cases, every, settings["case_set"]),
-        keyword=settings["keyword"] or "",
-        globs=settings["case"],
-        tags=settings["tag"],
-        skip_tags=settings["skip_tag"],
-        shard=parse_shard(settings["shard"]) if settings["shard"] else None,
-    )
+    cases = selected(_of_case_sets(cases, every, settings["case_set"]), settings)
     if settings["signed_zeros"]:
         cases = with_signed_zeros(cases)
     notes: tuple[str, ...] = ()
@@ -400,18 +389,6 @@ def _runs_on_processors(driver: BackendDriver) -> bool:
     return (driver.device() or driver.kind).partition(":")[0] == "cpu"
 
 
-def _unused_expectations(request: CheckRequest, results: Sequence[CaseResult], summary: RunSummary) -> dict[str, str]:
-    """The lines that excused nothing, with what to do about each; only of operators that were asked in full."""
-    settings = request.run.settings
-    narrowed = any(settings[name] for name in _NARROWING) or settings["tier"] == Tier.SMOKE.value
-    if narrowed or summary.interrupted or summary.finished < summary.total:
-        return {}
-    unused = request.run.expectations.unused(request.run.cases, results)
-    dtypes = {each.name for each in _case_request(settings).dtypes}
-    unused = [line for line in unused if not dtypes or line.dtype in dtypes]  # of others mixed cases alone were asked
-    return {f"{line.name} ({line.where})": remedy(line, request.run.cases, results) for line in unused}
-
-
 def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
     notes = list(request.lacking)
@@ -423,5 +400,5 @@ def _notes(request: CheckRequest) -> list[str]:
         expected = {line.pair for line in lines}
         share = len(expected) / max(1, len(pairs))
         of_all = f"{len(expected)} of {len(pairs)} pairs of operator and dtype ({share:.1%})"
-        notes.append(f"expectations: {len(lines)} line{'' if len(lines) == 1 else 's'} for {of_all}")
+        notes.append(f"expectations: {plural(len(lines), 'line')} for {of_all}")
     return notes

@@ -121,7 +121,7 @@ def lines_expected(chosen: Sequence[tuple[RunRequest, TestCase]]) -> dict[str, b
     cases = [case for _, case in chosen]
     lines: dict[str, bool] = {}
     for request in {id(request): request for request, _ in chosen}.values():
-        lines.update(request.expectations.asked_by(cases))
+        lines.update(request.expectations.concerning(cases))
     return lines
 
 

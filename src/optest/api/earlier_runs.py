@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
+from optest.reporting.typography import plural
 from optest.settings import OPTIONS, Origin, Settings, resolve
-from optest.spec import BAD_STATUSES, TestCase
+from optest.spec import BAD_STATUSES, RunInfo, TestCase
 from optest.store import RunDirectory, read_journal
 
 __all__ = [
@@ -20,7 +21,10 @@ __all__ = [
     "as_the_resumed_check",
     "as_the_resumed_run",
     "failed_first",
-    "options_stated",
+    "given_options",
+    "is_check",
+    "is_run",
+    "latest_run",
     "rerun_of",
     "what_failed",
 ]
@@ -28,7 +32,7 @@ __all__ = [
 _NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
 )
-"""Options of the earlier run that say what part of it was run, and how it was told."""
+"""Options of the earlier run that say what part of it was run, and how it was reported."""
 _LATEST = "latest"
 _WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
 
@@ -62,37 +66,38 @@ class Earlier:
 
     @property
     def hint(self) -> str:
-        return f"; {_cases(self.unfinished)} of it never finished: --resume {self.run_id}" if self.unfinished else ""
+        if not self.unfinished:
+            return ""
+        return f"; {plural(self.unfinished, 'case')} of it never finished: --resume {self.run_id}"
 
 
 def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is given, with the run named by its id; with neither plan nor operator, what that run was asked.
+    """What is given, with the run named by its id; with neither plan nor operator, the options of that run below it.
 
     Raises:
         UnknownName: if there is no such run.
-        UsageError: if it does not say what it was asked.
+        UsageError: if it does not say what its options were.
     """
     settings = resolve(given)
     option = "rerun_failed" if settings["rerun_failed"] else "failed_first"
-    wanted = settings[option]
-    if not wanted:
+    if not settings[option]:
         return given
-    directory = _find(Path(settings["runs_dir"]), wanted, settings["plan"])
-    run = {option: directory.id if wanted == _LATEST else wanted}
-    if settings["plan"] or settings["source"] or settings["op"]:
+    directory = _run_named(settings[option], settings)
+    run = {option: directory.id if settings[option] == _LATEST else settings[option]}
+    if _names_cases(settings):
         return {**given, **run}
-    before = _options_of_run(directory)
-    if before is None:
+    before = _options(directory)
+    if not is_run(before):
         raise UsageError(
             f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
             f"  ask its failures again: optest replay --run {directory.id}, or optest check --lf {directory.id}"
         )
     kept = {name: value for name, value in before.items() if name not in _NOT_AGAIN}
-    return {**kept, **options_stated(settings), **run}
+    return {**kept, **given_options(settings), **run}
 
 
 def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is given, with the check named by its id; without a backend, what that check was asked.
+    """What is given, with the check named by its id; without a backend, the options of that check below it.
 
     The latest is the latest of the backend that is given, if one is.
 
@@ -105,9 +110,15 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if not run:
         return given
     root = Path(settings["runs_dir"])
-    directory = _latest_check(root, backend) if run == _LATEST else RunDirectory.open(root, run)
-    before = _options_of_check(directory)
-    if before is None:
+    if run == _LATEST:
+        directory = latest_run(root, lambda before: is_check(before) and backend in (None, before.get("backend")))
+        if directory is None:
+            of_backend = f" of {backend}" if backend else ""
+            raise UsageError(f"no run under {root} is a check{of_backend}; name one: --lf RUN")
+    else:
+        directory = RunDirectory.open(root, run)
+    before = _options(directory)
+    if not is_check(before):
         raise UsageError(
             f"run {directory.id} is no check\n"
             f"  ask its failures again: optest run --lf {directory.id}, or optest replay --run {directory.id}"
@@ -115,87 +126,94 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if backend:
         return {**given, "rerun_failed": directory.id}
     kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_AGAIN}
-    return {**kept, **options_stated(settings), "rerun_failed": directory.id}
+    return {**kept, **given_options(settings), "rerun_failed": directory.id}
 
 
 def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a run that is resumed by its name alone was asked for, but for where to stop; what is stated now wins."""
+    """The options of a run that is resumed by its name alone, but for where to stop; what is given now wins."""
     settings = resolve(given)
-    if not settings["resume"] or settings["plan"] or settings["source"] or settings["op"]:
+    if not settings["resume"] or _names_cases(settings):
         return given
-    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
-    info = read_journal(directory.journal_path).info
-    if info is not None and info.options.get("command") == "check":
+    directory, info = _resumed(settings)
+    before = info.options if info is not None else {}
+    if is_check(before):
         raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
-    if info is not None and info.options.get("plan") and not info.plan:
+    if info is not None and before.get("plan") and not info.plan:
         raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
-    before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
-    if not any(map(before.get, ("plan", "source", "op"))):
+    if not is_run(before):
         raise UsageError(
             f"run {directory.id} does not say what it was asked, as that of a replay; "
             "give --plan or --op with --resume, or the id of another run"
         )
-    return {**before, **options_stated(settings)}
+    return {**{name: value for name, value in before.items() if name not in _WHERE_TO_STOP}, **given_options(settings)}
 
 
 def as_the_resumed_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a check that is resumed was asked; what is stated now wins."""
+    """The options of a check that is resumed, but for where to stop; what is given now wins."""
     settings = resolve(given)
     if not settings["resume"] or settings["backend"]:
         return given
-    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
-    info = read_journal(directory.journal_path).info
-    if info is None or info.options.get("command") != "check":
+    directory, info = _resumed(settings)
+    before = info.options if info is not None else {}
+    if not is_check(before):
         raise UsageError(f"run {directory.id} is no check; go on with it by `optest run --resume {directory.id}`")
-    before = {name: value for name, value in info.options.items() if name in settings.values and name != "exitfirst"}
-    return {**before, **{name: value for name, value in given.items() if value not in (None, (), [])}}
+    kept = {name: value for name, value in before.items() if name in settings.values and name not in _WHERE_TO_STOP}
+    return {**kept, **given_options(settings)}
 
 
-def options_stated(settings: Settings) -> dict[str, Any]:
+def given_options(settings: Settings) -> dict[str, Any]:
     """The options that somebody gave, by name; what a plan says is read from the plan."""
     return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
 
 
-def _latest_check(root: Path, backend: str | None) -> RunDirectory:
-    for directory in reversed(RunDirectory.all(root)):
-        before = _options_of_check(directory)
-        if before is not None and backend in (None, before.get("backend")):
-            return directory
-    of_backend = f" of {backend}" if backend else ""
-    raise UsageError(f"no run under {root} is a check{of_backend}; name one: --lf RUN")
+def _names_cases(settings: Settings) -> bool:
+    return bool(settings["plan"] or settings["source"] or settings["op"])
 
 
-def _options_of_check(directory: RunDirectory) -> Mapping[str, Any] | None:
-    try:
-        options = directory.read_info().options
-    except OptestError:
-        return None
-    return options if options.get("command") == "check" else None
+def is_check(options: Mapping[str, Any]) -> bool:
+    """Whether they are those of a check."""
+    return options.get("command") == "check"
 
 
-def _find(root: Path, name: str, plan: str | None) -> RunDirectory:
-    """The run; the latest is the latest that was asked for a plan or an operator, and for this plan if one is given."""
+def is_run(options: Mapping[str, Any]) -> bool:
+    """Whether they are those of a run of a plan or of operators, not of a replay or a check.
+
+    Those of a check mean something else: its operators are asked their case sets.
+    """
+    return any(map(options.get, ("plan", "source", "op"))) and not is_check(options)
+
+
+def _run_named(name: str, settings: Settings) -> RunDirectory:
+    """The run; the latest is the latest of a plan or an operator, and of this plan if one is given."""
+    root, plan = Path(settings["runs_dir"]), settings["plan"]
     if name != _LATEST:
         return RunDirectory.open(root, name)
-    for directory in reversed(RunDirectory.all(root)):
-        before = _options_of_run(directory)
-        if before is not None and (not plan or _is_same_file(before.get("plan"), plan)):
-            return directory
+    directory = latest_run(
+        root, lambda before: is_run(before) and (not plan or _is_same_file(before.get("plan"), plan))
+    )
+    if directory is not None:
+        return directory
     if plan and RunDirectory.all(root):
         raise UsageError(f"no run under {root} was of {plan}; name one: --rerun-failed RUN")
     raise UnknownName("run", name, ("(none yet)",), where=str(root))
 
 
-def _options_of_run(directory: RunDirectory) -> Mapping[str, Any] | None:
-    """The options of a run of a plan or of operators, None of any other, as a replay, or if it cannot be read.
+def latest_run(root: Path, fits: Callable[[Mapping[str, Any]], bool]) -> RunDirectory | None:
+    """The latest run with such options."""
+    return next((each for each in reversed(RunDirectory.all(root)) if fits(_options(each))), None)
 
-    Those of a check mean something else: its operators are asked their case sets.
-    """
+
+def _options(directory: RunDirectory) -> Mapping[str, Any]:
+    """The options of a run, {} if it cannot be read."""
     try:
-        options = directory.read_info().options
+        return directory.read_info().options
     except OptestError:
-        return None
-    return options if any(map(options.get, ("plan", "source", "op"))) and options.get("command") != "check" else None
+        return {}
+
+
+def _resumed(settings: Settings) -> tuple[RunDirectory, RunInfo | None]:
+    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
+    return directory, read_journal(directory.journal_path).info
 
 
 def _is_same_file(one: Any, other: str) -> bool:
@@ -235,16 +253,15 @@ def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestC
     if gone == len(earlier.failed):
         of_plan = f" of {earlier.plan}" if earlier.plan else ""
         raise UsageError(
-            f"run {earlier.run_id}{of_plan} has {_cases(gone)} that went wrong, "
+            f"run {earlier.run_id}{of_plan} has {plural(gone, 'case')} that went wrong, "
             "but none of them is among the cases now\n"
             "  name another run: --rerun-failed RUN"
         )
     repeated, _ = earlier.of(chosen)
-    lost = f", and {_cases(gone)} that {_are(gone)} not there any more" if gone else ""
-    note = (
-        f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(repeated))}{lost}{earlier.hint}"
-    )
-    return repeated, note
+    note = f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
+    if gone:
+        note += f", and {plural(gone, 'case')} that {'is' if gone == 1 else 'are'} not there any more"
+    return repeated, note + earlier.hint
 
 
 def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[TestCase], str]:
@@ -252,15 +269,5 @@ def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[Tes
     repeated, _ = earlier.of(chosen)
     first = {id(case) for case in repeated}
     rest = [case for case in chosen if id(case) not in first]
-    return [
-        *repeated,
-        *rest,
-    ], f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(repeated))}"
-
-
-def _cases(count: int) -> str:
-    return f"{count} case{'' if count == 1 else 's'}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    note = f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
+    return [*repeated, *rest], note

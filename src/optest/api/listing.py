@@ -9,13 +9,13 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, nearest
+from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, did_you_mean
 from optest.generators import FILLS
 from optest.guests import run_hooks
 from optest.operators import operators
 from optest.plan.select import glob_pattern, parse_keyword
 from optest.settings import OPTIONS, resolve
-from optest.spec import OperatorDescriptor, TestCase, dtype_names
+from optest.spec import TestCase, dtype_names
 
 __all__ = ["columns_of", "explain", "listing", "names_for", "unknown_among"]
 
@@ -41,11 +41,9 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     if as_json:
         yield json.dumps(rows, indent=2)
         return
-    yield from columns_of([{name: _in_a_column(value) for name, value in row.items()} for row in rows])
-
-
-def _in_a_column(value: Any) -> Any:
-    return ", ".join(value) if isinstance(value, list) else value
+    for row in rows:
+        row.update({name: ", ".join(value) for name, value in row.items() if isinstance(value, list)})
+    yield from columns_of(rows)
 
 
 def _refuse_what_selects_cases(what: str, given: Mapping[str, Any]) -> None:
@@ -69,13 +67,9 @@ def _operators(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {
             "name": descriptor.name,
             "signature": str(descriptor.tensors),
-            "rule": _rule_word(descriptor),
+            "rule": descriptor.rule.kind.value if descriptor.rule else "a tolerance has to be stated",
             "aliases": list(operators.other_names(descriptor)),
         }
-
-
-def _rule_word(descriptor: OperatorDescriptor) -> str:
-    return descriptor.rule.kind.value if descriptor.rule else "a tolerance has to be stated"
 
 
 def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -159,8 +153,7 @@ def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) ->
     """The error for a name that is not among ``known``; of many it names the nearest alone and who lists them."""
     if len(known) <= _LISTED:
         return UnknownName(kind, name, known)
-    near = nearest(name, known)
-    hint = f"; did you mean {near!r}?" if near else ""
+    hint = did_you_mean(name, known, text="; did you mean {!r}?")
     return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
+from optest.api.earlier_runs import is_check, is_run, latest_run
 from optest.api.listing import unknown_among
 from optest.api.run_request import RunRequest, configure, driver_options
 from optest.api.running import RunOutcome, run_cases
@@ -19,11 +20,11 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import StatesCaseOptions, options_of
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
-from optest.errors import NothingSelected, OptestError, UsageError
+from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
-from optest.spec import BAD_STATUSES, CaseResult, TestCase
+from optest.spec import BAD_STATUSES, CaseResult
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
 __all__ = ["find_results", "replay"]
@@ -76,8 +77,8 @@ def _selected_results(
     try:
         return find_results(journal, selections, where), _options_of(journal), ()
     except UsageError:
-        origin = _before_replays(root, directory) if run == "latest" else None
-        if origin is None:
+        origin = latest_run(root, lambda options: is_run(options) or is_check(options)) if run == "latest" else None
+        if origin is None or origin.id == directory.id:
             raise
     journal = read_journal(origin.journal_path)
     results = find_results(journal, selections, f"run {origin.id}{_HINT}")
@@ -86,23 +87,6 @@ def _selected_results(
 
 def _options_of(journal: Journal) -> Mapping[str, Any]:
     return journal.info.options if journal.info is not None else {}
-
-
-def _before_replays(root: Path, latest: RunDirectory) -> RunDirectory | None:
-    """The latest run that is no replay, None if that is ``latest`` or there is none."""
-    for directory in reversed(RunDirectory.all(root)):
-        if not _is_replay(directory):
-            return None if directory.id == latest.id else directory
-    return None
-
-
-def _is_replay(directory: RunDirectory) -> bool:
-    """Whether it was neither asked for a plan nor for operators, nor is a check; also if that cannot be read."""
-    try:
-        options = directory.read_info().options
-    except OptestError:
-        return True
-    return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
 def _replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
@@ -218,7 +202,9 @@ def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterabl
     """Write what was asked for and say so, case by case."""
     kept = outcome.directory.tensors_dir()
     taken: set[str] = set()
-    for result, case in _with_cases(outcome.results, request.cases):
+    case_of = {(case.id, case.key): case for case in request.cases}
+    for result in in_plan_order(outcome.results):
+        case = case_of[result.id, result.key]
         stem = file_stem(result.id, taken)
         path = (files.tensors or kept) / f"{stem}.npz"
         names = save(result, case, kept, path)
@@ -238,11 +224,6 @@ def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterabl
                 plugins=plugin_modules(),
             )
             yield from _write_script(script, replayed)
-
-
-def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Iterable[tuple[CaseResult, TestCase]]:
-    by_identity = {(case.id, case.key): case for case in cases}
-    return [(each, by_identity[each.id, each.key]) for each in in_plan_order(results)]
 
 
 def _write_script(path: Path, replayed: Replayed) -> Iterable[str]:

@@ -24,7 +24,7 @@ _FORMS_OF_A_TREND = ("terminal", "json")
 _WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_trends))
 
 
-def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path | None]:
+def report_files(requested: Iterable[str], path: Path | None) -> dict[str, Path | None]:
     """Where each report beside the terminal's is written; None is its own default. Paths are tried now.
 
     A ``path`` that is a folder holds every report under its own name, but for one that is printed: that needs a file
@@ -34,7 +34,7 @@ def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path 
         UnknownName: if there is no such report.
         UsageError: if a path cannot be written, or one file is given for several reports.
     """
-    formats = sorted(set(asked_for) - {"terminal"})
+    formats = sorted(set(requested) - {"terminal"})
     for form in formats:
         require_report(form)
     if path is None:

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
-from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, rerun_of, what_failed
-from optest.api.source_cases import SourceDocument, known_differences, said_to_be_from, source_documents
+from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, given_options, rerun_of, what_failed
+from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
 from optest.backends.abilities import configure as configure_driver
@@ -18,7 +18,7 @@ from optest.errors import NothingSelected, PlanError, Problem, Unavailable, Unkn
 from optest.generators.fills import check_fill
 from optest.guests import run_hooks
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
+from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, open_plan, request_from
 from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
@@ -114,22 +114,10 @@ def run_request(
     written = _read_plans(resolve(given))
     settings, backend_notes = _settings_with_backend(given, written)
     _require_a_selection(written, settings)
-    make = partial(
-        build_cases,
-        operators=operators,
-        check_fill=check_fill,
-        check_hook=_require_callable if imports_hooks else lambda _: None,
-        backend_names=backend_manager.names(),
-        default_timeout_s=settings["timeout"],
-    )
-    driver, target = _configured_driver(settings, written, make)
-    make = partial(
-        make,
-        request=with_driver_options(driver, _case_request(settings)),
-        target_of=lambda _name, _chip: target,
-        check_backend=driver.problems if isinstance(driver, ChecksConfig) else lambda _: (),
-        dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
-    )
+    driver, target = _configured_driver(settings, written, imports_hooks)
+    request = with_driver_options(driver, _case_request(settings))
+    host = _host(settings, driver, target, imports_hooks=imports_hooks)
+    make = partial(build_cases, request=request, host=host)
     every, written = _made_cases(make, written, leaves_wrong_files_out)
     every = _changed_by_options(every, settings)
     chosen, order_notes = _in_order(by_urgency(selected(every, settings)), every, settings)
@@ -198,8 +186,24 @@ def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple
     return settings, ()
 
 
+def _host(
+    settings: Settings, driver: BackendDriver | UsageError, target: BackendTarget | UsageError, *, imports_hooks: bool
+) -> PlanHost:
+    """What plans refer to here; ``driver`` and ``target`` are the error where there is no such backend."""
+    return PlanHost(
+        operators=operators,
+        target=target,
+        check_fill=check_fill,
+        check_hook=_require_callable if imports_hooks else lambda _: None,
+        check_backend=driver.problems if isinstance(driver, ChecksConfig) else lambda _: (),
+        dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
+        backend_names=backend_manager.names(),
+        default_timeout_s=settings["timeout"],
+    )
+
+
 def _configured_driver(
-    settings: Settings, written: _Written, make: Callable[..., list[TestCase]]
+    settings: Settings, written: _Written, imports_hooks: bool
 ) -> tuple[BackendDriver, BackendTarget]:
     """The driver with its options, and what the cases are for.
 
@@ -211,7 +215,7 @@ def _configured_driver(
         driver = driver_named(settings["backend"] or "numpy", chip)
     except UsageError as error:
         for plan in written.plans:
-            make(plan, _case_request(settings), target_of=_raising(error), check_backend=lambda _: ())
+            build_cases(plan, _case_request(settings), _host(settings, error, error, imports_hooks=imports_hooks))
         raise
     configure(driver, settings)
     return driver, backend_manager.target(driver, chip)
@@ -222,7 +226,7 @@ def _made_cases(
 ) -> tuple[list[TestCase], _Written]:
     """The cases, and what they are written in, without the files of model cases that are wrong."""
     if written.sources:
-        return [case for each in written.sources for case in said_to_be_from(make(each.plan), each.origin)], written
+        return [case for each in written.sources for case in with_origin(make(each.plan), each.origin)], written
     document = written.document
     try:
         return make(document), written
@@ -307,15 +311,6 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:
-    """Let an unknown backend be said with whatever else is wrong."""
-
-    def target_of(_name: str, _chip: str | None) -> BackendTarget:
-        raise error
-
-    return target_of
-
-
 def driver_named(backend: str, chip: str | None) -> BackendDriver:
     """The driver; whoever misses one of their own is told how it would be found."""
     try:
@@ -369,10 +364,10 @@ def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequ
 
 def _case_request(settings: Settings) -> CaseRequest:
     """What wins over the plan; what the plan itself says is read from there, below its cases."""
-    asked_for = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
+    given = given_options(settings)
     if settings["source"]:
-        asked_for.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
-    return request_from(asked_for)
+        given.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
+    return request_from(given)
 
 
 def _chip(settings: Settings, document: PlanDocument | None) -> str | None:

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api.earlier_runs import as_the_resumed_run, options_stated
+from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
@@ -30,11 +30,12 @@ from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
+from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
-__all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases"]
+__all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
@@ -82,9 +83,9 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
     """
     request = run_request(as_the_resumed_run(given), leaves_wrong_files_out=True)
     outcome = run_cases(request, stream=stream, reporters=reporters)
-    unused = _unused_expectations(request, outcome)
-    status = outcome.exit_status or int(bool(unused))
-    return dataclasses.replace(outcome, unused_expectations=unused, exit_status=status)
+    unused = unused_expectations(request, outcome.results, outcome.summary, _NARROWING)
+    lines = tuple(f"{line}; {remedy}" for line, remedy in unused.items())
+    return dataclasses.replace(outcome, unused_expectations=lines, exit_status=outcome.exit_status or int(bool(unused)))
 
 
 def closing_lines(given: Mapping[str, Any], outcome: RunOutcome) -> Iterator[str]:
@@ -97,15 +98,26 @@ def closing_lines(given: Mapping[str, Any], outcome: RunOutcome) -> Iterator[str
         yield f"expected, but did not happen: {line}"
 
 
-def _unused_expectations(request: RunRequest, outcome: RunOutcome) -> tuple[str, ...]:
-    """The lines of expectations that excused nothing, if everything that they are about was run."""
-    summary, settings = outcome.summary, request.settings
-    if summary.interrupted or summary.finished < summary.total or any(map(settings.stated, _NARROWING)):
-        return ()
-    return tuple(
-        f"{line.name} ({line.where}); {remedy(line, request.cases, outcome.results)}"
-        for line in request.expectations.unused(request.cases, outcome.results)
-    )
+def unused_expectations(
+    request: RunRequest,
+    results: Sequence[CaseResult],
+    summary: RunSummary,
+    narrowing: Iterable[str],
+    dtypes: Collection[str] = (),
+) -> dict[str, str]:
+    """The lines of expectations that excused nothing, with what to do about each.
+
+    None if the run did not come to its end, or one of the options ``narrowing`` left out what lines may be about. With
+    ``dtypes`` only lines about these: of others, cases of mixed dtypes alone were run.
+    """
+    is_narrowed = any(request.settings[name] not in (None, "", ()) for name in narrowing)
+    if is_narrowed or summary.interrupted or summary.finished < summary.total:
+        return {}
+    return {
+        f"{line.name} ({line.where})": remedy(line, request.cases, results)
+        for line in request.expectations.unused(request.cases, results)
+        if not dtypes or line.dtype in dtypes
+    }
 
 
 def run_cases(
@@ -132,7 +144,11 @@ def run_cases(
         plugins=plugin_modules(),
         driver=request.driver,
     )
-    directory = _directory(settings["resume"], Path(settings["runs_dir"]))
+    root, resume = Path(settings["runs_dir"]), settings["resume"]
+    if resume is None:
+        directory = RunDirectory.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
+    else:
+        directory = RunDirectory.open(root, resume)
     steering = steering or Steering()
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         begun = _BegunRun(
@@ -140,7 +156,7 @@ def run_cases(
             directory=directory,
             writer=writer,
             fingerprint=prints,
-            earlier=_earlier(directory, prints) if settings["resume"] else {},
+            earlier=_earlier(directory, prints) if resume else {},
         )
         written = (
             make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
@@ -235,13 +251,6 @@ def _terminal(request: RunRequest, stream: TextIO) -> Reporter:
     )
 
 
-def _directory(resume: str | None, root: Path) -> RunDirectory:
-    """A new run's folder, or that of the run to go on with."""
-    if resume is None:
-        return RunDirectory.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
-    return RunDirectory.open(root, resume)
-
-
 def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object, CaseResult]:
     """Results of the run to go on with, by what makes them the result of a case.
 
@@ -261,7 +270,8 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
 
 def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
-    given = {name: value for name, value in options_stated(settings).items() if name != "resume"}
+    given = {name: value for name, value in given_options(settings).items() if name != "resume"}
+    installed = versions(request.driver)
     return RunInfo(
         run_id=directory.id,
         started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -272,8 +282,8 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
         plan=request.document.path if request.document else "",
         isolation=lanes.isolation,
         jobs=lanes.jobs,
-        optest_version=versions(request.driver)["optest"],
-        versions=versions(request.driver),
+        optest_version=installed["optest"],
+        versions=installed,
         host=host(),
         options={**given, **request.facts, **_declared(request)},
         fingerprint=begun.fingerprint,
@@ -288,8 +298,7 @@ def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
 
 def _left_out(request: RunRequest) -> str:
     files = dict.fromkeys(problem.file for problem in request.problems)
-    count = len(request.problems)
-    return f"{count} problem{'s' if count != 1 else ''} found; not run: {', '.join(files)}"
+    return f"{plural(len(request.problems), 'problem')} found; not run: {', '.join(files)}"
 
 
 def _declared(request: RunRequest) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from optest.settings import Settings
 from optest.spec import BAD_STATUSES, TestCase, Verdict
 from optest.spec.call_names import canonical
 
-__all__ = ["SourceDocument", "known_differences", "said_to_be_from", "source_documents"]
+__all__ = ["SourceDocument", "known_differences", "source_documents", "with_origin"]
 
 _OF_PLANS = ("plan", "shape", "attr", "generator")
 """Options that say what a source says itself."""
@@ -60,15 +60,12 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
     ]
 
 
-def said_to_be_from(cases: Sequence[TestCase], origin: str) -> list[TestCase]:
+def with_origin(cases: Sequence[TestCase], origin: str) -> list[TestCase]:
     """The cases with a word for where they are from in the place of a file and line."""
     return [dataclasses.replace(case, where=origin, base_dir="") for case in cases]
 
 
-Revise = Callable[[TestCase, Verdict], Verdict]
-
-
-def known_differences(driver: BackendDriver) -> Revise:
+def known_differences(driver: BackendDriver) -> Callable[[TestCase, Verdict], Verdict]:
     """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
 
     A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. What

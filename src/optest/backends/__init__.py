@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from optest.backends.abilities import FurtherAnswer, PreparedCall, Script, ScriptInput, WritesOutputs
-from optest.errors import Unavailable, UnknownName, UsageError, nearest
+from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension, load_object
 from optest.spec import (
     DTYPES,
@@ -301,10 +301,8 @@ def wrong_numerics(stated: Mapping[str, Any]) -> str | None:
     """What is wrong with stated fields of :class:`Numerics`, the first of them in words."""
     for name, value in stated.items():
         if name not in _CHOICES:
-            near = nearest(name, tuple(_CHOICES))
-            return f"numerics.{name}, which is none; " + (
-                f"did you mean {near}?" if near else f"known: {', '.join(_CHOICES)}"
-            )
+            hint = did_you_mean(name, _CHOICES, f"known: {', '.join(_CHOICES)}")
+            return f"numerics.{name}, which is none; {hint}"
         if value not in _CHOICES[name]:
             return f"numerics.{name} = {value!r}, but should have one of {', '.join(map(repr, _CHOICES[name]))}"
     return None

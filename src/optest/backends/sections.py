@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from optest.errors import nearest
+from optest.errors import did_you_mean
 from optest.spec import TestCase
 
 __all__ = ["SectionReader"]
@@ -41,7 +41,6 @@ class SectionReader:
         """Tell of keys that are not known; ``others`` are hints for names that people know from elsewhere."""
         for key in stated:
             if key not in known:
-                near = nearest(str(key), known)
-                hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
-                hint = others.get(str(key), hint)
+                listed = f"known: {', '.join(known)}"
+                hint = others.get(str(key)) or did_you_mean(str(key), known, listed, text="did you mean {!r}?")
                 self.say(inside, f"has the unknown key {key!r}; {hint}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from optest.errors import nearest
+from optest.errors import did_you_mean
 
 __all__ = ["BadTemplate", "expand", "problems_of"]
 
@@ -34,8 +34,7 @@ def problems_of(text: str, known: Iterable[str]) -> list[str]:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = nearest(name, known)
-    hint = f"; did you mean {{{near}}}?" if near else ""
+    hint = did_you_mean(name, known, text="; did you mean {{{}}}?")
     listed = ", ".join(f"{{{each}}}" for each in known)
     return f"unknown token {{{name}}}{hint} known: {listed}; write {{{{ and }}}} for braces"
 

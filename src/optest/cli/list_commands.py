@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from optest.cli.options import Command, GroupedCommand, completer_of, options_of
+from optest.cli.options import Command, GroupedCommand, completer_of, echo_all, options_of
 
 __all__ = [
     "completion_command",
@@ -33,8 +33,7 @@ def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> in
     """
     from optest.api.listing import listing
 
-    for line in listing(what, given, as_json=as_json or form == "json"):
-        click.echo(line)
+    echo_all(listing(what, given, as_json=as_json or form == "json"))
     return 0
 
 
@@ -48,8 +47,7 @@ def explain_command(case_id: str | None, **given: Any) -> int:
     """
     from optest.api.listing import explain
 
-    for line in explain(case_id, given):
-        click.echo(line)
+    echo_all(explain(case_id, given))
     return 0
 
 
@@ -117,8 +115,7 @@ def init_command(what: str, models: tuple[str, ...]) -> int:  # noqa: ARG001 - t
     """
     from optest.api.pytest_setup import init_pytest
 
-    for line in init_pytest(Path(), models):
-        click.echo(line)
+    echo_all(init_pytest(Path(), models))
     return 0
 
 
@@ -128,8 +125,7 @@ def doctor_command(backend: str | None) -> int:
     """Show versions, backends, their devices, and why one of them is unavailable."""
     from optest.api.doctor import doctor
 
-    for line in doctor(backend):
-        click.echo(line)
+    echo_all(doctor(backend))
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from optest.settings import OPTIONS, Option
 
-__all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "options_of"]
+__all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "echo_all", "options_of"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -137,3 +137,9 @@ def completer_of(option: str) -> Completer | None:
         return [CompletionItem(f"{before}{comma}{name}") for name in names_for(option) if name.startswith(last)]
 
     return names if option in (*_LISTED, *_RUNS) else None
+
+
+def echo_all(lines: Iterable[str]) -> None:
+    """Print each line as soon as it is there."""
+    for line in lines:
+        click.echo(line)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from optest.cli.options import GroupedCommand, completer_of, options_of
+from optest.cli.options import GroupedCommand, completer_of, echo_all, options_of
 
 __all__ = ["check_command", "replay_command", "run_command"]
 
@@ -26,12 +25,12 @@ def run_command(collect_only: bool, **given: Any) -> int:
     if collect_only:
         from optest.api.listing import listing
 
-        _echo_all(listing("cases", given))
+        echo_all(listing("cases", given))
         return 0
     from optest.api.running import closing_lines, run
 
     outcome = run(given)
-    _echo_all(closing_lines(given, outcome))
+    echo_all(closing_lines(given, outcome))
     return outcome.exit_status
 
 
@@ -69,13 +68,13 @@ def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     if only_list and write_to is not None:
         raise click.UsageError("--list and --write exclude each other")
     if only_list:
-        _echo_all(checking.listed(given))
+        echo_all(checking.listed(given))
         return 0
     if write_to is not None:
         click.echo(checking.write(given, write_to))
         return 0
     outcome = checking.check(given)
-    _echo_all(closing_lines(given, outcome))
+    echo_all(closing_lines(given, outcome))
     return outcome.exit_status
 
 
@@ -124,8 +123,3 @@ def replay_command(
     if last and results:
         raise click.UsageError("--last means every failure; give it or RESULT, not both")
     return replay(results, run_id, given, save_to=save_to, script=script).exit_status
-
-
-def _echo_all(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)

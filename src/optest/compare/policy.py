@@ -52,7 +52,7 @@ __all__ = [
     "for_stored",
     "remembered_tolerance",
     "resolve",
-    "stated_tolerance",
+    "tolerance_of_layers",
 ]
 
 NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE})
@@ -286,7 +286,7 @@ def remembered_tolerance(
     one_answer: bool,
     by_name: bool,
 ) -> Allowance | None:
-    """:func:`stated_tolerance`, remembered for the layers that cases share.
+    """:func:`tolerance_of_layers`, remembered for the layers that cases share.
 
     Layers and descriptor are looked up by identity, which is why the entry keeps them alive.
     """
@@ -294,14 +294,14 @@ def remembered_tolerance(
     cached = _tolerances.get(key)
     if cached is not None:
         return cached[2]
-    allowance = stated_tolerance(layers, descriptor, index, output, one_answer=one_answer, by_name=by_name)
+    allowance = tolerance_of_layers(layers, descriptor, index, output, one_answer=one_answer, by_name=by_name)
     if len(_tolerances) >= REMEMBERED:
         _tolerances.clear()
     _tolerances[key] = (layers, descriptor, allowance)
     return allowance
 
 
-def stated_tolerance(
+def tolerance_of_layers(
     layers: Iterable[ToleranceLayer],
     descriptor: OperatorDescriptor,
     index: int,

@@ -221,8 +221,8 @@ def _refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[A
         message = f"the call was refused with {raised!r}, but should be refused with {expected}"
     elif expected.type == "Exception" and _SLIPS.intersection(types):
         message = f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused"
-    elif not expected.is_said_by(str(raised)):
-        message = f"the error says {raised!r}, but should have {expected.wanted_text()}"
+    elif not expected.matches(str(raised)):
+        message = f"the error says {raised!r}, but should have {expected.required_text()}"
     else:
         return Verdict(status=_PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
     return Verdict(status=Status.FAILED, reason=Reason.WRONG_ERROR, message=message, details=fault.details)

@@ -16,6 +16,7 @@ from optest.registry import load_object
 if TYPE_CHECKING:
     from optest.plan.cases import build_cases
     from optest.plan.explain import explain_case
+    from optest.plan.layers import PlanHost
     from optest.plan.plan_file import open_plan, parse_plan, read_plan
     from optest.plan.repro import case_plan, command_line
     from optest.plan.request import CaseRequest, request_from
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CaseRequest",
     "PlanDocument",
+    "PlanHost",
     "build_cases",
     "case_plan",
     "command_line",
@@ -38,6 +40,7 @@ __all__ = [
 _HOMES = {
     "CaseRequest": "request",
     "PlanDocument": "schema",
+    "PlanHost": "layers",
     "build_cases": "cases",
     "case_plan": "repro",
     "command_line": "repro",

@@ -23,7 +23,7 @@ def check_backend_names(contexts: Sequence[PlanContext], known: Collection[str],
     """Options are of backends that exist."""
     for context in contexts:
         with ledger.reading(context.source):
-            for place in _stated_backends(context.document) if context.document is not None else ():
+            for place in _option_places(context.document) if context.document is not None else ():
                 if place[-1] not in known:
                     ledger.unknown(place, UnknownName("backend", str(place[-1]), known))
     for name in contexts[-1].flags.get("backend_config", ()):
@@ -35,7 +35,7 @@ def configured_backends(document: PlanDocument | None, request: CaseRequest) -> 
     """The backends that a plan with its includes, or ``--attr``, states options of, each with where it first does."""
     found: dict[str, str] = {}
     for each in document.family() if document is not None else ():
-        for place in _stated_backends(each):
+        for place in _option_places(each):
             found.setdefault(str(place[-1]), each.where(place))
     for key in request.attributes:
         head, _, rest = key.partition(".")
@@ -56,7 +56,7 @@ def unused_options(cases: Sequence[TestCase]) -> list[str]:
     ]
 
 
-def _stated_backends(document: PlanDocument) -> Iterator[Path]:
+def _option_places(document: PlanDocument) -> Iterator[Path]:
     """Every place that names a backend to state options of it."""
     for path, part, combination in document.parts():
         for name in part.get("backend_config", {}):

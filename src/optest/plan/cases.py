@@ -6,72 +6,48 @@ The command line wins over the case, the case over the plan's defaults, those ov
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.backend_options import check_backend_names, config_place, options_of_others
 from optest.plan.expansion import Expansion
 from optest.plan.fills import FillCheck
-from optest.plan.layers import Entry, PlanContext, Statement, contexts_of
+from optest.plan.layers import Entry, PlanContext, PlanHost, Statement, contexts_of
 from optest.plan.make_case import applicable, make_case
-from optest.plan.operator_lookup import KnownOperator, KnownOperators, Operators
+from optest.plan.operator_lookup import KnownOperator, KnownOperators
 from optest.plan.problems import Ledger
 from optest.plan.product import Product
 from optest.plan.request import CaseRequest
 from optest.plan.untrusted import refuse_untrusted
 from optest.plan.yaml_source import Path
-from optest.spec import BackendTarget, Fill, TestCase
+from optest.spec import TestCase
 from optest.spec.construct import collection_paused
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
-__all__ = ["Operators", "build_cases"]
+__all__ = ["build_cases"]
 
 
-def build_cases(
-    document: PlanDocument | None,
-    request: CaseRequest,
-    *,
-    operators: Operators,
-    target_of: Callable[[str, str | None], BackendTarget],
-    check_fill: Callable[[Fill], object],
-    check_backend: Callable[[TestCase], Sequence[str]],
-    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
-    check_hook: Callable[[str], object] = lambda _: None,
-    backend_names: Collection[str] | None = None,
-    default_timeout_s: float | None = None,
-) -> list[TestCase]:
+def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanHost) -> list[TestCase]:
     """Return the cases of a plan under the command line's overrides, or one case for each ``--op``.
-
-    Args:
-        target_of: backend by name or kind, and chip, to a target; raises ``UnknownName``.
-        check_fill: raises ``UsageError`` or ``UnknownName`` for a fill that does not exist or has wrong parameters.
-        check_backend: what is wrong with a case's ``backend_config``.
-        dtypes_of: dtypes by tensor that the backend's options of a case state, for cases without ``dtypes``.
-        check_hook: raises ``UsageError`` for an import path of a generator or reference that leads nowhere.
-        backend_names: the keys that ``backend_config`` may have; None does not check them.
-        default_timeout_s: the deadline of cases for which nobody states one.
 
     Raises:
         PlanError: with everything that is wrong with the form of the files, their cases and the flags, in the order
             of lines.
         UsageError: if neither a plan nor an operator is named.
-        Unavailable: from ``target_of``.
     """
     if document is None and not request.ops:
         raise UsageError("nothing to run: name a plan with --plan FILE or an operator with --op NAME")
     ledger = Ledger()
     documents = document.family() if document is not None else []
     with collection_paused():
-        fills = FillCheck(check_fill, ledger, check_hook)
-        contexts = contexts_of(document, request, target_of, fills, dtypes_of, default_timeout_s)
-        known = KnownOperators(operators, ledger)
+        contexts = contexts_of(document, request, FillCheck(host, ledger))
+        known = KnownOperators(host.operators, ledger)
         selection = _Selection(request, known)
-        check = check_backend if contexts[-1].is_target_known else lambda _: ()
-        gathering = _Gathering(known, selection, check)
+        gathering = _Gathering(known, selection)
         for context in contexts:
             with ledger.reading(context.source):
                 gathering.take_plan(context)
@@ -82,8 +58,8 @@ def build_cases(
                 refuse_untrusted(context, is_top=context is contexts[-1])
         _check_defaults(contexts, known, ledger)
         _check_names(documents, ledger)
-        if backend_names is not None:
-            check_backend_names(contexts, backend_names, ledger)
+        if host.backend_names is not None:
+            check_backend_names(contexts, host.backend_names, ledger)
         problems = document.problems if document is not None else ()
         ledger.refuse(problems, [each.path for each in documents])
         return gathering.with_unique_ids()
@@ -93,32 +69,29 @@ class _Selection:
     """The operators that ``--op`` names, and which of them the plans have."""
 
     def __init__(self, request: CaseRequest, known: KnownOperators) -> None:
-        self.wanted = {name: known.get(name, "--op") for name in request.ops}
-        self._names = {name for each in self.wanted.values() if each is not None for name in each.meanings}
-        self.found: set[str] = set()
+        self.requested = {name: known.get(name, "--op") for name in request.ops}
+        self._names = {name for each in self.requested.values() if each is not None for name in each.meanings}
+        self.covered: set[str] = set()
         self.every_op_is_known = True
 
     def takes(self, operator: KnownOperator) -> bool:
-        """Whether cases of this operator are wanted, or some of those that a spelling may stand for."""
-        if not self.wanted:
+        """Whether cases of this operator are selected, or some of those that a spelling may stand for."""
+        if not self.requested:
             return True
-        wanted = operator.meanings & self._names
-        self.found |= wanted
-        return bool(wanted)
+        common = operator.meanings & self._names
+        self.covered |= common
+        return bool(common)
 
     def takes_case(self, case: TestCase) -> bool:
-        return not self.wanted or case.descriptor.name in self._names
+        return not self.requested or case.descriptor.name in self._names
 
 
 class _Gathering:
     """The cases of all plans in order, with the name that each has or would have."""
 
-    def __init__(
-        self, known: KnownOperators, selection: _Selection, check_backend: Callable[[TestCase], Sequence[str]]
-    ) -> None:
+    def __init__(self, known: KnownOperators, selection: _Selection) -> None:
         self._known = known
         self._selection = selection
-        self._check_backend = check_backend
         self._cases: list[TestCase] = []
         self._names: list[str] = []
         """What each case is called; "" if a person named it so, letter by letter."""
@@ -131,19 +104,19 @@ class _Gathering:
             path: Path = ("cases", index)
             if not entry:
                 self._selection.every_op_is_known = False
-            elif document is not None and document.is_product(index):
-                self._take_product(context, document.product(index), entry["op"], path)
+            elif document is not None and index in document.products:
+                self._take_product(context, document.products[index], entry["op"], path)
             else:
                 operator = self._known.get(entry["op"], (*path, "op"))
                 if operator is not None and self._selection.takes(operator):
                     self._take_statement(Statement(operator, path, context, entry))
 
     def take_flags(self, context: PlanContext) -> None:
-        """Add one case for each operator that was asked for and that no plan has."""
+        """Add one case for each requested operator that no plan has."""
         selection = self._selection
-        for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
-            if operator is not None and operator.meanings.isdisjoint(selection.found):
-                selection.found |= operator.meanings
+        for name, operator in selection.requested.items() if selection.every_op_is_known else ():
+            if operator is not None and operator.meanings.isdisjoint(selection.covered):
+                selection.covered |= operator.meanings
                 self._take_statement(Statement(operator, (), context, {"op": name}))
 
     def _take_product(self, context: PlanContext, product: Product | None, op: str, path: Path) -> None:
@@ -162,7 +135,7 @@ class _Gathering:
     def _take(self, case: TestCase, name: str, context: PlanContext, path: Path, entry: Callable[[], Entry]) -> None:
         if not self._selection.takes_case(case):
             return
-        for message in self._check_backend(case):
+        for message in context.host.check_backend(case) if context.is_target_known else ():
             context.ledger.problem(
                 config_place(case, path, context.document, entry()), message, options_of_others(case)
             )
@@ -182,16 +155,12 @@ class _Gathering:
                 taken[name] = 1
                 continue
             count = taken[name] + 1
-            while (numbered := _numbered(name, count)) in taken:
+            while (numbered := f"{name}#{count}") in taken:
                 count += 1
             taken[name] = count
             taken[numbered] = 1
             unique[place] = dataclasses.replace(unique[place], name=numbered)
         return unique
-
-
-def _numbered(identifier: str, count: int) -> str:
-    return identifier if count == 1 else f"{identifier}#{count}"
 
 
 # What is wrong with the plans as a whole
@@ -202,7 +171,7 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
     documents = [context.document for context in contexts if context.document is not None]
     if not known.all_known() or not all(all(document.cases) for document in documents):
         return
-    operators = known.found()
+    operators = known.operators()
     for document in documents:
         attributes = document.defaults.get("attributes", {})
         used = {key for operator in operators for key in applicable(operator, attributes)} if attributes else set()
@@ -224,17 +193,16 @@ def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledg
 def _check_names(documents: Sequence[PlanDocument], ledger: Ledger) -> None:
     """A name is taken once, in all plans that run together."""
     first: dict[str, tuple[PlanDocument, int]] = {}
-    for document, index, name in _named_cases(documents):
+    named = [
+        (document, index, entry["name"])
+        for document in documents
+        for index, entry in enumerate(document.cases)
+        if "name" in entry
+    ]
+    for document, index, name in named:
         other, taken_by = first.setdefault(name, (document, index))
         if other is not document or taken_by != index:
             line = other.source.case_lines[taken_by]
             place = f"line {line}" if other is document else f"{other.path}:{line}"
             with ledger.reading(document.source):
                 ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
-
-
-def _named_cases(documents: Sequence[PlanDocument]) -> Iterator[tuple[PlanDocument, int, str]]:
-    for document in documents:
-        for index, entry in enumerate(document.cases):
-            if "name" in entry:
-                yield document, index, entry["name"]

@@ -18,27 +18,27 @@ __all__ = ["default_dtypes", "input_dtypes", "variants_in_words"]
 def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """A dtype for each input that is there, None if something is wrong."""
     operator = statement.operator
-    stated, place = statement.stated("dtypes")
+    given, place = statement.value_and_place("dtypes")
     found: tuple[DType, ...]
-    if stated is None:
+    if given is None:
         found = default_dtypes(operator, present, _implied_by_index(statement))
-    elif isinstance(stated, dict):
-        by_index = _dtypes_by_index(statement, stated, place)
+    elif isinstance(given, dict):
+        by_index = _dtypes_by_index(statement, given, place)
         if by_index is None:
             return None
         found = default_dtypes(operator, present, by_index)
     elif "shapes" in statement.doubtful:
         return None
-    elif len(stated) == 1:
-        found = _one_for_all(statement, stated[0], present)
-    elif len(stated) == len(present):
-        found = tuple(stated)
+    elif len(given) == 1:
+        found = _one_for_all(statement, given[0], present)
+    elif len(given) == len(present):
+        found = tuple(given)
     else:
         inputs = ", ".join(f"input{index}" for index in present)
         counts = "1 entry" if len(present) == 1 else f"1 entry or {len(present)}"
-        message = f"dtypes has {len(stated)} entries, but should have {counts} ({inputs})"
+        message = f"dtypes has {len(given)} entries, but should have {counts} ({inputs})"
         is_own = place == (*statement.path, "dtypes") and statement.ledger.combination is None
-        hint = several("dtypes", [each.name for each in stated]) if is_own else ""
+        hint = several("dtypes", [each.name for each in given]) if is_own else ""
         statement.ledger.problem(place, message, hint)
         return None
     if not statement.doubtful.isdisjoint(("shapes", "dtypes")):
@@ -89,11 +89,11 @@ def _is_call_of_torch(operator: KnownOperator) -> bool:
 
 def _own_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """What plan and defaults state for each input, None where they state none or one for all."""
-    stated, place = statement.stated("dtypes", with_flags=False)
-    if isinstance(stated, dict):
-        by_index = _dtypes_by_index(statement, stated, place)
+    given, place = statement.value_and_place("dtypes", with_flags=False)
+    if isinstance(given, dict):
+        by_index = _dtypes_by_index(statement, given, place)
         return None if by_index is None else default_dtypes(statement.operator, present, by_index)
-    return tuple(stated) if stated is not None and len(stated) == len(present) > 1 else None
+    return tuple(given) if given is not None and len(given) == len(present) > 1 else None
 
 
 def _implied_by_index(statement: Statement) -> dict[int, DType]:
@@ -107,26 +107,26 @@ def _implied_by_index(statement: Statement) -> dict[int, DType]:
     return found
 
 
-def _dtypes_by_index(statement: Statement, stated: Mapping[str, DType], place: Place) -> dict[int, DType] | None:
+def _dtypes_by_index(statement: Statement, given: Mapping[str, DType], place: Place) -> dict[int, DType] | None:
     """The inputs' dtypes by index, None if a name is unknown or stated twice."""
     before = statement.ledger.noted
-    found = {tensor: each for tensor, _, each in statement.by_tensor(stated, place, "dtype")}
+    found = {tensor: each for tensor, _, each in statement.by_tensor(given, place, "dtype")}
     if statement.ledger.noted > before:
         return None
     return {index: each for (side, index), each in found.items() if side == "input"}
 
 
-def default_dtypes(operator: KnownOperator, present: Sequence[int], stated: Mapping[int, DType]) -> tuple[DType, ...]:
+def default_dtypes(operator: KnownOperator, present: Sequence[int], given: Mapping[int, DType]) -> tuple[DType, ...]:
     """The first variant that goes with the dtypes that are stated; without one, the first stated dtype for all."""
     last = max(present, default=-1)
     for variant in operator.descriptor.dtype_variants:
         if 1 < len(variant) <= last:
             continue
         row = [variant[index if len(variant) > 1 else 0] for index in present]
-        if all(index not in stated or stated[index].name == name for index, name in zip(present, row, strict=True)):
+        if all(index not in given or given[index].name == name for index, name in zip(present, row, strict=True)):
             return tuple(dtype(name) for name in row)
-    fallback = next(iter(stated.values()), dtype("float32"))
-    return tuple(stated.get(index, fallback) for index in present)
+    fallback = next(iter(given.values()), dtype("float32"))
+    return tuple(given.get(index, fallback) for index in present)
 
 
 def _defined_for(operator: KnownOperator, names: Sequence[str]) -> str:
@@ -152,11 +152,11 @@ def variants_in_words(variants: Iterable[Sequence[str]]) -> str:
     return "; ".join(", ".join("|".join(choices) for choices in each) for each in found)
 
 
-def _merged(found: Iterable[_Choices], place: int) -> list[_Choices]:
+def _merged(rows: Iterable[_Choices], place: int) -> list[_Choices]:
     """With one entry for all that differ in this place alone."""
     choices: dict[tuple[object, ...], dict[str, None]] = {}
     others: dict[tuple[object, ...], _Choices] = {}
-    for each in found:
+    for each in rows:
         alike = (len(each), each[:place], each[place + 1 :])
         others.setdefault(alike, each)
         choices.setdefault(alike, {}).update(dict.fromkeys(each[place] if place < len(each) else ()))

@@ -97,7 +97,7 @@ class Expectation:
 
     def covers(self, case: TestCase) -> bool:
         """Whether the case is one of those that may fail."""
-        if not self.is_asked_by(case):
+        if not self.concerns(case):
             return False
         if self.cases and not any(_matches(glob, name) for glob in self.cases for name in _names_of(case)):
             return False
@@ -125,18 +125,15 @@ class Expectation:
             for each in wrong
         )
 
-    def is_asked_by(self, case: TestCase) -> bool:
-        """Whether a check that has this case asks for what the line is about."""
+    def concerns(self, case: TestCase) -> bool:
+        """Whether the line is about cases like this one, conditions aside."""
         return (
             (not self.op or _matches(self.op, case.descriptor.name))
             and (not self.dtype or case_dtype(case) == self.dtype)
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
-            and self._is_of_tier(case)
+            and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
         )
-
-    def _is_of_tier(self, case: TestCase) -> bool:
-        return not self.tier or f"{TIER_TAG}{self.tier}" in case.tags
 
 
 def _matches(glob: str, text: str) -> bool:
@@ -149,11 +146,11 @@ def _names_of(case: TestCase) -> tuple[str, ...]:
     return (case.id, case.id.partition("::")[2]) if model else (case.id,)
 
 
-def _same(got: Any, stated: Any) -> bool:
+def _same(got: Any, given: Any) -> bool:
     """Attributes hold lists as tuples; True and 1 are two values."""
     if isinstance(got, (list, tuple)):
-        return isinstance(stated, (list, tuple)) and list(got) == list(stated)
-    return type(got) is type(stated) and bool(got == stated)
+        return isinstance(given, (list, tuple)) and list(got) == list(given)
+    return type(got) is type(given) and bool(got == given)
 
 
 def case_dtype(case: TestCase) -> str:
@@ -200,22 +197,22 @@ class Expectations:
         line = next((line for line in self.lines if line.reason is None and line.covers(case)), None)
         return case if line is None or case.skip is not None else dataclasses.replace(case, skip=Skip(reason=line.why))
 
-    def asked_by(self, cases: Sequence[TestCase]) -> dict[str, bool]:
-        """The labels of the lines that these cases ask about, with whether they cover any of them."""
+    def concerning(self, cases: Sequence[TestCase]) -> dict[str, bool]:
+        """The labels of the lines about cases like these, with whether they cover any of them."""
         return {
             line.label: any(map(line.covers, cases))
             for line in self.lines
-            if line.is_binding and any(map(line.is_asked_by, cases))
+            if line.is_binding and any(map(line.concerns, cases))
         }
 
     def unused(self, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> list[Expectation]:
-        """The lines that excused nothing though cases that they cover were asked."""
+        """The lines about cases like these that excused nothing."""
         used = labels_used(results)
         idle = [line for line in self.lines if line.is_binding and line.label not in used]
         if not idle:
             return []
-        asked = list(cases)
-        return [line for line in idle if any(map(line.is_asked_by, asked))]
+        every = list(cases)
+        return [line for line in idle if any(map(line.concerns, every))]
 
 
 def labels_used(results: Iterable[CaseResult]) -> set[str]:
@@ -394,13 +391,13 @@ class _Lines:
         self.ledger.problem(place, f"reason is {name}, which nothing excuses", f"what may be expected: {listed}")
         return None
 
-    def _attributes(self, op: str, stated: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
+    def _attributes(self, op: str, given: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
         found = {}
-        if stated and (not op or _is_glob(op)):
+        if given and (not op or _is_glob(op)):
             self.ledger.problem(place, "attributes are those of one operator", "name it: op: softmax")
             return {}
-        descriptor = self._operators.get(op) if stated else None
-        for name, value in stated.items():
+        descriptor = self._operators.get(op) if given else None
+        for name, value in given.items():
             values = value["any"] if isinstance(value, dict) and list(value) == ["any"] else [value]
             try:
                 assert descriptor is not None
@@ -423,5 +420,5 @@ def _is_glob(text: str) -> bool:
     return "*" in text or "?" in text
 
 
-def _words(stated: str | Sequence[str]) -> tuple[str, ...]:
-    return (stated,) if isinstance(stated, str) else tuple(stated)
+def _words(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,11 +1,18 @@
-"""Where every value of a case came from, for ``optest explain``."""
+"""Where every value of a case was written: noted while the case is made, shown by ``optest explain``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+from optest.plan.layers import Statement
+from optest.plan.operator_lookup import KnownOperator
+from optest.plan.product import Product
+from optest.plan.request import COMMAND_LINE
 from optest.plan.values import shown
 from optest.spec import DEFAULT_PRIORITY, Argument, TestCase
 
-__all__ = ["explain_case"]
+__all__ = ["explain_case", "origins_of", "where_key", "where_of"]
 
 
 def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
@@ -77,7 +84,89 @@ def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
     if case.xfail is not None:
         values["xfail"] = f"{case.xfail.status.value}: {case.xfail.reason}"
     if case.expects_error is not None:
-        values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.wanted_text() or 'any text'}"
+        values["expects_error"] = f"{case.expects_error.type} with {case.expects_error.required_text() or 'any text'}"
     values["base_dir"] = case.base_dir
     owner = {"tags": "operator"}
     return [(key, value, case.origins.get(key, owner.get(key, "default"))) for key, value in values.items() if value]
+
+
+# Origins, by what explain_case calls each value
+
+
+def where_of(statement: Statement) -> str:
+    """The line of the case."""
+    source = statement.context.source
+    if source is None or not statement.path:
+        return COMMAND_LINE
+    return f"{source.file}:{source.case_lines[int(statement.path[1])]}"
+
+
+def where_key(statement: Statement, key: str) -> str:
+    """Where a key of the case stands; one that was merged in has the line of the case."""
+    source = statement.context.source
+    assert source is not None
+    line = source.key_lines[statement.path].get(key)
+    return f"{source.file}:{line}" if line is not None else where_of(statement)
+
+
+def origins_of(statement: Statement) -> dict[str, str]:
+    """Where each stated value came from; what is not in it is the operator's or optest's default."""
+    context, operator = statement.context, statement.operator
+    origins = dict(context.origins)
+    for key in _MAPPINGS & context.defaults.keys():
+        origins.update(dict.fromkeys(_parts_of(operator, key, context.defaults[key]), context.origins[key]))
+    if statement.path and context.source is not None:
+        for key in statement.entry:
+            origins[key] = where_key(statement, key)
+        for key in _MAPPINGS & statement.entry.keys():
+            origins.update(dict.fromkeys(_parts_of(operator, key, statement.entry[key]), origins[key]))
+        if statement.ledger.combination is not None:
+            origins.update(_origins_of_axes(statement, statement.ledger.combination[0]))
+    for key, value in statement.flags.items():
+        if key == "shapes":
+            origins.update(dict.fromkeys((_word_of(operator, (key, name)) for name in value), COMMAND_LINE))
+        else:
+            origins[key] = COMMAND_LINE
+            origins.update(dict.fromkeys(_parts_of(operator, key, value), COMMAND_LINE))
+    for key in ("backend", "chip"):
+        if getattr(context.request, key):
+            origins[key] = COMMAND_LINE
+    return origins
+
+
+_MAPPINGS = frozenset(("attributes", "backend_config"))
+"""Keys of which explain tells the parts one by one."""
+
+
+def _parts_of(operator: KnownOperator, key: str, value: Any) -> Iterator[str]:
+    """What ``optest explain`` calls the single attributes and options of a mapping."""
+    if key == "attributes":
+        yield from (_word_of(operator, (key, name)) for name in value)
+    elif key == "backend_config":
+        yield from (f"{key}.{backend}.{option}" for backend, options in value.items() for option in options)
+
+
+def _word_of(operator: KnownOperator, target: tuple[str, ...]) -> str:
+    """What ``optest explain`` calls the value at a place of a case."""
+    key, *rest = target
+    if key == "attributes" and rest:
+        return f"attributes.{operator.attribute_names.get(rest[0], rest[0])}"
+    if key == "shapes" and rest and operator.knows(rest[0]):
+        side, index = operator.locate(rest[0])
+        return f"{side}{index}.shape"
+    return ".".join(target) if key == "backend_config" else key
+
+
+def _origins_of_axes(statement: Statement, product: Product) -> dict[str, str]:
+    """Where the values were written that differ from combination to combination."""
+    source = statement.context.source
+    assert source is not None
+    origins: dict[str, str] = {}
+    for unit in product.units:
+        places = [f"{source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes]
+        if unit.own_axis is None:
+            names = [", ".join(product.axes[axis].names) for axis in unit.axes]
+            named = [f"{name} of {place}" for name, place in zip(names, places, strict=True)]
+            places = [where_key(statement, unit.target[0]), *named]
+        origins[_word_of(statement.operator, unit.target)] = ", ".join(places)
+    return origins

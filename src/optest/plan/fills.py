@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.layers import Statement
-from optest.plan.operator_lookup import DEFAULT_FILL
+from optest.plan.layers import PlanHost, Statement
+from optest.plan.operator_lookup import DEFAULT_FILL, at_their_places
 from optest.plan.problems import Ledger, Place
 from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
@@ -20,11 +20,10 @@ __all__ = ["FillCheck", "choose_fills", "default_fill", "operators_fills", "with
 
 @dataclass(slots=True)
 class FillCheck:
-    """Whether a fill, or what an import path names, exists; asked once for each."""
+    """Whether a fill, or what an import path names, exists; looked up once for each."""
 
-    check: Callable[[Fill], object]
+    host: PlanHost
     ledger: Ledger
-    check_hook: Callable[[str], object] = lambda _: None
     good: set[str] = field(default_factory=set)
     hooks: dict[str, str] = field(default_factory=dict)
     """What is wrong with each import path, "" if nothing."""
@@ -35,7 +34,7 @@ class FillCheck:
             return
         if path not in self.hooks:
             try:
-                self.check_hook(path)
+                self.host.check_hook(path)
                 self.hooks[path] = ""
             except UsageError as error:
                 self.hooks[path] = str(error)
@@ -47,7 +46,7 @@ class FillCheck:
         if not fill.parameters and fill.kind in self.good:
             return
         try:
-            self.check(fill)
+            self.host.check_fill(fill)
         except UnknownName as error:
             self.ledger.unknown(place, error)
         except UsageError as error:
@@ -64,23 +63,14 @@ def with_lengths_of_sums(
     attributes: Mapping[str, Any],
 ) -> tuple[Argument, ...]:
     """The arguments; a fill that needs the length of the operator's sums, integer-exact, is told it."""
-    waiting = [each.fill.kind == "integer-exact" and "terms" not in each.fill.parameters for each in by_index.values()]
-    if not any(waiting):
-        return tuple(by_index.values())
-    specs = _at_their_places(descriptor, {index: argument.spec for index, argument in by_index.items()})
+    arguments = tuple(by_index.values())
+    if not any(each.fill.kind == "integer-exact" for each in arguments):
+        return arguments
+    specs = at_their_places(descriptor.tensors, {index: argument.spec for index, argument in by_index.items()})
     return tuple(
         dataclasses.replace(each, fill=_with_terms(each.fill, descriptor, specs, outputs, attributes))
-        if waits
-        else each
-        for each, waits in zip(by_index.values(), waiting, strict=True)
+        for each in arguments
     )
-
-
-def _at_their_places(descriptor: OperatorDescriptor, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
-    """The input specs in the signature's order, None for one that is left out."""
-    signature = descriptor.tensors
-    count = max(by_index, default=-1) + 1
-    return [by_index.get(index) for index in range(count if signature.is_variadic else len(signature.inputs))]
 
 
 def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | None, Fill, dict[int, Fill]]:
@@ -112,12 +102,9 @@ def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | No
 
 def default_fill(kind: str, case: TestCase) -> Fill:
     """The fill that a plan or flag means by its bare name in this case."""
-    fill = Fill(kind=kind)
-    if kind != "integer-exact":
-        return fill
     by_index = {case.descriptor.tensors.locate(each.path)[1]: each.spec for each in case.inputs}
-    specs = _at_their_places(case.descriptor, by_index)
-    return _with_terms(fill, case.descriptor, specs, case.outputs, case.attributes)
+    specs = at_their_places(case.descriptor.tensors, by_index)
+    return _with_terms(Fill(kind=kind), case.descriptor, specs, case.outputs, case.attributes)
 
 
 def operators_fills(case: TestCase) -> tuple[str | None, list[Fill]]:
@@ -138,7 +125,9 @@ def _with_terms(
     attributes: Mapping[str, Any],
 ) -> Fill:
     """Tell the integer-exact fill how many terms a sum has, so that all sums stay within the accumulator."""
-    terms = None if "terms" in fill.parameters else _terms(descriptor, inputs, outputs, attributes)
+    if fill.kind != "integer-exact" or "terms" in fill.parameters:
+        return fill
+    terms = _terms(descriptor, inputs, outputs, attributes)
     return fill if terms is None else Fill(kind=fill.kind, parameters={**fill.parameters, "terms": terms})
 
 

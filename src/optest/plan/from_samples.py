@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from optest.errors import PlanError, Problem, UsageError
 from optest.plan.cases import build_cases
-from optest.plan.operator_lookup import Operators
+from optest.plan.layers import PlanHost
 from optest.plan.plan_file import parse_plan
 from optest.plan.repro import flow
 from optest.plan.request import CaseRequest
 from optest.plan.schema import PlanDocument
 from optest.plan.yaml_source import Source
-from optest.spec import TIERS, BackendTarget, Fill, OperatorDescriptor, Sample, TestCase, Tier
+from optest.spec import TIERS, OperatorDescriptor, Sample, TestCase, Tier
 from optest.spec.construct import collection_paused
 
 __all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "document_of", "plan_of_cases"]
@@ -43,10 +43,8 @@ def cases_of_samples(
     descriptor: OperatorDescriptor,
     samples: Iterable[Sample],
     request: CaseRequest,
+    host: PlanHost,
     *,
-    operators: Operators,
-    target: BackendTarget,
-    check_fill: Callable[[Fill], object],
     tiers: Collection[Tier] = TIERS,
 ) -> CasesOfSamples:
     """Build the samples of one operator that are of these tiers.
@@ -70,14 +68,7 @@ def cases_of_samples(
             entries.append(_entry(descriptor, sample))
         document = document_of(entries, f"samples of {descriptor.name}")
         try:
-            cases = build_cases(
-                document,
-                request,
-                operators=operators,
-                target_of=lambda _name, _chip: target,
-                check_fill=check_fill,
-                check_backend=lambda _: (),
-            )
+            cases = build_cases(document, request, host)
         except PlanError as error:
             raise PlanError([_placed(problem, places, source) for problem in error.problems]) from None
         if len(cases) != len(entries):
@@ -116,7 +107,10 @@ def document_of(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument
         root=None,
         faults={},
         case_lines=list(lines),
-        case_key_lines=[dict.fromkeys(entry, line) for entry, line in zip(entries, lines, strict=True)],
+        key_lines={
+            ("cases", index): dict.fromkeys(entry, line)
+            for index, (entry, line) in enumerate(zip(entries, lines, strict=True))
+        },
     )
     return document
 
@@ -130,7 +124,7 @@ def _text(entries: Iterable[Mapping[str, Any]]) -> str:
 
 
 def plan_of_cases(
-    asked: Iterable[CasesOfSamples], *, backend: str, seed: int, options: Mapping[str, Any] | None = None
+    built: Iterable[CasesOfSamples], *, backend: str, seed: int, options: Mapping[str, Any] | None = None
 ) -> str:
     """YAML of an ordinary plan with these cases, one on each line, to be edited and run.
 
@@ -140,7 +134,7 @@ def plan_of_cases(
     if options:
         lines += ["defaults:", f"  backend_config: {flow({backend: options})}"]
     lines.append("cases:")
-    for each in asked:
+    for each in built:
         for case, entry in zip(each.cases, each.entries, strict=True):
             lines.append(f"  - {flow({'op': entry['op'], 'name': case.name, **entry})}")
     return "\n".join(lines) + "\n"

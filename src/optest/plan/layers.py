@@ -7,31 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.operator_lookup import KnownOperator
+from optest.plan.operator_lookup import KnownOperator, Operators
 from optest.plan.problems import Ledger, Place
-from optest.plan.request import COMMAND_LINE, CaseRequest
+from optest.plan.request import CaseRequest
 from optest.plan.untrusted import allowed_folders
 from optest.plan.values import Layout, ToleranceChoice, read_generator
 from optest.plan.yaml_source import Path, Source
-from optest.spec import BackendTarget
+from optest.spec import BackendTarget, Fill, TestCase
 
 if TYPE_CHECKING:
     from optest.plan.expansion import CommonParts
     from optest.plan.fills import FillCheck
-    from optest.plan.product import Product, Rows
+    from optest.plan.product import Rows
     from optest.plan.schema import PlanDocument
 
-__all__ = [
-    "FLAGS",
-    "Entry",
-    "PlanContext",
-    "Statement",
-    "below",
-    "contexts_of",
-    "origins_of",
-    "where_key",
-    "where_of",
-]
+__all__ = ["FLAGS", "Entry", "PlanContext", "PlanHost", "Statement", "below", "contexts_of"]
 
 _T = TypeVar("_T")
 Entry: TypeAlias = Mapping[str, Any]
@@ -57,6 +47,27 @@ _ADD_UP = ("attributes", "backend_config", "generator")
 """Keys of which a case's own value is merged with that of the defaults."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHost:
+    """What plans refer to and other packages own: operators, fills, the backend, and checks of what they are given."""
+
+    operators: Operators
+    target: BackendTarget | UsageError
+    """What the cases run on, or why there is no such backend or chip."""
+    check_fill: Callable[[Fill], object]
+    """Raises ``UsageError`` or ``UnknownName`` for a fill that does not exist or has wrong parameters."""
+    check_hook: Callable[[str], object] = lambda _: None
+    """Raises ``UsageError`` for an import path of a generator or reference that leads nowhere."""
+    check_backend: Callable[[TestCase], Sequence[str]] = lambda _: ()
+    """What is wrong with a case's ``backend_config``."""
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {}
+    """Dtypes by tensor that the backend's options of a case imply, for cases without ``dtypes``."""
+    backend_names: Collection[str] | None = None
+    """The keys that ``backend_config`` may have; None does not check them."""
+    default_timeout_s: float | None = None
+    """The deadline of cases for which nobody states one."""
+
+
 @dataclass(slots=True, kw_only=True)
 class PlanContext:
     """What is the same for every case of one plan, or for the cases of flags alone."""
@@ -64,6 +75,7 @@ class PlanContext:
     document: PlanDocument | None
     """The plan that the cases stand in; None for cases made of flags alone."""
     request: CaseRequest
+    host: PlanHost
     target: BackendTarget
     is_target_known: bool
     flags: Entry
@@ -74,9 +86,6 @@ class PlanContext:
     """Where the defaults, the seed and the backend were written."""
     ledger: Ledger
     fills: FillCheck
-    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]]
-    """Dtypes by tensor that the backend's options state."""
-    default_timeout_s: float | None
     defaults: Entry = field(init=False)
     base_dir: str = field(init=False)
     source: Source | None = field(init=False)
@@ -152,19 +161,15 @@ class Statement:
             found.append((FLAGS[key], self.flags[key]))
         return found
 
-    def stated(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
+    def value_and_place(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
         """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
-        if with_flags and key in self.flags:
-            return self.flags[key], FLAGS[key]
-        if key in self.entry:
-            return self.entry[key], (*self.path, key)
-        if key in self.context.defaults:
-            return self.context.defaults[key], ("defaults", key)
+        for place, value in reversed(self.layers(key, with_flags=with_flags)):
+            return value, place
         return None, self.place(key)
 
     def value(self, key: str, default: Any = None) -> Any:
         """The value of the highest layer that states ``key``, else ``default``."""
-        found, _ = self.stated(key)
+        found, _ = self.value_and_place(key)
         return default if found is None else found
 
     def place(self, key: str) -> Place:
@@ -180,14 +185,14 @@ class Statement:
             return None
 
     def by_tensor(
-        self, stated: Mapping[str, _T], place: Place, what: str, *, side: str = ""
+        self, given: Mapping[str, _T], place: Place, what: str, *, side: str = ""
     ) -> Iterator[tuple[tuple[str, int], Place, _T]]:
         """What is stated by names of tensors: side and index, where, and the value.
 
         A name that is unknown, of the other side, or of a tensor that was named before goes into the ledger.
         """
         seen: set[tuple[str, int]] = set()
-        for name, value in stated.items():
+        for name, value in given.items():
             here = below(place, name)
             tensor = self.locate(name, here)
             if tensor is None:
@@ -214,7 +219,7 @@ class Statement:
         if "backend_config" in self.doubtful:
             return {}
         options = self.backend_config().get(self.context.target.name, {})
-        return self.context.dtypes_of(options) if options else {}
+        return self.context.host.dtypes_of(options) if options else {}
 
 
 def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,19 +233,12 @@ def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[st
 # What is the same for every case of a plan
 
 
-def contexts_of(
-    document: PlanDocument | None,
-    request: CaseRequest,
-    target_of: Callable[[str, str | None], BackendTarget],
-    fills: FillCheck,
-    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
-    default_timeout_s: float | None,
-) -> list[PlanContext]:
-    """The context of the cases of each plan: those that are included, then the one that was asked for."""
-    ledger = fills.ledger
+def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: FillCheck) -> list[PlanContext]:
+    """The context of the cases of each plan: those that are included, then the one that includes them."""
+    host, ledger = fills.host, fills.ledger
     flags = _flags_of(request, ledger)
     with ledger.reading(document.source if document is not None else None):
-        target = _target(document, request, ledger, target_of)
+        target = _target(document, request, host, ledger)
     for plan in document.family()[:-1] if document is not None else ():
         _require_same_target(plan, document, request, ledger)
     folders = allowed_folders(document, flags) if request.untrusted else ()
@@ -248,6 +246,7 @@ def contexts_of(
         PlanContext(
             document=plan,
             request=request,
+            host=host,
             target=target or BackendTarget(name="unknown"),
             is_target_known=target is not None,
             flags=flags,
@@ -255,8 +254,6 @@ def contexts_of(
             origins=_default_origins(plan, document),
             ledger=ledger,
             fills=fills,
-            dtypes_of=dtypes_of,
-            default_timeout_s=default_timeout_s,
         )
         for plan in (document.family() if document is not None else [None])
     ]
@@ -293,143 +290,49 @@ def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, A
             hint = "for example --attr backend_config.ascend.workdir=build"
             ledger.problem("--attr", f"{key} should name a backend and a key", hint)
         else:
-            _set_deeply(config, steps, value)
+            nested = value
+            for step in reversed(steps):
+                nested = {step: nested}
+            config = _merged_deeply(config, nested)
     return attributes, config
 
 
-def _set_deeply(target: dict[str, Any], steps: Sequence[str], value: Any) -> None:
-    for step in steps[:-1]:
-        found = target.setdefault(step, {})
-        if not isinstance(found, dict):
-            found = target[step] = {}
-        target = found
-    target[steps[-1]] = value
-
-
 def _target(
-    document: PlanDocument | None,
-    request: CaseRequest,
-    ledger: Ledger,
-    target_of: Callable[[str, str | None], BackendTarget],
+    document: PlanDocument | None, request: CaseRequest, host: PlanHost, ledger: Ledger
 ) -> BackendTarget | None:
-    """Who is asked; None if that cannot be told, for a reason that stands in the ledger or in the document."""
+    """What the cases run on; None if that cannot be told, for a reason that stands in the ledger or in the document."""
     if document is not None and not request.backend and not {"backend", "chip"}.isdisjoint(document.unread(())):
         return None
-    backend = request.backend or (document.backend if document is not None else "") or "numpy"
-    chip = request.chip or (document.chip if document is not None else "") or None
-    try:
-        return target_of(backend, chip)
-    except UsageError as error:
-        about_chip = isinstance(error, UnknownName) and error.kind.startswith("chip")
-        key = "chip" if about_chip else "backend"
-        place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
-        if isinstance(error, UnknownName):
-            ledger.unknown(place, error)
-        else:
-            message, _, hint = str(error).partition("\n")
-            ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
+    if isinstance(host.target, BackendTarget):
+        return host.target
+    error = host.target
+    key = "chip" if isinstance(error, UnknownName) and error.kind.startswith("chip") else "backend"
+    place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
+    if isinstance(error, UnknownName):
+        ledger.unknown(place, error)
+    else:
+        message, _, hint = str(error).partition("\n")
+        ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
     return None
 
 
-def _require_same_target(plan: PlanDocument, asked: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
-    """A run asks one backend: a plan that is included may name it, but no other."""
-    assert asked is not None
+def _require_same_target(plan: PlanDocument, main: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
+    """A run has one backend: a plan that is included may name it, but no other."""
+    assert main is not None
     for key in ("backend", "chip"):
-        own, wanted = getattr(plan, key), getattr(asked, key) or ("numpy" if key == "backend" else "")
-        if key in plan.model_fields_set and own != wanted and not getattr(request, key):
+        own, required = getattr(plan, key), getattr(main, key) or ("numpy" if key == "backend" else "")
+        if key in plan.model_fields_set and own != required and not getattr(request, key):
             with ledger.reading(plan.source):
-                said = f"is {wanted!r}" if wanted else "is not stated"
-                message = f"{key} is {own!r}, but {said} in {asked.path}, and a run asks one {key}"
-                ledger.problem((key,), message, f"write {key}: {own} in {asked.path}, or give --{key}")
+                other = f"is {required!r}" if required else "is not stated"
+                message = f"{key} is {own!r}, but {other} in {main.path}, and a run asks one {key}"
+                ledger.problem((key,), message, f"write {key}: {own} in {main.path}, or give --{key}")
 
 
-def _default_origins(plan: PlanDocument | None, asked: PlanDocument | None) -> dict[str, str]:
-    """Seed and defaults are the plan's own; the backend is that of the plan that was asked for."""
-    if plan is None or asked is None:
+def _default_origins(plan: PlanDocument | None, main: PlanDocument | None) -> dict[str, str]:
+    """Seed and defaults are the plan's own; the backend is that of the plan that includes it."""
+    if plan is None or main is None:
         return {}
-    found: dict[str, str] = {key: asked.where((key,)) for key in ("backend", "chip") if key in asked.model_fields_set}
+    found: dict[str, str] = {key: main.where((key,)) for key in ("backend", "chip") if key in main.model_fields_set}
     if "seed" in plan.model_fields_set:
         found["seed"] = plan.where(("seed",))
     return found | {key: f"{plan.where(('defaults', key))} defaults" for key in plan.defaults}
-
-
-# Where the values of a case were written, as text
-
-
-def where_of(statement: Statement) -> str:
-    """The line of the case."""
-    source = statement.context.source
-    if source is None or not statement.path:
-        return COMMAND_LINE
-    return f"{source.file}:{source.case_lines[int(statement.path[1])]}"
-
-
-def where_key(statement: Statement, key: str) -> str:
-    """Where a key of the case stands; one that was merged in has the line of the case."""
-    source = statement.context.source
-    assert source is not None
-    index = int(statement.path[1])
-    return f"{source.file}:{source.case_key_lines[index].get(key, source.case_lines[index])}"
-
-
-def origins_of(statement: Statement) -> dict[str, str]:
-    """Where each stated value came from; what is not in it is the operator's or optest's default."""
-    context, operator = statement.context, statement.operator
-    origins = dict(context.origins)
-    for key in _MAPPINGS & context.defaults.keys():
-        origins.update(dict.fromkeys(_parts_of(operator, key, context.defaults[key]), context.origins[key]))
-    if statement.path and context.source is not None:
-        for key in statement.entry:
-            origins[key] = where_key(statement, key)
-        for key in _MAPPINGS & statement.entry.keys():
-            origins.update(dict.fromkeys(_parts_of(operator, key, statement.entry[key]), origins[key]))
-        if statement.ledger.combination is not None:
-            origins.update(_origins_of_axes(statement, statement.ledger.combination[0]))
-    for key, value in statement.flags.items():
-        if key == "shapes":
-            origins.update(dict.fromkeys((_word_of(operator, (key, name)) for name in value), COMMAND_LINE))
-        else:
-            origins[key] = COMMAND_LINE
-            origins.update(dict.fromkeys(_parts_of(operator, key, value), COMMAND_LINE))
-    for key in ("backend", "chip"):
-        if getattr(context.request, key):
-            origins[key] = COMMAND_LINE
-    return origins
-
-
-_MAPPINGS = frozenset(("attributes", "backend_config"))
-"""Keys of which explain tells the parts one by one."""
-
-
-def _parts_of(operator: KnownOperator, key: str, value: Any) -> Iterator[str]:
-    """What ``optest explain`` calls the single attributes and options of a mapping."""
-    if key == "attributes":
-        yield from (_word_of(operator, (key, name)) for name in value)
-    elif key == "backend_config":
-        yield from (f"{key}.{backend}.{option}" for backend, options in value.items() for option in options)
-
-
-def _word_of(operator: KnownOperator, target: tuple[str, ...]) -> str:
-    """What ``optest explain`` calls the value at a place of a case."""
-    key, *rest = target
-    if key == "attributes" and rest:
-        return f"attributes.{operator.attribute_names.get(rest[0], rest[0])}"
-    if key == "shapes" and rest and operator.knows(rest[0]):
-        side, index = operator.locate(rest[0])
-        return f"{side}{index}.shape"
-    return ".".join(target) if key == "backend_config" else key
-
-
-def _origins_of_axes(statement: Statement, product: Product) -> dict[str, str]:
-    """Where the values were written that differ from combination to combination."""
-    source = statement.context.source
-    assert source is not None
-    origins: dict[str, str] = {}
-    for unit in product.units:
-        places = [f"{source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes]
-        if unit.own_axis is None:
-            names = [", ".join(product.axes[axis].names) for axis in unit.axes]
-            named = [f"{name} of {place}" for name, place in zip(names, places, strict=True)]
-            places = [where_key(statement, unit.target[0]), *named]
-        origins[_word_of(statement.operator, unit.target)] = ", ".join(places)
-    return origins

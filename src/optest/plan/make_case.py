@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from optest.errors import UnknownName, UsageError
+from optest.plan.explain import origins_of, where_of
 from optest.plan.fills import choose_fills, with_lengths_of_sums
-from optest.plan.layers import Statement, below, origins_of, where_of
+from optest.plan.layers import Statement, below
 from optest.plan.operator_lookup import KnownOperator
 from optest.plan.problems import Place
 from optest.plan.tensors import input_specs, output_specs, read_layouts
@@ -45,7 +46,11 @@ def make_case(statement: Statement) -> TestCase | None:
     rest = statement.once("rest", _REST, _rest)
     if computed is None:
         return None
-    statement.once("tolerances", (*_TENSORS, "tolerance", "skip"), lambda _: _check(statement, computed, rest))
+    statement.once(
+        "tolerances",
+        (*_TENSORS, "tolerance", "skip"),
+        lambda _: check_tolerances(statement, computed.outputs, rest["tolerances"]),
+    )
     if "backend_config" in statement.doubtful:
         return None
     origins = statement.once("origins", ("attributes", "backend_config"), origins_of)
@@ -64,10 +69,6 @@ def _share_identity(case: TestCase, statement: Statement) -> None:
     object.__setattr__(case, "_key", key_of(seed_text(case.seed), signature))
 
 
-def _check(statement: Statement, computed: _Computed, rest: Mapping[str, Any]) -> None:
-    check_tolerances(statement, computed.outputs, rest["tolerances"])
-
-
 def _computed(statement: Statement) -> _Computed | None:
     attributes = statement.once("attributes", ("attributes",), _bind_attributes)
     layouts = read_layouts(statement)
@@ -76,13 +77,12 @@ def _computed(statement: Statement) -> _Computed | None:
         choose_fills(statement, ())
         return None
     outputs = output_specs(statement, layouts, inputs, attributes)
-    present = [index for index, _ in inputs]
     path, every, by_index = statement.once(
-        ("fills", *present), ("generator",), lambda _: choose_fills(statement, present)
+        ("fills", *inputs), ("generator",), lambda _: choose_fills(statement, list(inputs))
     )
     descriptor = statement.operator.descriptor
     arguments = {}
-    for index, spec in inputs:
+    for index, spec in inputs.items():
         name, fill = descriptor.tensors.input_name(index), by_index.get(index, every)
         arguments[index] = Argument(name=name, path=f"input{index}", spec=spec, fill=fill)
     return _Computed(attributes, with_lengths_of_sums(descriptor, arguments, outputs, attributes), outputs, path)
@@ -98,7 +98,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
         "seed": statement.value("seed", context.seed),
         "reference": _reference(statement),
         "tolerances": tolerance_layers(statement),
-        "timeout_s": statement.value("timeout", context.default_timeout_s),
+        "timeout_s": statement.value("timeout", context.host.default_timeout_s),
         "retries": statement.value("retries", 0),
         "priority": statement.value("priority", DEFAULT_PRIORITY),
         "skip": entry.get("skip"),
@@ -113,7 +113,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
 
 
 def _reference(statement: Statement) -> str | None:
-    stated, place = statement.stated("reference")
+    stated, place = statement.value_and_place("reference")
     if stated is None:
         return None
     if is_dotted(stated):
@@ -161,7 +161,7 @@ def _bind_attributes(statement: Statement) -> dict[str, Any] | None:
         return None
     stated = layers[0][1] if layers else {}
     if len(layers) > 1:
-        if not _stated_once(statement, layers):
+        if not _named_once(statement, layers):
             return None
         names = operator.attribute_names
         stated = {names.get(key, key): value for _, layer in layers for key, value in layer.items()}
@@ -179,7 +179,7 @@ def applicable(operator: KnownOperator, defaults: Mapping[str, Any]) -> dict[str
     return {key: value for key, value in defaults.items() if is_open or key in operator.attribute_names}
 
 
-def _stated_once(statement: Statement, layers: _Layers) -> bool:
+def _named_once(statement: Statement, layers: _Layers) -> bool:
     """Whether no layer states an attribute under two of its names; two layers may, and the later one wins."""
     good = True
     for place, layer in layers:

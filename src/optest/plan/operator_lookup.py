@@ -16,7 +16,7 @@ from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Signature, Spelling, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["DEFAULT_FILL", "KnownOperator", "KnownOperators", "Operators", "SpelledOperator"]
+__all__ = ["DEFAULT_FILL", "KnownOperator", "KnownOperators", "Operators", "at_their_places"]
 
 DEFAULT_FILL = "randn"
 _Specs = Sequence["TensorSpec | None"]
@@ -33,26 +33,34 @@ class Operators(Protocol):
     def names(self) -> tuple[str, ...]: ...
 
 
+def at_their_places(signature: Signature, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
+    """The specs of the inputs in the order of the call, None for one that is left out."""
+    count = max(by_index, default=-1) + 1
+    if not signature.is_variadic:
+        count = max(count, len(signature.inputs))
+    return [by_index.get(index) for index in range(count)]
+
+
 class KnownOperators:
-    """The operators that were asked for, each looked up once."""
+    """The operators of plans and flags, each looked up once."""
 
     def __init__(self, operators: Operators, ledger: Ledger) -> None:
         self._operators = operators
         self._ledger = ledger
-        self._found: dict[str, KnownOperator | UnknownName] = {}
+        self._by_name: dict[str, KnownOperator | UnknownName] = {}
 
     def get(self, name: str, place: Place) -> KnownOperator | None:
         """The operator called ``name``; an unknown one goes into the ledger."""
-        if name not in self._found:
+        if name not in self._by_name:
             try:
-                self._found[name] = self._known(name)
+                self._by_name[name] = self._known(name)
             except UnknownName as error:
-                self._found[name] = error
-        found = self._found[name]
-        if isinstance(found, UnknownName):
-            self._ledger.unknown(place, found)
+                self._by_name[name] = error
+        operator = self._by_name[name]
+        if isinstance(operator, UnknownName):
+            self._ledger.unknown(place, operator)
             return None
-        return found
+        return operator
 
     def _known(self, name: str) -> KnownOperator:
         spelling = self._operators.spelling(name)
@@ -62,11 +70,11 @@ class KnownOperators:
         spelled = SpelledOperator(spelling, self._operators.get)
         return KnownOperator.of(spelled.descriptor(), spelled)
 
-    def found(self) -> list[KnownOperator]:
-        return [each for each in self._found.values() if not isinstance(each, UnknownName)]
+    def operators(self) -> list[KnownOperator]:
+        return [each for each in self._by_name.values() if not isinstance(each, UnknownName)]
 
     def all_known(self) -> bool:
-        return len(self.found()) == len(self._found)
+        return len(self.operators()) == len(self._by_name)
 
 
 @dataclass(slots=True)

@@ -100,28 +100,26 @@ def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[
     return told
 
 
-def _folded(found: Sequence[Problem]) -> list[Problem]:
+def _folded(problems: Sequence[Problem]) -> list[Problem]:
     """The same fault in one case after the other is told a few times, then counted."""
-    kinds = [_kind_of(problem) for problem in found]
-    all_of, last, seen = Counter(kinds), dict(zip(kinds, found, strict=True)), Counter[Problem]()
-    told: list[Problem] = []
-    for problem, kind in zip(found, kinds, strict=True):
+    kinds = [_kind_of(problem) for problem in problems]
+    all_of, last, seen = Counter(kinds), dict(zip(kinds, problems, strict=True)), Counter[Problem]()
+    shown: list[Problem] = []
+    for problem, kind in zip(problems, kinds, strict=True):
         seen[kind] += 1
         if seen[kind] <= MAX_ALIKE or all_of[kind] == MAX_ALIKE + 1:
-            told.append(problem)
+            shown.append(problem)
         elif seen[kind] == MAX_ALIKE + 1:
             rest = all_of[kind] - MAX_ALIKE
             more = f"and {rest} more like it, the last in line {last[kind].line}"
-            told.append(Problem(message=more, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
-    return told
+            shown.append(Problem(message=more, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
+    return shown
 
 
 def _kind_of(problem: Problem) -> Problem:
-    return Problem(message=problem.message, file=problem.file, path=_any_case(problem.path), hint=problem.hint)
-
-
-def _any_case(path: str) -> str:
-    return re.sub(r"\[\d+\]", "[*]", path)
+    """What faults that are alike share: all but the line and the numbers of cases and items."""
+    path = re.sub(r"\[\d+\]", "[*]", problem.path)
+    return Problem(message=problem.message, file=problem.file, path=path, hint=problem.hint)
 
 
 def problem_at(path: Path, misfit: Misfit, source: Source) -> Problem:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from optest.errors import Problem, nearest
+from optest.errors import Problem, did_you_mean, nearest
 from optest.plan.problems import problem_at, problems_at
 from optest.plan.product import (
     MAPPINGS,
@@ -153,8 +153,7 @@ def _units_of_axes(
             message = f"{head!r} of the axis {name} should be one of {', '.join(MAPPINGS)}"
             misfits.append(Misfit(message, path=path))
         elif name not in referenced:
-            near = nearest(name, keys)
-            hint = f"did you mean {near}?" if near else f"write ${name} where its value is wanted, or attributes.{name}"
+            hint = did_you_mean(name, keys, f"write ${name} where its value is wanted, or attributes.{name}")
             message = f"the axis {name} is no key of a case, and nothing in the case names ${name}"
             misfits.append(Misfit(message, path=path, hint=hint))
     return units, misfits
@@ -213,21 +212,20 @@ def _parts_of_rows(key: str, axis: Axis) -> list[Target]:
     return [(key,)] if (key,) in parts else list(parts)
 
 
-def _exclude(stated: Any, product: Product) -> list[Misfit]:
+def _exclude(given: Any, product: Product) -> list[Misfit]:
     """Note the rows of each axis that every entry of ``exclude`` names; an entry that fits nothing is a slip."""
-    if not isinstance(stated, list) or not all(isinstance(each, dict) for each in stated):
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         return []
     axes = product.axes
     index_of = {name: index for index, axis in enumerate(axes) for name in axis.names}
     found: list[dict[int, frozenset[int]]] = []
     misfits: list[Misfit] = []
-    for place, entry in enumerate(stated):
+    for place, entry in enumerate(given):
         those: dict[int, frozenset[int]] = {}
         for name, value in entry.items():
             path: Path = ("exclude", place, name)
             if name not in index_of:
-                near = nearest(name, index_of)
-                hint = f"did you mean {near}?" if near else f"axes: {', '.join(index_of)}"
+                hint = did_you_mean(name, index_of, f"axes: {', '.join(index_of)}")
                 misfits.append(Misfit(f"{name!r} is no axis of the product", path=path, hint=hint))
                 continue
             rows = _rows_with(axes[index_of[name]], name, value)

@@ -14,9 +14,11 @@ from optest.spec import (
     Fill,
     Layer,
     RuleClass,
+    Skip,
     TensorSpec,
     TestCase,
     Tolerance,
+    Xfail,
     format_shape,
 )
 
@@ -62,7 +64,7 @@ def _shape_flags(case: TestCase) -> list[str] | None:
 
 
 def _attribute_flags(case: TestCase) -> list[str] | None:
-    stated = _stated_attributes(case)
+    stated = _attributes_off_default(case)
     if any(name.startswith("backend_config.") for name in stated):
         return None
     for backend, options in case.backend_config.items():
@@ -75,7 +77,7 @@ def _attribute_flags(case: TestCase) -> list[str] | None:
     return None if None in texts else [word for text in texts if text is not None for word in ("--attr", text)]
 
 
-def _stated_attributes(case: TestCase) -> dict[str, Any]:
+def _attributes_off_default(case: TestCase) -> dict[str, Any]:
     """The attributes that a case has to state: those without a default, and those off it.
 
     ``repr`` keeps apart what is equal and yet has another key: 1 and 1.0, 0.0 and -0.0.
@@ -127,7 +129,7 @@ def _tolerance_flags(case: TestCase) -> list[str] | None:
     names_the_case = any(layer.layer in (Layer.CASE, Layer.COMMAND_LINE) for layer in case.tolerances)
     if not names_the_case and _is_exact(case):
         return None
-    stated = merged_tolerance(case).fields()
+    stated = Tolerance(**_tolerance(case, tuple(Layer))).fields()
     words = [f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in stated.items()]
     return ["--tolerance", ",".join(words)]
 
@@ -137,14 +139,6 @@ def _is_exact(case: TestCase) -> bool:
     exact_rule = rule is None or rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
     exact_inputs = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
     return exact_rule or exact_inputs or not case.outputs or any(not spec.dtype.is_inexact for spec in case.outputs)
-
-
-def merged_tolerance(case: TestCase) -> Tolerance:
-    """What the layers of a case state together: each field from the highest layer that has it."""
-    merged: dict[str, Any] = {}
-    for layer in sorted(case.tolerances, key=lambda each: each.layer):
-        merged |= layer.tolerance.fields()
-    return Tolerance(**merged)
 
 
 def _plain_flags(case: TestCase) -> list[str]:
@@ -206,7 +200,7 @@ def _entry(case: TestCase) -> dict[str, Any]:
         "tags": list(case.tags),
         "dtypes": _dtypes(case),
         "shapes": _shapes(case),
-        "attributes": _stated_attributes(case),
+        "attributes": _attributes_off_default(case),
         "generator": fills if case.generator is None else case.generator,
         "reference": case.reference,
         "backend_config": case.backend_config,
@@ -214,15 +208,19 @@ def _entry(case: TestCase) -> dict[str, Any]:
         "timeout": case.timeout_s,
         "retries": case.retries or None,
         "priority": None if case.priority == DEFAULT_PRIORITY else case.priority,
-        "skip": case.skip and case.skip.reason,
-        "xfail": xfail and _stated(reason=xfail.reason, status=xfail.status.value, strict=xfail.strict),
-        "expects_error": refusal and _stated(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
+        "skip": case.skip and _reason(case.skip),
+        "xfail": xfail and _without_empty(reason=_reason(xfail), status=xfail.status.value, strict=xfail.strict),
+        "expects_error": refusal and _without_empty(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
     }
-    return _stated(**entry)
+    return _without_empty(**entry)
 
 
-def _stated(**values: Any) -> dict[str, Any]:
-    """What there is to state."""
+def _reason(mark: Skip | Xfail) -> str:
+    """A plan has to give a reason, a case from Python need not."""
+    return mark.reason if mark.reason.strip() else "no reason given"
+
+
+def _without_empty(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, "", {}, [])}
 
 

@@ -71,7 +71,7 @@ def request_from(options: Mapping[str, Any]) -> CaseRequest:
     attributes = _each(parse_attribute, options.get("attr"), problems)
     generators = _each(_generator, options.get("generator"), problems)
     tolerances = _each(parse_tolerance, options.get("tolerance"), problems)
-    problems += _stated_twice("--shape", shapes) + _stated_twice("--attr", attributes)
+    problems += _duplicates("--shape", shapes) + _duplicates("--attr", attributes)
     if problems:
         raise PlanError(problems)
     return CaseRequest(
@@ -108,10 +108,10 @@ def _read(flag: str, read: Callable[[Any], _T], value: Any) -> _T:
         raise PlanError(faults) from None
 
 
-def _each(read: Callable[[str], _T], stated: str | Iterable[str] | None, problems: list[Problem]) -> list[_T]:
+def _each(read: Callable[[str], _T], texts: str | Iterable[str] | None, problems: list[Problem]) -> list[_T]:
     """What the texts of one option mean; those that cannot be read go into ``problems``."""
     found = []
-    for text in (stated,) if isinstance(stated, str) and stated else stated or ():
+    for text in (texts,) if isinstance(texts, str) and texts else texts or ():
         try:
             found.append(read(text))
         except PlanError as error:  # noqa: PERF203 - all of them are wanted
@@ -119,7 +119,7 @@ def _each(read: Callable[[str], _T], stated: str | Iterable[str] | None, problem
     return found
 
 
-def _stated_twice(flag: str, pairs: list[tuple[str, Any]]) -> list[Problem]:
+def _duplicates(flag: str, pairs: list[tuple[str, Any]]) -> list[Problem]:
     counts = Counter(name for name, _ in pairs)
     return [_problem(flag, f"{name} is stated twice") for name, count in counts.items() if count > 1]
 

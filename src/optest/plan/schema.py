@@ -328,24 +328,17 @@ class PlanDocument(BaseModel):
             return [(("include",), self.include[0])] if self.include else []
         return [(("include", index), name) for index, name in enumerate(self.include)]
 
-    def is_product(self, index: int) -> bool:
-        """Whether a case stands for many."""
-        return index in self._products
-
-    def product(self, index: int) -> Product | None:
-        """The product of a case that has one; None if its axes could not be told."""
-        return self._products.get(index)
-
-    def products(self) -> list[Product]:
-        """The products whose axes could be told."""
-        return [product for product in self._products.values() if product is not None]
+    @property
+    def products(self) -> Mapping[int, Product | None]:
+        """The product of each case that stands for many, by its index; None if its axes could not be read."""
+        return self._products
 
     def parts(self) -> Iterator[tuple[Path, Mapping[str, Any], tuple[Product, Rows] | None]]:
         """All that is stated of cases: the defaults, each case, and what axes bring, with a combination that has it."""
         yield ("defaults",), self.defaults, None
         for index, entry in enumerate(self.cases):
             yield ("cases", index), entry, None
-        for product in self.products():
+        for product in filter(None, self._products.values()):
             for rows, part in product.parts():
                 yield product.path, part, (product, rows)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from optest.errors import UnknownName, UsageError, nearest
+from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
 __all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select"]
@@ -38,12 +38,12 @@ def select(
     kept = list(cases)
     matches = parse_keyword(keyword) if keyword.strip() else None
     _require_tags(kept, (*tags, *skip_tags))
-    wanted_ops = _canonical_ops(kept, ops)
-    wanted_ids = _ids(kept, globs)
-    if wanted_ops:
-        kept = [case for case in kept if case.descriptor.name in wanted_ops]
+    op_names = _canonical_ops(kept, ops)
+    ids = _ids(kept, globs)
+    if op_names:
+        kept = [case for case in kept if case.descriptor.name in op_names]
     if globs:
-        kept = [case for case in kept if case.id in wanted_ids]
+        kept = [case for case in kept if case.id in ids]
     if tags:
         kept = [case for case in kept if not set(tags).isdisjoint(case.tags)]
     if skip_tags:
@@ -83,9 +83,9 @@ def by_urgency(cases: Sequence[TestCase]) -> list[TestCase]:
     return sorted(cases, key=lambda case: case.priority)
 
 
-def _require_tags(cases: Sequence[TestCase], wanted: Iterable[str]) -> None:
+def _require_tags(cases: Sequence[TestCase], names: Iterable[str]) -> None:
     known = {tag for case in cases for tag in case.tags}
-    for tag in wanted:
+    for tag in names:
         if tag not in known:
             raise UnknownName("tag", tag, known)
 
@@ -110,8 +110,7 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
         pattern = glob_pattern(glob)
         matching = {each for each in ids if each == glob or pattern.fullmatch(each)}
         if not matching:
-            near = nearest(glob, ids)
-            hint = f"did you mean {near!r}?" if near else "`optest list` shows the ids"
+            hint = did_you_mean(glob, ids, "`optest list` shows the ids", text="did you mean {!r}?")
             raise UsageError(f"no case matches --case {glob!r}; {hint}")
         found |= matching
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, product
 from typing import Any, TypeAlias
@@ -10,17 +10,15 @@ from typing import Any, TypeAlias
 from optest.errors import UsageError
 from optest.plan.dtypes import default_dtypes, input_dtypes
 from optest.plan.layers import Statement
-from optest.plan.operator_lookup import KnownOperator
+from optest.plan.operator_lookup import KnownOperator, at_their_places
 from optest.plan.problems import Place
 from optest.plan.values import Layout
 from optest.spec import DType, TensorSpec, UnfitArguments, format_shape
 
-__all__ = ["Indexed", "Layouts", "input_specs", "no_such_output", "output_specs", "places_for", "read_layouts"]
+__all__ = ["Layouts", "input_specs", "no_such_output", "output_specs", "read_layouts"]
 
-Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
-"""By side and index: ``("input", 0)``."""
-Indexed: TypeAlias = list[tuple[int, TensorSpec]]
-"""Specs of the inputs that are there, each with its place in the call."""
+Layouts: TypeAlias = Mapping[tuple[str, int], tuple[Layout, Place]]
+"""By side and index, ``("input", 0)``, each with where it was written."""
 
 
 def read_layouts(statement: Statement) -> Layouts:
@@ -29,32 +27,24 @@ def read_layouts(statement: Statement) -> Layouts:
     For elementwise operators a required input without a shape of its own takes that of the first.
     """
     shapes: Mapping[str, Layout] = statement.entry.get("shapes", {})
-    found = {tensor: layout for tensor, _, layout in statement.by_tensor(shapes, (*statement.path, "shapes"), "shape")}
+    in_entry = statement.by_tensor(shapes, (*statement.path, "shapes"), "shape")
+    found = {tensor: (layout, place) for tensor, place, layout in in_entry}
     for name, layout in statement.flags.get("shapes", {}).items():
         tensor = statement.locate(name, "--shape")
         if tensor is not None:
-            found[tensor] = layout
-    descriptor = statement.operator.descriptor
+            found[tensor] = layout, "--shape"
     first = found.get(("input", 0))
-    if first is not None and descriptor.category in ("elementwise", "activation"):
+    if first is not None and statement.operator.descriptor.category in ("elementwise", "activation"):
         for index in range(1, statement.operator.required_inputs):
-            found.setdefault(("input", index), Layout(first.shape))
+            found.setdefault(("input", index), (Layout(first[0].shape), statement.place("shapes")))
     return found
 
 
-def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
-    """Where the shape of a tensor was written, under whichever of its names."""
-    operator = statement.operator
-    if any(operator.knows(name) and operator.locate(name) == tensor for name in statement.flags.get("shapes", ())):
-        return "--shape"
-    for name in statement.entry.get("shapes", {}):
-        if operator.knows(name) and operator.locate(name) == tensor:
-            return (*statement.path, "shapes", name)
-    return statement.place("shapes")
+def input_specs(statement: Statement, layouts: Layouts) -> dict[int, TensorSpec] | None:
+    """Specs of the inputs that are stated, by their places in the call; None if a shape is wrong.
 
-
-def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
-    """Specs of the inputs that are stated, None if a shape is wrong; where a dtype is, those that could stand."""
+    Where a dtype is wrong, those that could stand.
+    """
     present = sorted(index for side, index in layouts if side == "input")
     if "shapes" not in statement.doubtful:
         missing = _missing(statement, present)
@@ -65,13 +55,13 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
     if dtypes is None:
         statement.doubtful.add("dtypes")
         dtypes = default_dtypes(statement.operator, present, {})
-    specs: Indexed = []
+    specs: dict[int, TensorSpec] = {}
     for index, each in zip(present, dtypes, strict=True):
-        shape, strides, offset = layouts["input", index]
+        (shape, strides, offset), place = layouts["input", index]
         try:
-            specs.append((index, TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)))
+            specs[index] = TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)
         except ValueError as error:
-            statement.ledger.problem(_shape_place(statement, ("input", index)), str(error))
+            statement.ledger.problem(place, str(error))
             statement.doubtful.add("shapes")
     return None if "shapes" in statement.doubtful else specs
 
@@ -94,9 +84,8 @@ def _report_missing(statement: Statement, layouts: Layouts, missing: Sequence[in
         return
     signature = statement.operator.descriptor.tensors
     listed = ", ".join(f"input{index} ({signature.input_name(index)})" for index in missing)
-    shown = _example(
-        statement, {index: layout.shape for (side, index), layout in layouts.items() if side == "input"}, missing
-    )
+    given = {index: layout.shape for (side, index), (layout, _) in layouts.items() if side == "input"}
+    shown = _example(statement, given, missing)
     if not shown:
         hint = ""
     elif statement.path:
@@ -111,25 +100,25 @@ _SIMPLE_SHAPES = ((2, 3), (3, 3), (4,), (), (2, 2, 2), (2, 2, 2, 2))
 
 
 def _example(
-    statement: Statement, stated: Mapping[int, tuple[int, ...]], missing: Sequence[int]
+    statement: Statement, given: Mapping[int, tuple[int, ...]], missing: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
     """Shapes that the operator takes, with those that are stated; {} if no simple ones do."""
     operator = statement.operator
-    every = sorted({*stated, *missing})
-    own = dict.fromkeys((*stated.values(), *(shape[::-1] for shape in stated.values()), *_SIMPLE_SHAPES))
+    every = sorted({*given, *missing})
+    own = dict.fromkeys((*given.values(), *(shape[::-1] for shape in given.values()), *_SIMPLE_SHAPES))
     try:
         attributes = operator.descriptor.bind(
             {**statement.entry.get("attributes", {}), **statement.flags.get("attributes", {})}
         )
     except (UnfitArguments, UsageError):
-        return {index: stated.get(index, _SIMPLE_SHAPES[0]) for index in every}
+        return {index: given.get(index, _SIMPLE_SHAPES[0]) for index in every}
     dtypes = dict(zip(every, default_dtypes(operator, every, {}), strict=True))
     for chosen in islice(product(own, repeat=len(missing)), _MOST_TRIED):
-        shapes = {**dict(zip(missing, chosen, strict=True)), **stated}
+        shapes = {**dict(zip(missing, chosen, strict=True)), **given}
         specs = {index: TensorSpec(dtype=dtypes[index], shape=shapes[index]) for index in every}
         with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
             if operator.infer is not None:
-                operator.infer([specs.get(index) for index in places_for(operator, every)], attributes)
+                operator.infer(at_their_places(operator.descriptor.tensors, specs), attributes)
             return {index: shapes[index] for index in every}
     return {}
 
@@ -146,7 +135,7 @@ def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:
 
 
 def output_specs(
-    statement: Statement, layouts: Layouts, inputs: Indexed, attributes: Mapping[str, Any]
+    statement: Statement, layouts: Layouts, inputs: Mapping[int, TensorSpec], attributes: Mapping[str, Any]
 ) -> tuple[TensorSpec, ...]:
     """What the operator's inference says; what the plan declares has to agree with it, or takes its place.
 
@@ -155,9 +144,8 @@ def output_specs(
     operator = statement.operator
     if operator.infer is None:
         return _declared_outputs(statement, layouts, inputs)
-    by_index = dict(inputs)
     try:
-        inferred = tuple(operator.infer([by_index.get(index) for index in places_for(operator, by_index)], attributes))
+        inferred = tuple(operator.infer(at_their_places(operator.descriptor.tensors, inputs), attributes))
     except UnfitArguments as error:
         _misfit(statement, str(error))
         return ()
@@ -168,13 +156,6 @@ def output_specs(
     return inferred
 
 
-def places_for(operator: KnownOperator, present: Collection[int]) -> range:
-    """The places that an operator's inference is told of, those of inputs that are left out too."""
-    signature = operator.descriptor.tensors
-    last = max(present, default=-1)
-    return range(last + 1 if signature.is_variadic else max(len(signature.inputs), last + 1))
-
-
 def _misfit(statement: Statement, message: str) -> None:
     if "expects_error" not in statement.entry:
         statement.ledger.problem(statement.place("shapes"), message)
@@ -182,10 +163,9 @@ def _misfit(statement: Statement, message: str) -> None:
 
 def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[TensorSpec]) -> None:
     name = statement.operator.name
-    for (side, index), layout in layouts.items():
+    for (side, index), (layout, place) in layouts.items():
         if side != "output":
             continue
-        place = _shape_place(statement, (side, index))
         if index >= len(inferred):
             statement.ledger.problem(place, no_such_output(statement, index, len(inferred)))
         elif layout.shape != inferred[index].shape:
@@ -207,16 +187,18 @@ def no_such_output(statement: Statement, index: int, count: int) -> str:
     return f"there is no output{index}: {statement.operator.name} makes {outputs} here"
 
 
-def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -> tuple[TensorSpec, ...]:
+def _declared_outputs(
+    statement: Statement, layouts: Layouts, inputs: Mapping[int, TensorSpec]
+) -> tuple[TensorSpec, ...]:
     """The outputs of an operator without inference: all of them are declared, or none."""
-    declared = {index: layout for (side, index), layout in layouts.items() if side == "output"}
+    declared = {index: layout for (side, index), (layout, _) in layouts.items() if side == "output"}
     if "dtypes" in statement.doubtful:
         return ()
     stated = _output_dtypes(statement)
     if not declared and not stated:
         return ()
-    input_dtypes = {spec.dtype for _, spec in inputs}
-    common = next(iter(input_dtypes)) if len(input_dtypes) == 1 else None
+    dtypes = {spec.dtype for spec in inputs.values()}
+    common = dtypes.pop() if len(dtypes) == 1 else None
     specs = []
     signature = statement.operator.descriptor.tensors
     highest = max((*declared, *stated)) + 1
@@ -240,7 +222,7 @@ def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -
 
 def _output_dtypes(statement: Statement) -> dict[int, tuple[DType, Place]]:
     """The dtypes that the plan states for outputs, and where; ``--dtype`` speaks of inputs alone."""
-    stated, place = statement.stated("dtypes", with_flags=False)
+    stated, place = statement.value_and_place("dtypes", with_flags=False)
     if not isinstance(stated, dict):
         return {}
     return {

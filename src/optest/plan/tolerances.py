@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from optest.plan.layers import Statement, where_key
+from optest.plan.explain import where_key
+from optest.plan.layers import Statement
 from optest.plan.problems import Place
 from optest.plan.tensors import no_such_output
 from optest.plan.values import ToleranceChoice
@@ -32,14 +33,14 @@ def tolerance_layers(statement: Statement) -> tuple[ToleranceLayer, ...]:
 
 
 def _layers_of(
-    choice: ToleranceChoice, layer: Layer, where: str, stated_at: Place, statement: Statement
+    choice: ToleranceChoice, layer: Layer, where: str, place: Place, statement: Statement
 ) -> Iterator[ToleranceLayer]:
     if choice.every is not None:
         yield ToleranceLayer(layer=layer, tolerance=choice.every, where=where)
     named = choice.by_output
     if layer is Layer.PLAN:
         named = {name: tolerance for name, tolerance in named.items() if statement.operator.knows(name)}
-    for (_, index), _, tolerance in statement.by_tensor(named, stated_at, "tolerance", side="output"):
+    for (_, index), _, tolerance in statement.by_tensor(named, place, "tolerance", side="output"):
         yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
 
 

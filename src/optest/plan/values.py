@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from optest.errors import UnknownName, UsageError, nearest
+from optest.errors import UnknownName, UsageError, did_you_mean, nearest
 from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
 __all__ = [
@@ -129,13 +129,12 @@ def shown(value: Any) -> str:
 
 
 def unknown_key(name: str, known: Collection[str], *, of: str = "") -> Misfit:
-    near = nearest(name, known)
-    hint = f"did you mean {near}?" if near else f"known keys: {', '.join(known)}"
+    hint = did_you_mean(name, known, f"known keys: {', '.join(known)}")
     place = f" of {of}" if of else ""
     return Misfit(f"unknown key {name!r}{place}", path=(name,), hint=hint)
 
 
-def _wanted(name: str, value: Any, should_be: str, **more: Any) -> Misfit:
+def _misfit(name: str, value: Any, should_be: str, **more: Any) -> Misfit:
     return Misfit(f"{name} is {shown(value)}, but should be {should_be}", **more)
 
 
@@ -148,7 +147,7 @@ def _only_keys(value: Mapping[str, Any], known: Sequence[str], *, of: str) -> No
 def read_version(value: Any) -> int:
     """Read the version of the plan format; True, which equals 1 in Python, is none."""
     if type(value) is not int or value != 1:
-        raise _wanted("version", value, "1")
+        raise _misfit("version", value, "1")
     return value
 
 
@@ -168,7 +167,7 @@ def read_include(value: Any) -> tuple[Included, ...]:
     if (isinstance(value, str) and value) or isinstance(value, dict):
         return (_included("include", value),)
     if not isinstance(value, list) or not value:
-        raise _wanted("include", value, "a file or a list of files", hint="include: [common.yaml]")
+        raise _misfit("include", value, "a file or a list of files", hint="include: [common.yaml]")
     return tuple(_each(lambda item: _included(*item), ((i, (f"item {i} of include", v)) for i, v in enumerate(value))))
 
 
@@ -176,13 +175,13 @@ def _included(what: str, value: Any) -> Included:
     if isinstance(value, str) and value:
         return Included(value)
     if not isinstance(value, dict):
-        raise _wanted(what, value, "the name of a file")
+        raise _misfit(what, value, "the name of a file")
     _only_keys(value, Included._fields, of="an included file")
     for key, stated in value.items():
         if not isinstance(stated, str) or not stated.isprintable() or not stated:
-            raise _wanted(f"{key} of {what}", stated, "a name", path=(key,))
+            raise _misfit(f"{key} of {what}", stated, "a name", path=(key,))
     if "file" not in value:
-        raise _wanted(what, value, "{file: FILE, model: NAME}")
+        raise _misfit(what, value, "{file: FILE, model: NAME}")
     return Included(**value)
 
 
@@ -200,12 +199,12 @@ def read_shape(value: Any) -> Layout:
     if isinstance(value, dict):
         return _read_layout(value)
     hint = "sizes stand in brackets" if value is None else whole_number(value)
-    raise _wanted("shape", value, _SHAPE_FORM, hint=hint)
+    raise _misfit("shape", value, _SHAPE_FORM, hint=hint)
 
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
     if value and all(isinstance(size, (list, dict)) for size in value):
-        raise _wanted("shape", value, "one list of sizes", hint=several("shapes.TENSOR", value))
+        raise _misfit("shape", value, "one list of sizes", hint=several("shapes.TENSOR", value))
     for size in value:
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
             return tuple(_each(_size, ((place, (place, each)) for place, each in enumerate(value))))
@@ -238,7 +237,7 @@ def _size(item: tuple[int, Any]) -> int:
     if type(value) is not int or not 0 <= value <= MAX_SIZE:
         hint = _NO_AXIS if isinstance(value, str) and "$" in value else whole_number(value)
         should_be = "below 2^63" if type(value) is int and value > MAX_SIZE else "an integer of 0 or more"
-        raise _wanted(f"size {place} of the shape", value, should_be, hint=hint)
+        raise _misfit(f"size {place} of the shape", value, should_be, hint=hint)
     return value
 
 
@@ -253,23 +252,23 @@ def _sizes_of_text(text: str) -> tuple[int, ...]:
         sizes = re.findall(r"[0-9]{1,18}", text)
         hint = f"if it is a list of sizes, write [{', '.join(sizes)}]" if len(sizes) > 1 else ""
         hint = _NO_AXIS if "$" in text else hint
-        raise _wanted("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions", hint=hint)
+        raise _misfit("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions", hint=hint)
     return tuple(map(int, parts))
 
 
 def _read_layout(value: dict[str, Any]) -> Layout:
     _only_keys(value, ("shape", "strides", "offset"), of="a shape")
     if "shape" not in value:
-        raise _wanted("shape", value, "a mapping with the key shape")
+        raise _misfit("shape", value, "a mapping with the key shape")
     if isinstance(value["shape"], dict):
-        raise _wanted("shape", value["shape"], "a list of sizes", path=("shape",))
+        raise _misfit("shape", value["shape"], "a list of sizes", path=("shape",))
     (layout,) = _each(read_shape, [("shape", value["shape"])])
     strides = value.get("strides")
     if "strides" in value and not (isinstance(strides, list) and all(type(stride) is int for stride in strides)):
-        raise _wanted("strides", strides, "a list of integers, in elements", path=("strides",))
+        raise _misfit("strides", strides, "a list of integers, in elements", path=("strides",))
     offset = value.get("offset", 0)
     if type(offset) is not int or offset < 0:
-        raise _wanted("offset", offset, "an integer of 0 or more, in elements", path=("offset",))
+        raise _misfit("offset", offset, "an integer of 0 or more, in elements", path=("offset",))
     return Layout(layout.shape, None if strides is None else tuple(strides), offset)
 
 
@@ -277,18 +276,18 @@ def read_dtypes(value: Any) -> tuple[DType, ...] | dict[str, DType]:
     """Read one name, ``a,b``, a list of names, or names by tensor."""
     if type(value) is list:
         if not value:
-            raise _wanted("dtypes", value, "one dtype for all inputs or one for each")
+            raise _misfit("dtypes", value, "one dtype for all inputs or one for each")
         return tuple(_each(_dtype, enumerate(value)))
     if isinstance(value, str):
         return tuple(_dtype(part.strip()) for part in value.split(","))
     if isinstance(value, dict):
         return dict(zip(value, _each(_dtype, value.items()), strict=True))
-    raise _wanted("dtypes", value, "a dtype, a list of dtypes, or a mapping from tensors to dtypes")
+    raise _misfit("dtypes", value, "a dtype, a list of dtypes, or a mapping from tensors to dtypes")
 
 
 def _dtype(value: Any) -> DType:
     if not isinstance(value, str):
-        raise _wanted("dtype", value, "the name of a dtype such as float16")
+        raise _misfit("dtype", value, "the name of a dtype such as float16")
     try:
         return dtype(value)
     except UnknownName as error:
@@ -300,9 +299,9 @@ def _dtype(value: Any) -> DType:
 def read_tolerance(value: Any) -> Tolerance:
     """Read ``{rtol: 1e-3, atol: 0, mismatch_ratio: 1e-3}`` or the longer words for these."""
     if not isinstance(value, dict):
-        raise _wanted("tolerance", value, "a mapping such as {rtol: 1e-3, atol: 1e-5}")
+        raise _misfit("tolerance", value, "a mapping such as {rtol: 1e-3, atol: 1e-5}")
     if not value:
-        raise _wanted("tolerance", value, "a mapping that states rtol, atol, mismatch_ratio or signed_zeros")
+        raise _misfit("tolerance", value, "a mapping that states rtol, atol, mismatch_ratio or signed_zeros")
     _each(_check_allowance, ((name, (name, each)) for name, each in value.items()))
     try:
         return Tolerance.from_mapping(value)
@@ -337,7 +336,7 @@ def _check_allowance(field: tuple[str, Any]) -> None:
     except UsageError as error:
         raise Misfit(str(error)) from None
     hint = "write it without quotes" if isinstance(value, str) and _is_number(value) else ""
-    raise _wanted(name, value, "a number of 0 or more", hint=hint)
+    raise _misfit(name, value, "a number of 0 or more", hint=hint)
 
 
 def _is_number(text: str) -> bool:
@@ -353,12 +352,12 @@ def read_generator(value: Any) -> GeneratorChoice:
     """Read ``uniform``, ``uniform(low=0, high=1)``, a dotted path, ``{fill: uniform, low: 0}``, or fills by tensor."""
     if isinstance(value, str):
         if not value.strip():
-            raise _wanted("generator", value, "the name of a fill or package.module:name")
+            raise _misfit("generator", value, "the name of a fill or package.module:name")
         if (call := _FILL_CALL.fullmatch(value.strip())) is not None:
             return GeneratorChoice(every=Fill(kind=call[1], parameters=_call_parameters(value, call[2])))
         return GeneratorChoice(path=value) if is_dotted(value) else GeneratorChoice(every=Fill(kind=value))
     if not isinstance(value, dict) or not value:
-        raise _wanted("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
+        raise _misfit("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
     if "fill" in value:
         return GeneratorChoice(every=_fill(value))
     return GeneratorChoice(by_tensor=dict(zip(value, _each(_fill, value.items()), strict=True)))
@@ -375,7 +374,7 @@ def _call_parameters(value: str, inside: str) -> dict[str, Any]:
     for part in inside.split(",") if inside.strip() else ():
         name, equals, text = (word.strip() for word in part.partition("="))
         if not equals or not name or not text or name in found:
-            raise _wanted("generator", value, "like uniform(low=0, high=1)")
+            raise _misfit("generator", value, "like uniform(low=0, high=1)")
         found[name] = fill_scalar(text)
     return found
 
@@ -395,12 +394,12 @@ def _fill(value: Any) -> Fill:
         return Fill(kind=value)
     if isinstance(value, str):
         hint = "a dotted path makes all inputs: generator: package.module:name"
-        raise _wanted("fill", value, "the name of a fill", hint=hint)
+        raise _misfit("fill", value, "the name of a fill", hint=hint)
     kind = value.get("fill") if isinstance(value, dict) else None
     if not isinstance(kind, str):
-        raise _wanted("fill", value, "the name of a fill or {fill: uniform, low: 0, high: 1}")
+        raise _misfit("fill", value, "the name of a fill or {fill: uniform, low: 0, high: 1}")
     if is_dotted(kind):
-        raise _wanted("fill", kind, "the name of a fill", path=("fill",))
+        raise _misfit("fill", kind, "the name of a fill", path=("fill",))
     return Fill(kind=kind, parameters={key: each for key, each in value.items() if key != "fill"})
 
 
@@ -415,15 +414,15 @@ def read_xfail(value: Any) -> Xfail:
     if status not in XFAIL_STATUSES:
         hint = "a crash is never excused" if status == "crashed" else ""
         should_be = f"one of {', '.join(XFAIL_STATUSES)}"
-        raise _wanted("status", status, should_be, path=("status",), hint=hint)
+        raise _misfit("status", status, should_be, path=("status",), hint=hint)
     return Xfail(reason=reason, status=Status(status), strict=read_strict(value) if isinstance(value, dict) else None)
 
 
-def read_strict(stated: Mapping[str, Any]) -> bool | None:
+def read_strict(value: Mapping[str, Any]) -> bool | None:
     """Read ``strict`` of an expected failure, None where it is not stated."""
-    strict = stated.get("strict")
+    strict = value.get("strict")
     if strict is not None and not isinstance(strict, bool):
-        raise _wanted("strict", strict, "true or false", path=("strict",))
+        raise _misfit("strict", strict, "true or false", path=("strict",))
     return strict
 
 
@@ -434,18 +433,18 @@ def _reason(name: str, value: Any, keys: tuple[str, ...]) -> str:
         _only_keys(value, keys, of=name)
         reason, path = value.get("reason"), ("reason",)
     if not isinstance(reason, str) or not reason.strip():
-        raise _wanted(f"reason of {name}", reason, "a sentence that says why", path=path)
+        raise _misfit(f"reason of {name}", reason, "a sentence that says why", path=path)
     return reason
 
 
 def read_expects_error(value: Any) -> ExpectedError:
     """Read ``{type: ValueError, match: text, pattern: regular expression}``; each may be left out."""
     if not isinstance(value, dict):
-        raise _wanted("expects_error", value, "a mapping such as {type: ValueError, match: shape}")
+        raise _misfit("expects_error", value, "a mapping such as {type: ValueError, match: shape}")
     _only_keys(value, ("type", "match", "pattern"), of="expects_error")
     for key, text in value.items():
         if not isinstance(text, str) or not text:
-            raise _wanted(f"{key} of expects_error", text, "a word", path=(key,))
+            raise _misfit(f"{key} of expects_error", text, "a word", path=(key,))
     try:
         re.compile(value.get("pattern", ""))
     except re.error as error:

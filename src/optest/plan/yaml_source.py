@@ -55,20 +55,24 @@ class Source:
     faults: dict[Path, Problem]
     case_lines: list[int] = field(default_factory=list)
     """The line of each item of the top-level list ``cases``."""
-    case_key_lines: list[dict[str, int]] = field(default_factory=list)
-    """The line of each key in these items."""
+    key_lines: dict[Path, dict[str | int, int]] = field(default_factory=dict)
+    """The line of each key of the plan, of its defaults and of these items, by the path of the mapping."""
 
     def settle(self) -> None:
-        """Note the lines of the cases and let go of the nodes."""
-        _, node, exact = self._find(("cases",))
-        if exact and isinstance(node, SequenceNode):
-            self.case_lines = [item.start_mark.line + 1 for item in node.value]
-            self.case_key_lines = [_key_lines(item) for item in node.value]
+        """Note the lines that every run asks for and let go of the nodes."""
+        _, cases, is_there = self._find(("cases",))
+        items = cases.value if is_there and isinstance(cases, SequenceNode) else []
+        self.case_lines = [item.start_mark.line + 1 for item in items]
+        self.key_lines = {("cases", index): _key_lines(item) for index, item in enumerate(items)}
+        for path in ((), ("defaults",)):
+            _, node, is_there = self._find(path)
+            self.key_lines[path] = _key_lines(node) if is_there else {}
         self.root = None
 
     def line_of(self, path: Path) -> int:
         """The line, counted from 1, of the key or list item at ``path``, or of the nearest thing around it."""
-        return self._find(path)[0]
+        noted = self.key_lines.get(path[:-1], {}).get(path[-1]) if path else None
+        return noted or self._find(path)[0]
 
     def place_of(self, path: Path) -> tuple[int, int]:
         """The line, and a number for what is written there: the same wherever an alias or a merge repeats it."""
@@ -94,7 +98,7 @@ class Source:
         return line, node, True
 
 
-def _key_lines(node: Node) -> dict[str, int]:
+def _key_lines(node: Node) -> dict[str | int, int]:
     if not isinstance(node, MappingNode):
         return {}
     scalars = [key for key, _ in node.value if isinstance(key, ScalarNode)]
@@ -196,15 +200,15 @@ class _Reader:
     is written.
     """
 
-    def __init__(self, file: str, said: dict[tuple[int, str], Problem] | None = None) -> None:
+    def __init__(self, file: str, known: dict[tuple[int, str], Problem] | None = None) -> None:
         self.faults: dict[Path, Problem] = {}
         self._file = file
-        self._said = {} if said is None else said
+        self._known = {} if known is None else known
 
     def _fault(self, node: Node, path: Path, message: str, hint: str = "") -> None:
         line = node.start_mark.line + 1
         problem = Problem(message=message, file=self._file, line=line, path=format_path(path), hint=hint)
-        self.faults[path] = self._said.setdefault((id(node), message), problem)
+        self.faults[path] = self._known.setdefault((id(node), message), problem)
 
     def value(self, node: Node, path: Path) -> Any:
         tag = _tag(node)
@@ -269,7 +273,7 @@ class _Reader:
 
     def _merged(self, node: Node, path: Path, own: Collection[str]) -> dict[str, Any]:
         """What ``<<: value`` adds; in a list the first mapping that has a key decides."""
-        reader = _Reader(self._file, self._said)
+        reader = _Reader(self._file, self._known)
         sources = [reader._mapping(each, path) for each in _merge_sources(node) if isinstance(each, MappingNode)]
         depth = len(path)
         self.faults |= {at: each for at, each in reader.faults.items() if len(at) > depth and at[depth] not in own}
@@ -414,13 +418,13 @@ def _compose(raw: bytes, file: str) -> Node | None:
             raise _fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep") from None
         if error.problem == "but found another document":
             raise _fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
-        raise _fatal(file, line, f"this is not YAML: {_said(error, raw)}", _shown(raw, mark)) from None
+        raise _fatal(file, line, f"this is not YAML: {_explained(error, raw)}", _shown(raw, mark)) from None
     except yaml.YAMLError as error:
         raise _fatal(file, 0, f"this is not YAML: {error}") from None
     return root
 
 
-def _said(error: yaml.MarkedYAMLError, raw: bytes) -> str:
+def _explained(error: yaml.MarkedYAMLError, raw: bytes) -> str:
     """The parser's finding, and what people do that leads to it."""
     problem = error.problem or "it cannot be read"
     mark = error.problem_mark or error.context_mark

@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Add the project's files to what is collected, where that was not said."""
     if config.getoption("show_skipped"):
         config.option.reportchars = f"{config.option.reportchars or ''}s"
-    files.add_stated(config)
+    files.add_ini_files(config)
     if config.getoption("markers"):
         listing.register_marks(config)
     config.stash[VERIFIED] = Verified()

@@ -11,14 +11,14 @@ import pytest
 
 from optest.api import collecting
 
-__all__ = ["add_stated", "files_of", "is_taken", "named"]
+__all__ = ["add_ini_files", "files_of", "is_taken", "named"]
 
 _SUFFIXES = (".yaml", ".yml")
 _STATED = pytest.StashKey[list[Path]]()
 _ONLY_STATED = pytest.StashKey[bool]()
 
 
-def add_stated(config: pytest.Config) -> None:
+def add_ini_files(config: pytest.Config) -> None:
     """Collect the ini's ``optest_models``, unless the command line says what to collect and names no model.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 
 from optest.api import collecting
 from optest.errors import OptestError
-from optest.pytest_plugin.files import add_stated, files_of
+from optest.pytest_plugin.files import add_ini_files, files_of
 from optest.pytest_plugin.nodes import register_mark
 from optest.pytest_plugin.selecting import require_known
 
@@ -24,7 +24,7 @@ def listed(config: pytest.Config) -> int:
     """
     cases: list[tuple[str, str]] = []
     faults: list[str] = []
-    add_stated(config)
+    add_ini_files(config)
     for path in files_of(config):
         try:
             for each in collecting.listed_cases(path):

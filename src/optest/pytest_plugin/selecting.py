@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from optest.api.collecting import slug
-from optest.errors import nearest
+from optest.errors import did_you_mean
 from optest.pytest_plugin.nodes import CaseItem
 
 __all__ = ["beside_those_named", "of_other_models", "require_known"]
@@ -53,16 +53,15 @@ def _is_below(place: tuple[Path, str], named: Iterable[tuple[Path, str]]) -> boo
     )
 
 
-def require_known(wanted: Iterable[str], models: Iterable[str]) -> None:
+def require_known(names: Iterable[str], models: Iterable[str]) -> None:
     """Models go by their names, and by these as words.
 
     Raises:
         pytest.UsageError: for one that there is not.
     """
     known = {slug(name): name for name in models}
-    for name in wanted:
+    for name in names:
         if slug(name) not in known:
-            near = nearest(name, known.values())
-            hint = f"; did you mean {near!r}?" if near else ""
+            hint = did_you_mean(name, known.values(), text="; did you mean {!r}?")
             there = f"there are {', '.join(sorted(known.values()))}" if known else "no file of model cases was found"
             raise pytest.UsageError(f"no model is called {name!r}{hint}; {there}")

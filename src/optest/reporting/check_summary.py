@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from optest.reporting.failure_groups import skeleton, told_once
+from optest.reporting.failure_groups import merged_text, skeleton
 from optest.reporting.typography import duration, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
 
@@ -129,7 +129,7 @@ def _grouped(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str
     for text, counts in reasons.items():
         alike.setdefault(skeleton(text), {})[text] = counts
     groups = [
-        (told_once({text: counts.total() for text, counts in group.items()}), sum(group.values(), Counter[str]()))
+        (merged_text({text: counts.total() for text, counts in group.items()}), sum(group.values(), Counter[str]()))
         for group in alike.values()
     ]
     return sorted(groups, key=lambda group: -group[1].total())

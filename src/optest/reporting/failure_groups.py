@@ -20,10 +20,10 @@ __all__ = [
     "failure_groups",
     "group_block",
     "group_lines",
+    "merged_text",
     "others_text",
     "plain",
     "skeleton",
-    "told_once",
 ]
 
 _NAMED = 3
@@ -233,7 +233,7 @@ def skeleton(text: str) -> tuple[str, ...]:
     return tuple(_VALUE.split(text))
 
 
-def told_once(texts: Mapping[str, int]) -> str:
+def merged_text(texts: Mapping[str, int]) -> str:
     """One text for all, which share their :func:`skeleton`: where values differ, the commonest and how many others."""
     words = skeleton(next(iter(texts)))
     values: list[Counter[str]] = [Counter() for _ in words[1:]]

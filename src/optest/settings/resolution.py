@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from optest.errors import UsageError, nearest
+from optest.errors import UsageError, did_you_mean
 from optest.settings.options import OPTIONS, Option
 from optest.settings.variables import environment
 
@@ -73,8 +73,8 @@ def resolve(
     known = {option.env for option in OPTIONS} | set(_OTHER_VARIABLES)
     for name in variables:
         if name.startswith("OPTEST_") and name not in known:
-            near = nearest(name, known)
-            raise UsageError(f"environment variable {name} is unknown" + (f"; did you mean {near}?" if near else ""))
+            hint = did_you_mean(name, known, text="; did you mean {}?")
+            raise UsageError(f"environment variable {name} is unknown{hint}")
     return Settings(
         {
             option.name: _checked(option, _resolve_one(option, command_line or {}, plan or {}, plan_name, variables))

@@ -238,17 +238,17 @@ class ExpectedError:
     match: str = ""
     pattern: str = ""
 
-    def is_said_by(self, text: str) -> bool:
-        """Whether the text of an error is the one that is wanted; its type is not asked here."""
+    def matches(self, text: str) -> bool:
+        """Whether the text of an error is as required, whatever its type."""
         return self.match in text and (not self.pattern or re.search(self.pattern, text) is not None)
 
-    def wanted_text(self) -> str:
-        """What a text should be like, in words; "" if any will do."""
+    def required_text(self) -> str:
+        """What the text should be like, in words; "" if any will do."""
         parts = [f"the text {self.match!r}"] if self.match else []
         return " and ".join([*parts, *([f"a text that matches {self.pattern!r}"] if self.pattern else [])])
 
     def __str__(self) -> str:
-        text = self.wanted_text()
+        text = self.required_text()
         return f"{self.type} with {text}" if text else self.type
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.api.checking import cases_asked
+from optest.api.checking import sample_cases
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.arguments import at_their_places
 from optest.backends.numpy_reference import NumpyBackend
@@ -190,7 +190,7 @@ def first_findings(op: str, faults: Iterable[Fault]) -> dict[str, Verdict]:
     """
     drivers = {each: Faulty(each.name, each) for each in faults}
     found: dict[str, Verdict] = {}
-    for case in cases_asked(op):
+    for case in sample_cases(op):
         asked = [each for each in drivers if each.name not in found and why_not_run(case, drivers[each]) is None]
         if not asked:
             continue

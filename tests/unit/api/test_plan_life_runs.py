@@ -69,7 +69,7 @@ def test_a_product_is_resumed() -> None:
     assert len(run(plan=path, exitfirst=True).results) == 3
     assert sorted(ids(run(resume="latest"))) == ["bad[m=2]", "bad[m=3]", "good", "last"]
     write(MIXED.replace("m: [2, 3]", "m: [2, 4]"))
-    with pytest.raises(UsageError, match="the selected cases or what is allowed for them"):
+    with pytest.raises(UsageError, match=r"plan has changed(.|\n)*the selected cases or what is allowed for them"):
         run(resume="latest")
 
 
@@ -129,6 +129,8 @@ def test_one_result_after_another_is_replayed() -> None:
     assert ids(replay([], "latest", {})) == ["bad[m=3]"]
     with pytest.raises(UsageError, match=f"unknown result 'good'(.|\n)*at run {again.directory.id[:8]}"):
         replay(["good"], again.directory.id, {})
+    with pytest.raises(UsageError, match="does not say what it was asked, as that of a replay"):
+        run(resume=again.directory.id)
 
 
 def test_a_check_is_not_the_latest_run() -> None:

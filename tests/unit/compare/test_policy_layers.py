@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, ULP, case_of, expect, stated, verdict_of
 
-from optest.compare.policy import NAMING_LAYERS, Allowance, describe_rule, resolve, stated_tolerance
+from optest.compare.policy import NAMING_LAYERS, Allowance, describe_rule, resolve, tolerance_of_layers
 from optest.spec import (
     ErrorBudget,
     Layer,
@@ -92,7 +92,7 @@ def test_an_entry_for_one_output_goes_before_one_for_all_in_its_layer() -> None:
     every = stated(rtol=0.1, atol=0.2)
 
     def found(index: int, name: str) -> Allowance:
-        allowance = stated_tolerance((every, own), PROBE, index, name, one_answer=False)
+        allowance = tolerance_of_layers((every, own), PROBE, index, name, one_answer=False)
         assert allowance is not None
         return allowance
 
@@ -100,8 +100,8 @@ def test_an_entry_for_one_output_goes_before_one_for_all_in_its_layer() -> None:
     assert "plan.yaml:7" in found(1, "indices").used.text
     assert found(0, "values").rtol == 0.1
     positional = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.75), output="output1")
-    assert stated_tolerance((positional,), PROBE, 0, "values", one_answer=False) is None
-    assert stated_tolerance((positional,), PROBE, 1, "indices", one_answer=False) is not None
+    assert tolerance_of_layers((positional,), PROBE, 0, "values", one_answer=False) is None
+    assert tolerance_of_layers((positional,), PROBE, 1, "indices", one_answer=False) is not None
 
 
 def test_a_tolerance_that_states_nothing_allows_nothing() -> None:

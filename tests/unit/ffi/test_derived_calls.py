@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 
-from optest.api.checking import cases_asked
+from optest.api.checking import sample_cases
 from optest.clib.library.sample_calls import SampleCall, calls_from
 from optest.spec import Sample, TestCase, Tier
 
@@ -22,7 +22,7 @@ def derived_from(case: TestCase) -> SampleCall:
 def six_dimensions(operator: str) -> TestCase:
     return next(
         each
-        for each in cases_asked(operator)
+        for each in sample_cases(operator)
         if len(each.inputs[0].spec.shape) == 6
         and each.inputs[0].spec.shape.count(2) == 3
         and each.inputs[0].spec.is_dense

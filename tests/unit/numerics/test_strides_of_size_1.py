@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optest.api import bootstrap
-from optest.api.checking import cases_asked
+from optest.api.checking import sample_cases
 from optest.numerics import MARGIN_BYTES, private_copy, view
 from optest.spec import Argument, Fill, TensorSpec, dtype
 
@@ -38,7 +38,7 @@ def test_a_tensor_without_elements_keeps_them(shape: tuple[int, ...], strides: t
 def test_they_are_part_of_what_a_case_is() -> None:
     """Cases of one key are run once: with these left out, none but the dense one ran."""
     bootstrap()
-    case = cases_asked("relu")[0]
+    case = sample_cases("relu")[0]
 
     def key(strides: tuple[int, ...] | None) -> str:
         argument = Argument(name="input", path="input0", spec=spec(strides), fill=Fill(kind="randn"))

@@ -10,7 +10,7 @@ from math import prod
 import pytest
 
 from optest.api import bootstrap
-from optest.api.checking import cases_asked
+from optest.api.checking import sample_cases
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import REQUIRED, TensorSpec, TestCase, contiguous_strides
@@ -36,7 +36,7 @@ ROWS = 65_535
 @cache
 def cases_of(name: str) -> tuple[TestCase, ...]:
     bootstrap()
-    return tuple(case for case in cases_asked(name) if case.expects_error is None)
+    return tuple(case for case in sample_cases(name) if case.expects_error is None)
 
 
 def layouts(spec: TensorSpec) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.api.checking import cases_asked, own_samples_of, pairs_of_catalogue, samples_of
+from optest.api.checking import own_samples_of, pairs_of_catalogue, sample_cases, samples_of
 from optest.backends import backend_manager
 from optest.backends.abilities import KnowsExpectations
 from optest.operators import operators
@@ -127,7 +127,7 @@ def test_derived_samples_come_in_the_sets_of_its_own(descriptor: OperatorDescrip
 
 @pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
 def test_its_samples_are_cases(descriptor: OperatorDescriptor) -> None:
-    cases = cases_asked(descriptor.name, Tier.FULL)
+    cases = sample_cases(descriptor.name, Tier.FULL)
     assert len({case.id for case in cases}) == len(cases)
     assert sum("tier:full" not in case.tags for case in cases) <= MOST
     asked = {case.dtypes[0].name for case in cases if case.inputs and case.expects_error is None}
@@ -137,7 +137,7 @@ def test_its_samples_are_cases(descriptor: OperatorDescriptor) -> None:
 
 @pytest.mark.parametrize("name", ["gather", "index_select", "scatter_add", "embedding"])
 def test_indices_outside_have_to_be_refused(name: str) -> None:
-    sets = Counter(case.name.split("/")[1] for case in cases_asked(name) if case.expects_error is not None)
+    sets = Counter(case.name.split("/")[1] for case in sample_cases(name) if case.expects_error is not None)
     assert sets["outside"] == 4
     assert sets["refused"] >= 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.api.checking import cases_asked
+from optest.api.checking import sample_cases
 from optest.backends.arguments import at_their_places
 from optest.core.inputs import make_inputs
 from optest.operators import operators
@@ -21,7 +21,7 @@ WITH_TERMS = [each.name for each in operators if each.terms is not None and each
 
 
 def small_calls(name: str) -> Iterator[TestCase]:
-    for case in cases_asked(name):
+    for case in sample_cases(name):
         is_small = sum(argument.spec.elements for argument in case.inputs) <= SMALL
         if is_small and case.expects_error is None and case.outputs[0].dtype.is_float:
             yield case

@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.errors import UnknownName, UsageError
 from optest.operators import OperatorRegistry
-from optest.plan import CaseRequest, PlanDocument, build_cases, parse_plan
+from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, parse_plan
 from optest.spec import (
     Attribute,
     BackendTarget,
@@ -177,14 +177,24 @@ def plan(text: str, file: str = "plan.yaml") -> PlanDocument:
 
 
 def build(document: PlanDocument | None, request: CaseRequest | None = None, **more: Any) -> list[TestCase]:
+    request = request or CaseRequest()
     arguments: dict[str, Any] = {
         "operators": OPERATORS,
-        "target_of": target_of,
+        "target": _target_of(document, request),
         "check_fill": check_fill,
         "check_backend": check_backend,
         "backend_names": BACKENDS,
     }
-    return build_cases(document, request or CaseRequest(), **{**arguments, **more})
+    return build_cases(document, request, PlanHost(**{**arguments, **more}))
+
+
+def _target_of(document: PlanDocument | None, request: CaseRequest) -> BackendTarget | UsageError:
+    backend = request.backend or (document.backend if document else "") or "numpy"
+    chip = request.chip or (document.chip if document else "") or None
+    try:
+        return target_of(backend, chip)
+    except UsageError as error:
+        return error
 
 
 def cases_of(text: str, request: CaseRequest | None = None, **more: Any) -> list[TestCase]:

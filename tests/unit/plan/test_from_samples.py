@@ -10,7 +10,7 @@ import pytest
 from optest.errors import PlanError, UsageError
 from optest.generators import check_fill
 from optest.operators import OperatorRegistry
-from optest.plan import CaseRequest, build_cases, parse_plan
+from optest.plan import CaseRequest, PlanHost, build_cases, parse_plan
 from optest.plan.from_samples import CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.spec import BackendTarget, OperatorDescriptor, Rule, RuleClass, Sample, TensorSpec, Tier
 
@@ -47,9 +47,7 @@ def built(samples: Iterable[Sample] | None = None, **more: Any) -> CasesOfSample
         DESCRIPTOR,
         own_samples() if samples is None else samples,
         CaseRequest(seed=7),
-        operators=registry,
-        target=TARGET,
-        check_fill=check_fill,
+        PlanHost(operators=registry, target=TARGET, check_fill=check_fill),
         **more,
     )
 
@@ -87,10 +85,7 @@ def test_the_written_plan_holds_the_same_cases() -> None:
     again = build_cases(
         parse_plan(text.encode(), "plan.yaml"),
         CaseRequest(),
-        operators=registry,
-        target_of=lambda _name, _chip: TARGET,
-        check_fill=check_fill,
-        check_backend=lambda _: (),
+        PlanHost(operators=registry, target=TARGET, check_fill=check_fill),
     )
     assert [(case.id, case.key, case.tags, case.expects_error) for case in again] == [
         (case.id, case.key, case.tags, case.expects_error) for case in asked.cases

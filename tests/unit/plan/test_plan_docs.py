@@ -22,8 +22,8 @@ PLANS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 def test_the_plans_on_the_page_are_right(index: int) -> None:
     document = parse_plan(PLANS[index].encode(), "docs/plan.md")
     cases = build(document, operators=operators, check_fill=lambda fill: None)
-    products = [product for product in document.products() for _ in product.combinations()]
-    assert len(cases) == len(document.cases) - len(document.products()) + len(products) > 0
+    products = [product for product in document.products.values() if product for _ in product.combinations()]
+    assert len(cases) == len(document.cases) - len(document.products) + len(products) > 0
 
 
 def test_there_are_plans_on_the_page() -> None:

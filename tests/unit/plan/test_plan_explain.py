@@ -129,9 +129,3 @@ def test_a_stated_default_shows_where_it_was_stated() -> None:
     text = "cases:\n  - op: add\n    shapes: {input0: 2}\n    attributes: {alpha: 1}\n"
     assert rows(text)["alpha"] == ("1.0", "plan.yaml:4")
     assert rows(text, CaseRequest(attributes={"alpha": 1}))["alpha"] == ("1.0", "command line")
-    assert rows("cases: [{op: add, shapes: {input0: 2}}]")["alpha"] == ("1.0", "operator")
-    defaults = "defaults: {attributes: {alpha: 1}}\ncases: [{op: add, shapes: {input0: 2}}]"
-    assert rows(defaults)["alpha"] == ("1.0", "plan.yaml:1 defaults")
-    alias = "cases:\n  - op: matmul\n    shapes: {input0: 2x3, input1: 3x4}\n    attributes: {transA: false}\n"
-    assert rows(alias)["trans_a"] == ("false", "plan.yaml:4")
-    assert rows(alias)["mode"] == ("'plain'", "operator")

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 BUILD = """
-from optest.plan import CaseRequest, build_cases, case_plan, command_line, parse_plan
+from optest.plan import CaseRequest, PlanHost, build_cases, case_plan, command_line, parse_plan
 from optest.operators import operators
 from optest.spec import BackendTarget
 document = parse_plan(b"cases: [{op: matmul, shapes: {input0: 2x3, input1: 3x4}}]", "p.yaml")
-(case,) = build_cases(document, CaseRequest(), operators=operators, check_fill=lambda fill: None,
-                      target_of=lambda name, chip: BackendTarget(name=name), check_backend=lambda case: ())
+host = PlanHost(operators=operators, target=BackendTarget(name="numpy"), check_fill=lambda fill: None)
+(case,) = build_cases(document, CaseRequest(), host)
 assert command_line(case) and case_plan(case)
 """
 

@@ -168,11 +168,6 @@ def test_wrong_forms(tmp_path: Path, include: str, path: str, message: str) -> N
     assert (found.line, found.path, found.message) == (1, path, message)
 
 
-def test_a_plan_without_cases_has_to_include_some() -> None:
-    (found,) = parse_plan(b"seed: 3\n", "p.yaml").problems
-    assert found.message == "the key cases is missing"
-
-
 # What an untrusted plan may open
 
 

@@ -139,6 +139,12 @@ def test_base_dir_keeps_relative_paths_working(tmp_path: Path) -> None:
     assert again.key == original.key
 
 
+def test_a_skip_or_xfail_from_python_without_a_reason_stays_one() -> None:
+    original = case_of("cases: [{op: relu, shapes: {input0: 2}}]")
+    again = again_by_plan(dataclasses.replace(original, skip=Skip(reason=""), xfail=Xfail(reason=" ")))
+    assert (again.skip, again.xfail) == (Skip(reason="no reason given"), Xfail(reason="no reason given"))
+
+
 def test_names_survive_in_a_plan() -> None:
     original = case_of('cases: [{op: relu, shapes: {input0: 2}, name: "a: [b] # \\u00e9 \\U0001f600"}]')
     assert again_by_plan(original).name == original.name

@@ -100,37 +100,6 @@ def test_a_full_plan() -> None:
     assert document.where(("cases", 1)) == "plan.yaml:38"
 
 
-def test_numbers_in_scientific_notation_are_numbers() -> None:
-    assert plan("cases: [{op: add, tolerance: {rtol: 1e-3}}]").cases[0]["tolerance"].every.rtol == 1e-3
-
-
-def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
-    text = """\
-    verison: 1
-    defaults:
-      tolerence: {rtol: 1e-3}
-      timeout: 0
-    cases:
-      - op: add
-        dtypes: [float16, flot16]
-        shapes: {input0: [2, -3]}
-      - name: nameless
-        desciption: x
-      - 3
-    """
-    assert problems(text) == [
-        (1, "$.verison", "unknown key 'verison' of the plan", "did you mean version?"),
-        (3, "$.defaults.tolerence", "unknown key 'tolerence' of defaults", "did you mean tolerance?"),
-        (4, "$.defaults.timeout", "timeout is 0, but should be more than 0", ""),
-        (7, "$.cases[0].dtypes[1]", "unknown dtype 'flot16'", problems(text)[3][3]),
-        (8, "$.cases[0].shapes.input0[1]", "size 1 of the shape is -3, but should be an integer of 0 or more", ""),
-        (9, "$.cases[1].op", "the key op is missing", "every case names its operator: op: relu"),
-        (10, "$.cases[1].desciption", "unknown key 'desciption' of a case", "did you mean description?"),
-        (11, "$.cases[2]", "case 2 is 3, but should be a mapping", "- {op: relu, shapes: {input0: 2x3}}"),
-    ]
-    assert problems(text)[3][3].startswith("did you mean float16? known: bool, ")
-
-
 @pytest.mark.parametrize(
     ("line", "path", "message"),
     [
@@ -139,21 +108,21 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("name: ''", "name", "name is '', but should be a word"),
         ("name: '  '", "name", "name is '  ', but should be a word"),
         ('name: "a\\nb"', "name", "name is 'a\\nb', but should be text without control characters"),
-        ("name: 2024", "name", "name is 2024, but should be text"),
-        ("tags: fast", "tags", "tags is 'fast', but should be a list"),
         ("tags: [a, true]", "tags[1]", "item 1 is true, but should be text"),
         ("seed: 1.5", "seed", "seed is 1.5, but should be an integer"),
         ("seed: true", "seed", "seed is true, but should be an integer"),
         ("seed: -1", "seed", "seed is -1, but should be at least 0"),
         ("seed: 18446744073709551616", "seed", "seed is 18446744073709551616, but should be less than 1844674407"),
+        ("timeout: 0", "timeout", "timeout is 0, but should be more than 0"),
         ("timeout: 30s", "timeout", "timeout is '30s', but should be a number"),
         ("timeout: .inf", "timeout", "timeout is inf, but should be a finite number"),
+        ("priority: -1", "priority", "priority is -1, but should be at least 0"),
+        ("priority: high", "priority", "priority is 'high', but should be an integer"),
         ("retries: many", "retries", "retries is 'many', but should be an integer"),
         ("dtypes: []", "dtypes", "dtypes is [], but should be one dtype for all inputs or one for each"),
         ("dtypes: 16", "dtypes", "dtypes is 16, but should be a dtype, a list of dtypes, or a mapping"),
         ("dtypes: [16]", "dtypes[0]", "dtype is 16, but should be the name of a dtype such as float16"),
         ("dtypes: {input0: fp31}", "dtypes.input0", "unknown dtype 'fp31'"),
-        ("shapes: [2, 3]", "shapes", "shapes is [2, 3], but should be a mapping"),
         ("shapes: {input0: [2.0]}", "shapes.input0[0]", "size 0 of the shape is 2.0, but should be an integer of 0"),
         ("shapes: {input0: [true]}", "shapes.input0[0]", "size 0 of the shape is true, but should be an integer"),
         ("shapes: {input0: 2by3}", "shapes.input0", "shape is '2by3', but should be sizes such as 2x3x4"),
@@ -165,7 +134,6 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("shapes: {input0: {shape: {a: 1}}}", "shapes.input0.shape", "shape is {a: 1}, but should be a list of sizes"),
         ("shapes: {input0: {shape: [2], strides: 1}}", "shapes.input0.strides", "strides is 1, but should be a list"),
         ("shapes: {input0: {shape: [2], offset: -1}}", "shapes.input0.offset", "offset is -1, but should be an int"),
-        ("attributes: [1]", "attributes", "attributes is [1], but should be a mapping"),
         ("backend_config: {ascend: 3}", "backend_config.ascend", "ascend is 3, but should be a mapping"),
         ("generator: {}", "generator", "generator is {}, but should be a fill, package.module:name"),
         ("generator: 3", "generator", "generator is 3, but should be a fill, package.module:name"),
@@ -173,7 +141,6 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("generator: {input0: a.b:c}", "generator.input0", "fill is 'a.b:c', but should be the name of a fill"),
         ("generator: {fill: a.b:c}", "generator.fill", "fill is 'a.b:c', but should be the name of a fill"),
         ("generator: {input0: {low: 3}}", "generator.input0", "fill is {low: 3}, but should be the name of a fill or"),
-        ("tolerance: 1e-3", "tolerance", "tolerance is 0.001, but should be a mapping such as {rtol: 1e-3"),
         ("tolerance: {}", "tolerance", "tolerance is {}, but should be a mapping that states rtol"),
         ("tolerance: {rell: 3}", "tolerance.rell", "unknown key 'rell' of tolerance"),
         ("tolerance: {rtol: a}", "tolerance.rtol", "rtol is 'a', but should be a number of 0 or more"),
@@ -226,30 +193,6 @@ def test_wrong_values_of_a_case(line: str, path: str, message: str) -> None:
 def test_wrong_values_at_the_top(text: str, path: str, message: str) -> None:
     line, found_path, found_message, _ = problem(f"cases: []\n{text}\n")
     assert (line, found_path, found_message) == (2, path, message)
-
-
-def test_missing_and_odd_cases() -> None:
-    assert problem("version: 1\n") == (
-        1, "$.cases", "the key cases is missing", "cases: [{op: relu, shapes: {input0: 2x3}}]",
-    )  # fmt: skip
-    assert [each[1:] for each in problems("case: []\n")] == [
-        ("$.case", "unknown key 'case' of the plan", "did you mean cases?"),
-    ]
-    assert problem("cases: {op: add}\n")[2] == "cases is {op: 'add'}, but should be a list"
-
-
-def test_hint_to_quote_a_name_that_looks_like_something_else() -> None:
-    assert problem("cases: [{op: add, name: 10}]")[3] == 'write "10" in quotes if it is text'
-
-
-def test_a_trap_is_said_once_and_hides_nothing_else() -> None:
-    found = problems("backend: no\nseed: a\ncases: [{op: add, shapes: {input0: 0x4}, seed: 010}]\n")
-    assert [(line, path) for line, path, _, _ in found] == [
-        (1, "$.backend"),
-        (2, "$.seed"),
-        (3, "$.cases[0].shapes.input0"),
-        (3, "$.cases[0].seed"),
-    ]
 
 
 def test_only_traps_are_an_error_too() -> None:

@@ -83,12 +83,14 @@ def test_shapes_in_balanced_brackets_are_read() -> None:
     ("case", "message"),
     [
         ("dtypes: {intput0: f16}", "$.cases[0].dtypes.intput0: unknown tensor 'intput0'\n    did you mean input0?"),
+        ("op: reluu", "$.cases[0].op: unknown operator 'reluu'\n    did you mean relu? known: add, cat, "),
         ("dtype: f16", "unknown key 'dtype' of a case\n    did you mean dtypes?"),
         ("type: f16", "unknown key 'type' of a case\n    did you mean dtypes?"),
         ("tolerance: 1e-3", "tolerance is 0.001, but should be a mapping such as {rtol: 1e-3, atol: 1e-5}"),
         ("rtol: 1e-3", "unknown key 'rtol' of a case\n    write tolerance: {rtol: ...}"),
         ('tolerance: {rtol: "1e-3"}', "rtol is '1e-3', but should be a number of 0 or more\n    write it without quo"),
         ("attributes: [alpha, 2]", "but should be a mapping\n    attributes: {alpha: 2}"),
+        ("name: 10", 'name is 10, but should be text\n    write "10" in quotes if it is text'),
         ("tags: slow", "tags is 'slow', but should be a list\n    tags: [slow]"),
         ("backend: numpy", "it is a key of the plan: write backend: at the left margin, outside of cases"),
         (
@@ -101,7 +103,8 @@ def test_shapes_in_balanced_brackets_are_read() -> None:
     ],
 )
 def test_keys_of_a_case(case: str, message: str) -> None:
-    assert message in said(f"cases:\n  - {{op: relu, shapes: {{input0: 2}}, {case}}}\n")
+    op = "" if case.startswith("op:") else "op: relu, "
+    assert message in said(f"cases:\n  - {{{op}shapes: {{input0: 2}}, {case}}}\n")
 
 
 def test_options_of_another_backend() -> None:

@@ -221,8 +221,10 @@ def test_lines_of_paths() -> None:
     assert source.text_at(("cases",)) is None
     source.settle()
     assert source.case_lines == [3, 8]
-    assert source.case_key_lines == [{"op": 3, "shapes": 4}, {"op": 8, "seed": 9}]
-    assert source.line_of(("cases", 1, "seed")) == 9
+    assert source.key_lines["cases", 1] == {"op": 8, "seed": 9}
+    assert [source.line_of(path) for path in (("cases",), ("cases", 1, "seed"), ("cases", 0, "shapes", "input0"))] == [
+        *(2, 9, 5)
+    ]
 
 
 def test_format_path() -> None:

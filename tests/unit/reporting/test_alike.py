@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optest.reporting.failure_groups import skeleton, told_once
+from optest.reporting.failure_groups import merged_text, skeleton
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ from optest.reporting.failure_groups import skeleton, told_once
 )  # fmt: skip
 def test_what_differs_is_listed_and_the_rest_said_once(texts: list[str], told: str) -> None:
     assert len({skeleton(text) for text in texts}) == 1
-    assert told_once(dict.fromkeys(texts, 1)) == told
+    assert merged_text(dict.fromkeys(texts, 1)) == told
 
 
 def test_of_many_values_the_commonest_are_shown() -> None:
     texts = {f"no alpha of {number}.25": number for number in range(100, 140)}
-    assert told_once(texts) == "no alpha of 139.25, 138.25, 137.25, 136.25, 135.25 or 35 others"
-    assert told_once({f"no p of {'9' * 30}{number}": 1 for number in range(3)}).count("9" * 30) == 3, "no '1 others'"
+    assert merged_text(texts) == "no alpha of 139.25, 138.25, 137.25, 136.25, 135.25 or 35 others"
+    assert merged_text({f"no p of {'9' * 30}{number}": 1 for number in range(3)}).count("9" * 30) == 3, "no '1 others'"
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,8 @@ def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], expected: ExpectedE
     raised = f"{type(error).__name__}: {error}"
     if expected.type not in [kind.__name__ for kind in type(error).__mro__]:
         message = f"torch on the CPU refuses the call with {raised!r}, but the case expects {expected.type}"
-    elif not expected.is_said_by(raised):
-        message = f"torch on the CPU says {raised!r}, but the case expects {expected.wanted_text()}"
+    elif not expected.matches(raised):
+        message = f"torch on the CPU says {raised!r}, but the case expects {expected.required_text()}"
     else:
         return error
     raise Fault(Reason.WRONG_ERROR, message, details={"exception": raised, **_BY_REFERENCE})

@@ -9,7 +9,7 @@ from typing import Any
 from optest.errors import PlanError, Problem
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanDocument, build_cases, parse_plan
+from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, parse_plan
 from optest.plan.dialects import NO_FACTS, Facts
 from optest.spec import BackendTarget, TestCase
 
@@ -49,15 +49,9 @@ def cases_of(text: str, *, file: str = "m.yaml", facts: Facts = NO_FACTS) -> lis
 
 
 def cases_of_document(document: PlanDocument) -> list[TestCase]:
-    return build_cases(
-        document,
-        CaseRequest(),
-        operators=operators,
-        target_of=lambda name, chip: BackendTarget(name=name, chip=chip),
-        check_fill=check_fill,
-        check_backend=lambda _: (),
-        backend_names=("numpy", "torch"),
-    )
+    target = BackendTarget(name=document.backend or "numpy")
+    host = PlanHost(operators=operators, target=target, check_fill=check_fill, backend_names=("numpy", "torch"))
+    return build_cases(document, CaseRequest(), host)
 
 
 def case_of(entry: str, **more: Any) -> TestCase:

@@ -95,10 +95,6 @@ CASE = f"{{name: a, op: torch.abs, inputs: [{TENSOR}]"
             "m.yaml:2 $.cases: cases is {name: 'a'}, but should be a list\n    cases: [{name",
         ),
         (f"model:\ncases: [{CASE}}}]\n", "m.yaml:1 $.model: model is null, but should be text\n    model: gpt-oss-20b"),
-        (
-            f"model: ''\ncases: [{CASE}}}]\n",
-            "m.yaml:1 $.model: model is '', but should be a word\n    model: gpt-oss-20b",
-        ),
         (f"model: 3\ncases: [{CASE}}}]\n", 'm.yaml:1 $.model: model is 3, but should be text\n    write "3" in quotes'),
         (
             f"model: m\nmodle: n\ncases: [{CASE}}}]\n",
@@ -148,13 +144,11 @@ def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str)
     [
         ("op: torch.abs", ".name", "the key name is missing\n    name: add.1"),
         ("name: a", ".op", "the key op is missing\n    op: torch.add"),
-        ("name: '', op: torch.abs", ".name", "name is '', but should be a word"),
         ("name: 3, op: torch.abs", ".name", 'name is 3, but should be text\n    write "3" in quotes if it is text'),
         ('name: "a\\nb", op: torch.abs', ".name", "but should be text without control characters\n    name: add.1"),
         ("name: a, op: 'os.system(1)'", ".op", "but should be a dotted name of torch's\n    op: torch.add"),
         ("name: a, op: torch.", ".op", "op is 'torch.', but should be a dotted name"),
         ("name: a, op: 'torch.add; 1'", ".op", "but should be a dotted name of torch's"),
-        ("name: a, op: 3", ".op", "op is 3, but should be text"),
         ("name: a, op: torch.abs, input: []", ".input", "unknown key 'input' of a case\n    did you mean inputs?"),
         ("name: a, op: torch.abs, shape: []", ".shape", "unknown key 'shape' of a case\n    it is a key of a tensor"),
         (
@@ -171,10 +165,6 @@ def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str)
             "of an input\n    it is a key of a tensor",
         ),
         ("name: a, op: torch.abs, dtype: fp17", ".dtype", "unknown dtype 'fp17'"),
-        ("name: a, op: torch.abs, seed: 1.5", ".seed", "seed is 1.5, but should be an integer"),
-        ("name: a, op: torch.abs, atol: -1", ".atol", "atol is -1, but should be at least 0"),
-        ("name: a, op: torch.abs, atol: '1e-3'", ".atol", "atol is '1e-3', but should be a number"),
-        ("name: a, op: torch.abs, description: 3", ".description", "description is 3, but should be text"),
         (
             "name: a, op: torch.abs, marks: 3",
             ".marks",
@@ -258,9 +248,7 @@ cases:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (f"model: m\ncases: [{CASE}, atol: 1e-3x}}]\n", "atol is '1e-3x', but should be a number"),
         (f"model: m\ncases: [{CASE}, marks: no}}]\n", "marks is no, and YAML 1.1 reads it as a boolean"),
-        (f"model: m\ncases: [{CASE}, name: b}}]\n", "the key name is stated twice"),
         ("model: m\ncases: [{name: a, op: torch.abs, inputs: [{value: 010}]}]\n", "value is 010"),
         (
             "model: m\ncases: [{name: a, op: torch.abs, inputs: [{value: !!python/object:os.system x}]}]\n",
@@ -272,12 +260,6 @@ def test_traps_of_yaml_are_told_of_model_cases_too(text: str, told: str) -> None
     problem = problem_of(text)
     assert told in problem.message
     assert problem.line == 2
-
-
-@pytest.mark.parametrize("text", ["model: [", "model: &a *a", "- model", "model: m\ncases: [{<<: *x}]"])
-def test_what_is_no_yaml_is_told_as_of_a_plan(text: str) -> None:
-    with pytest.raises(PlanError):
-        parse_plan(text.encode(), "m.yaml")
 
 
 ONE = f"model: one\ncases: [{CASE}}}]\n"
