@@ -10,7 +10,7 @@ from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.generators import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, build_cases
+from optest.plan import CaseRequest, PlanHost, build_cases
 from optest.spec import BackendTarget, Status, dtype
 
 pytestmark = pytest.mark.torch
@@ -20,14 +20,8 @@ def verdict_of(op: str, name: str, shape: tuple[int, ...], generator: str | None
     request = CaseRequest(
         ops=(op,), dtypes=(dtype(name),), shapes={"input0": shape}, attributes=attributes, generator=generator, seed=11
     )
-    (case,) = build_cases(
-        None,
-        request,
-        operators=operators,
-        target_of=lambda _name, _chip: BackendTarget(name="torch", kind="torch", device="cpu"),
-        check_fill=check_fill,
-        check_backend=lambda _: (),
-    )
+    target = BackendTarget(name="torch", kind="torch", device="cpu")
+    (case,) = build_cases(None, request, PlanHost(operators=operators, target=target, check_fill=check_fill))
     return InProcess(backend_manager.get("torch")).execute([case]).verdicts[0]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import linecache
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,9 +38,9 @@ __all__ = [
     "compared",
     "debug",
     "debug_all",
+    "failures_of_allclose",
     "get_tolerance",
     "print_discrepancy",
-    "verdict_of_assertion",
 ]
 
 _SHOWN_ROWS = 50
@@ -123,43 +122,28 @@ def compared(actual: Any, desired: Any, atol: float, rtol: float, equal_nan: boo
     return Verdict(status=Reason.NAN.status, reason=Reason.NAN, message=joined, measures=verdict.measures)
 
 
-def verdict_of_assertion(error: AssertionError) -> Verdict | None:
-    """The verdict on the tensors of an ``assert torch.allclose(actual, desired, …)`` that failed, whose arguments are
-    evaluated again where it stands; None for any other assertion, and for tensors that are right for optest."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    call = None if trace is None else _allclose_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-    if trace is None or call is None:
-        return None
+@contextmanager
+def failures_of_allclose() -> Iterator[list[Verdict]]:
+    """While inside, optest's verdicts on tensors that ``torch.allclose`` is called with and that are not close, so that
+    an assertion of it says what is off."""
+    verdicts: list[Verdict] = []
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        yield verdicts
+        return
+    allclose = torch.allclose
 
-    def value(node: ast.expr) -> Any:
-        frame = trace.tb_frame
-        return eval(compile(ast.Expression(node), "<assertion>", "eval"), frame.f_globals, frame.f_locals)
+    def watched(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:  # noqa: A002 - torch's names
+        is_close: bool = allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
+        if not is_close and (verdict := compared(input, other, atol, rtol, equal_nan)).reason is not None:
+            verdicts.append(verdict)
+        return is_close
 
-    given = dict(zip(_ALLCLOSE, map(value, call.args), strict=False))
-    given.update((keyword.arg, value(keyword.value)) for keyword in call.keywords if keyword.arg)
-    atol, rtol = given.get("atol", 1e-8), given.get("rtol", 1e-5)
-    verdict = compared(given["input"], given["other"], atol, rtol, given.get("equal_nan", False))
-    return None if verdict.reason is None else verdict
-
-
-_ALLCLOSE = ("input", "other", "rtol", "atol", "equal_nan")
-"""Parameters of ``torch.allclose``, in order."""
-
-
-def _allclose_at(file: str, line: int) -> ast.Call | None:
-    """The call that an assertion at this line consists of."""
+    torch.allclose = watched
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
-            call = node.test
-            is_allclose = isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "allclose"
-            return call if is_allclose and isinstance(call, ast.Call) and len(call.args) >= 2 else None
-    return None
+        yield verdicts
+    finally:
+        torch.allclose = allclose
 
 
 def print_discrepancy(

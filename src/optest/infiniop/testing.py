@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from optest.core.phases import Phase
 from optest.core.worker_death import death, overtime
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop.arguments import as_a_command, chosen
-from optest.infiniop.comparison import Discrepancy, verdict_of_assertion
+from optest.infiniop.comparison import Discrepancy, failures_of_allclose
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, get_sync_func, infini_device
 from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
@@ -38,6 +37,7 @@ from optest.spec import (
     Status,
     Verdict,
 )
+from optest.store.codec import decode, encode
 
 __all__ = ["OperatorReport", "OperatorTestFailed", "filter_tensor_dtypes_by_device", "test_operator"]
 
@@ -217,12 +217,18 @@ def _shown(argument: Any) -> str:
     return argument.name if isinstance(argument, Enum) else repr(argument)
 
 
+@dataclass(frozen=True, slots=True)
+class _AnswerOfFork:
+    verdict: Verdict
+    leaks: list[Leak]
+
+
 def _verdict_of_fork(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: list[Leak]) -> Verdict:
     """The same in a fork of this process, in which nothing has run yet: a crash or a hang ends one case alone."""
 
     def ask() -> bytes:
         lost: list[Leak] = []
-        return pickle.dumps((_verdict(asked, test_func, handle, lost), lost))
+        return encode(_AnswerOfFork(_verdict(asked, test_func, handle, lost), lost))
 
     fork = fork_and_run(ask)
     try:
@@ -236,10 +242,9 @@ def _verdict_of_fork(asked: _Asked, test_func: Callable[..., Any], handle: Any, 
     returncode, signal = fork.end()
     if returncode or not answer:
         return death(Phase.RUN, returncode, signal, "")
-    verdict: Verdict
-    verdict, lost = pickle.loads(answer)
-    leaks += lost
-    return verdict
+    decoded = decode(answer, _AnswerOfFork)
+    leaks += decoded.leaks
+    return decoded.verdict
 
 
 def _verdict(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: list[Leak]) -> Verdict:
@@ -262,13 +267,15 @@ def _verdict(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: l
 
 
 def _answer(asked: _Asked, test_func: Callable[..., Any], handle: Any, scope: CaseScope) -> Verdict:
+    failures: list[Verdict] = []
     try:
-        test_func(handle, asked.device, *asked.arguments, asked.dtype, get_sync_func(asked.device))
+        with failures_of_allclose() as failures:
+            test_func(handle, asked.device, *asked.arguments, asked.dtype, get_sync_func(asked.device))
     except Discrepancy as discrepancy:
         return discrepancy.verdict
     except AssertionError as error:
-        if (verdict := verdict_of_assertion(error)) is not None:
-            return verdict
+        if failures:
+            return failures[-1]
         raise Fault(Reason.VALUE, str(error).strip() or "the test's assertion does not hold") from None
     except StatusError as error:
         if error.name in _LACKS:
