@@ -53,7 +53,7 @@ FAULTS = {
     "softmax_needs_zeroed_workspace": ("softmax/ordinary", {Reason.WORKSPACE}),
     "softmax_exits_on_f64": ("softmax/dtypes", {Reason.EXIT_CODE}),
     "gelu_aborts_on_nan": ("gelu/special", {Reason.SIGNAL}),
-    "device_stays_selected": ("relu/ordinary", {Reason.STATE}),
+    "device_stays_selected": ("relu/session", {Reason.STATE}),
     "clip_u64_as_signed": ("clip/attributes", {Reason.VALUE}),
     "conv_accepts_other_channels": ("conv1d/refused", {Reason.NOT_REFUSED}),
     "rope_accepts_one_position_more": ("rope/refused", {Reason.NOT_REFUSED}),
