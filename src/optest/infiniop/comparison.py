@@ -134,6 +134,7 @@ def failures_of_allclose() -> Iterator[list[Verdict]]:
     allclose = torch.allclose
 
     def watched(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:  # noqa: A002 - torch's names
+        verdicts.clear()  # an assertion that fails later is about what came last
         is_close: bool = allclose(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
         if not is_close and (verdict := compared(input, other, atol, rtol, equal_nan)).reason is not None:
             verdicts.append(verdict)
