@@ -40,6 +40,9 @@ from optest.spec import Argument, Fill, Reason, TensorSpec, TestCase, Timings, d
 __all__ = ["main"]
 
 _LONG_S = 3600.0
+_CASES_BEFORE_FREEZE = 4
+"""By then modules and libraries are loaded: the collector need not walk over them again, as a probe for leaks makes it
+do with every case (half of the time of a C library's check)."""
 
 
 def main(arguments: list[str]) -> None:
@@ -59,6 +62,7 @@ def main(arguments: list[str]) -> None:
         if hello.fresh:
             adopt_orphans()
             _warm_up()
+        answered = 0
         while (message := channel.receive()) is not None:
             if hello.fresh:
                 _answer_in_fresh_process(message, serving, channel)
@@ -69,6 +73,10 @@ def main(arguments: list[str]) -> None:
                 phases.write(Phase.IDLE)
                 if _is_last(answer):
                     _wait_to_be_ended()
+                answered += 1
+                if answered == _CASES_BEFORE_FREEZE:
+                    gc.collect()
+                    gc.freeze()
 
 
 class _Serving(NamedTuple):

@@ -428,6 +428,8 @@ def _remedy_of_layout(result: CaseResult) -> str:
         return "check the strides: this case has a strided tensor, which may be taken for a dense one"
     if () in result.shapes.values():
         return "check tensors without dimensions: they have one element and no stride"
+    if any(0 in shape for shape in result.shapes.values()):
+        return "check tensors without elements: return before anything is read or written"
     return ""
 
 
