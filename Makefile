@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PARALLEL := -n auto --maxprocesses 8 --dist loadscope
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: run test fast slow heavy lint types bench house docs clean
+.PHONY: run test tests fast heavy lint types bench house docs clean
 
 # Runs a command and says at its end what it took: at most 20 minutes of processor for `test`, 45 for `heavy`.
 TIMED := bash -c 'TIMEFORMAT="took %1lR on the clock, %1lU and %1lS of processor time"; time "$$@"' timed
@@ -19,14 +19,14 @@ run: $(VENV)/.run
 	@printf '\nThat failure was meant to be seen. How to read it, and what to do next: docs/tutorial.md\n'
 
 test: $(VENV)/.test
-	@$(TIMED) $(MAKE) --no-print-directory lint types fast slow
+	@$(TIMED) $(MAKE) --no-print-directory lint types tests
 
+tests: $(VENV)/.test
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not heavy"
+
+# The tests that take less than a few seconds each.
 fast: $(VENV)/.test
 	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow and not heavy"
-
-# In the order of their files: whole programs first, so that no core waits for the last of them.
-slow: $(VENV)/.test
-	$(BIN)/python -m pytest -q $(PARALLEL) --no-loadscope-reorder -m "slow and not heavy"
 
 # What `make test` has no time for.
 heavy: $(VENV)/.test

@@ -4,6 +4,7 @@ built once. At the end of a run stand the processor time of all its processes an
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import subprocess
@@ -51,6 +52,29 @@ def c_library_as_built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def c_library(c_library_as_built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A module's own examples/c_library with lib/, and broken/lib/ beside it: a process loads a file only once."""
     return shutil.copytree(c_library_as_built, tmp_path_factory.mktemp("own") / "c_library")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: the slow tests wait for programs half of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules with slow tests come first, so that no core waits for the last of them."""
+    with_slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in with_slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All tests and their imports live as long as the run: no collection, and no fork, looks at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 _workers: list[float] = []

@@ -358,8 +358,8 @@ def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> 
     messages = [each.get("message", "") for each in suite.iter("failure")]
     assert [each.startswith("NOT_REFUSED: torch on the CPU accepts") for each in messages] == [True, True]
     # what failed last is known by the ids of all, and runs alone
-    done = run(fresh, "--lf", "-v", "-n", "1")
-    assert "2 failed in" in done.stdout, done.stdout
+    done = run(fresh, "--lf", "-v")
+    assert re.search(r"2 failed,? (\d+ deselected )?in", done.stdout), done.stdout
     assert "models/granite4h.yaml::granite4h::view_accepted" in done.stdout
 
 

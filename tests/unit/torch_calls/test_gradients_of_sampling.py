@@ -55,7 +55,7 @@ def test_steps_make_the_gradients_that_torch_makes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("padding", ["zeros", pytest.param("border", marks=pytest.mark.heavy)])
 def test_gradients_of_a_volume_pass(padding: str) -> None:
     """Positions between so many elements know their last roundings; one step of torch's does not explain them."""
     of = case(
