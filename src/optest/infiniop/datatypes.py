@@ -46,26 +46,9 @@ class InfiniDtype(IntEnum):
 InfiniDtypeNames: Mapping[int, str] = {each: each.name for each in InfiniDtype}
 """The header's name of every number."""
 
-_ELEMENTS: Mapping[InfiniDtype, str] = {
-    InfiniDtype.BYTE: "uint8",
-    InfiniDtype.BOOL: "bool",
-    InfiniDtype.I8: "int8",
-    InfiniDtype.I16: "int16",
-    InfiniDtype.I32: "int32",
-    InfiniDtype.I64: "int64",
-    InfiniDtype.U8: "uint8",
-    InfiniDtype.U16: "uint16",
-    InfiniDtype.U32: "uint32",
-    InfiniDtype.U64: "uint64",
-    InfiniDtype.F8: "float8_e4m3fn",
-    InfiniDtype.F16: "float16",
-    InfiniDtype.F32: "float32",
-    InfiniDtype.F64: "float64",
-    InfiniDtype.C16: "uint16",
-    InfiniDtype.C32: "uint32",
-    InfiniDtype.C64: "complex64",
-    InfiniDtype.C128: "complex128",
-    InfiniDtype.BF16: "bfloat16",
+_STORED = {"F8": "float8_e4m3fn", "C16": "uint16", "C32": "uint32"}
+_ELEMENTS: Mapping[InfiniDtype, DType] = {
+    each: dtype_called(_STORED.get(each.name, each.name.lower())) for each in InfiniDtype if each
 }
 """How optest stores an element. Two float8 or two float16 are no number of NumPy, so C16 and C32 are their bits."""
 
@@ -90,23 +73,15 @@ def infini_dtype(value: Any) -> InfiniDtype:
         return InfiniDtype[name]
     if name.rpartition(".")[2] in ("complex32", "chalf"):
         return InfiniDtype.C32
-    element = _named(value)
-    found = next((each for each, stored in _ELEMENTS.items() if stored == element and each not in _SECOND), None)
-    if found is None:
-        raise UnknownName("InfiniDtype", name, InfiniDtype.__members__)
-    return found
+    try:
+        element = dtype_called(str(getattr(value, "name", None) or getattr(value, "__name__", None) or value))
+        return next(each for each, stored in _ELEMENTS.items() if stored is element and each not in _SECOND)
+    except (UnknownName, StopIteration):
+        raise UnknownName("InfiniDtype", name, InfiniDtype.__members__) from None
 
 
 _SECOND = {InfiniDtype.BYTE, *COMPONENTS}
 """Stored like another type, which is meant when that is named."""
-
-
-def _named(value: Any) -> str:
-    name = getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
-    try:
-        return dtype_called(str(name)).name
-    except UnknownName:
-        raise UnknownName("InfiniDtype", str(value), InfiniDtype.__members__) from None
 
 
 def element_of(dt: Any) -> DType:
@@ -119,4 +94,4 @@ def element_of(dt: Any) -> DType:
     known = infini_dtype(dt)
     if known is InfiniDtype.INVALID:
         raise UsageError("dtype is INVALID, but should be one that has elements, such as InfiniDtype.F32")
-    return dtype_called(_ELEMENTS[known])
+    return _ELEMENTS[known]

@@ -38,17 +38,9 @@ class InfiniDeviceEnum(IntEnum):
     QY = 9
 
 
+_INITIALS = {"CPU", "NVIDIA", "QY"}
 InfiniDeviceNames: Mapping[int, str] = {
-    InfiniDeviceEnum.CPU: "CPU",
-    InfiniDeviceEnum.NVIDIA: "NVIDIA",
-    InfiniDeviceEnum.CAMBRICON: "Cambricon",
-    InfiniDeviceEnum.ASCEND: "Ascend",
-    InfiniDeviceEnum.METAX: "Metax",
-    InfiniDeviceEnum.MOORE: "Moore",
-    InfiniDeviceEnum.ILUVATAR: "Iluvatar",
-    InfiniDeviceEnum.KUNLUN: "Kunlun",
-    InfiniDeviceEnum.HYGON: "Hygon",
-    InfiniDeviceEnum.QY: "QY",
+    each: each.name if each.name in _INITIALS else each.name.capitalize() for each in InfiniDeviceEnum
 }
 
 _OWN_TORCH_DEVICES = {

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from optest.errors import UsageError
-from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of, infini_dtype
+from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of
 from optest.infiniop.elements import to_codes, to_torch_dtype
 from optest.infiniop.torch_bridge import is_torch, to_array
-from optest.numerics import Array, dtype_of, is_known, numpy_dtype, round_to, widen
+from optest.numerics import Array, is_known, numpy_dtype, round_to, widen
 from optest.spec import DType, TensorSpec, format_shape
 
-__all__ = ["codes_of", "gathered", "infini_dtype_of", "strides_of", "whole_file"]
+__all__ = ["codes_of", "gathered", "strides_of", "whole_file"]
 
 
 def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
@@ -77,15 +77,6 @@ def gathered(source: Any) -> Array:
         return np.from_dlpack(source)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(f"the tensor cannot be taken over by DLPack: {error}") from None
-
-
-def infini_dtype_of(array: Array) -> InfiniDtype:
-    """The element type of the header that a NumPy array has.
-
-    Raises:
-        UnknownName: for a dtype that the header lacks.
-    """
-    return infini_dtype(dtype_of(array.dtype).name)
 
 
 def strides_of(array: Array) -> tuple[int, ...]:

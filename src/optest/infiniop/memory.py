@@ -1,17 +1,19 @@
-"""Where a test tensor lies: guarded memory of this machine, or its image on a torch device."""
+"""Where a test tensor lies: guarded memory of this machine, or its image on a torch device; its layout there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from optest.errors import UsageError
 from optest.infiniop.torch_bridge import loaded_torch, to_tensor
 from optest.memory.buffers import Buffer
 from optest.numerics import Array
-from optest.spec import contiguous_strides
+from optest.spec import DType, TensorSpec, contiguous_strides
 
-__all__ = ["DeviceMemory", "HostMemory", "TensorMemory"]
+__all__ = ["DeviceMemory", "HostMemory", "TensorMemory", "laid_out", "put_exactly"]
 
 
 class HostMemory:
@@ -62,3 +64,32 @@ class DeviceMemory:
 
 
 TensorMemory = HostMemory | DeviceMemory
+
+
+def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
+    """A layout; None puts the first element as near to the beginning of the storage as strides below 0 let it be.
+
+    Raises:
+        UsageError: for one that begins before the storage, or strides of another rank.
+    """
+    reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=False))
+    lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
+    place = lowest if offset is None else offset
+    try:
+        return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=place)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def put_exactly(memory: TensorMemory, values: Array) -> Array:
+    """Put the values into the memory and return a dense copy of what lies there then.
+
+    Raises:
+        UsageError: for values that differ where the strides let elements share memory.
+    """
+    memory.put(values)
+    held = np.array(memory.buffer.array, order="C")
+    if held.tobytes() != np.ascontiguousarray(values).tobytes():
+        strides = list(memory.buffer.spec.strides or ())
+        raise UsageError(f"values differ between elements that share memory (strides {strides})")
+    return held

@@ -15,9 +15,9 @@ from optest.errors import UnknownName, UsageError
 from optest.infiniop.datatypes import InfiniDtype, element_of, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
 from optest.infiniop.elements import from_codes
-from optest.infiniop.given import codes_of, gathered, infini_dtype_of, strides_of, whole_file
+from optest.infiniop.given import codes_of, gathered, strides_of, whole_file
 from optest.infiniop.liboperators import LIBINFINIOP
-from optest.infiniop.memory import DeviceMemory, HostMemory, TensorMemory
+from optest.infiniop.memory import DeviceMemory, HostMemory, TensorMemory, laid_out, put_exactly
 from optest.infiniop.scope import current_scope, next_path
 from optest.infiniop.status import check_error
 from optest.infiniop.structs import infiniopTensorDescriptor_t
@@ -25,9 +25,8 @@ from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_te
 from optest.infiniop.values import GIVEN_MODES, MODES, drawn, scaled
 from optest.memory.buffers import Buffer, Change
 from optest.memory.poisons import Poison
-from optest.memory.regions import Placement
-from optest.numerics import Array, numpy_dtype, view
-from optest.spec import Fault, Reason, TensorSpec, contiguous_strides, format_shape
+from optest.numerics import Array, dtype_of, numpy_dtype, view
+from optest.spec import Fault, Reason, contiguous_strides, format_shape
 
 __all__ = ["CTensor", "TestTensor", "TestWorkspace"]
 
@@ -90,7 +89,8 @@ class TestTensor(CTensor):
     Strides may have any sign or be 0, with gaps and overlaps; ``offset`` is where element [0, 0, …] lies in the
     storage, as small as possible unless stated. What is no element is poisoned: NaN for floats, so that reading it
     shows. ``seed`` makes the values those of this seed alone, otherwise they follow from the case's (or
-    :func:`set_seed`) and how many tensors came before.
+    :func:`set_seed`) and how many tensors came before. ``memory`` is what else :meth:`Buffer.allocate` takes:
+    ``name``, ``placement``, ``alignment`` (64 bytes), ``shift``, ``poison``.
     """
 
     __test__ = False  # pytest would take the name for a test class
@@ -111,11 +111,7 @@ class TestTensor(CTensor):
         *,
         offset: int | None = None,
         seed: int | None = None,
-        name: str = "",
-        poison: Poison = Poison.NAN,
-        placement: Placement = Placement.HEAP,
-        alignment: int = 64,
-        shift: int = 0,
+        **memory: Any,
     ) -> None:
         super().__init__(dt, shape, strides)
         self.device: InfiniDeviceEnum = infini_device(device)
@@ -123,17 +119,11 @@ class TestTensor(CTensor):
             raise UnknownName("mode", mode, MODES)
         self.mode = mode
         self.seed, path = next_path() if seed is None else (seed, "tensor")
-        self._spec = self._layout(offset)
-        buffer = Buffer.allocate(
-            self._spec,
-            name=path,
-            poison=poison,
-            placement=placement,
-            alignment=max(alignment, self._spec.dtype.itemsize_bytes),
-            shift=shift,
-        )
-        self._memory = self._placed(buffer)
-        self.role = name
+        self._spec = laid_out(element_of(self.dt), self.shape, self.strides, offset)
+        buffer = Buffer.allocate(self._spec, **{"name": path, "poison": Poison.NAN, **memory})
+        name = require_device(self.device)
+        self._memory: TensorMemory = HostMemory(buffer) if name == "cpu" else DeviceMemory(buffer, name)
+        self.role = ""
         self._torch: Any = None
         self._logical: Array | None = None
         if mode != "empty":
@@ -141,21 +131,6 @@ class TestTensor(CTensor):
         scope = current_scope()
         if scope is not None:
             scope.tensors.append(self)
-
-    def _layout(self, offset: int | None) -> TensorSpec:
-        shape, strides = tuple(self.shape), tuple(self.strides)
-        reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
-        try:
-            return TensorSpec(
-                dtype=element_of(self.dt), shape=shape, strides=strides, offset=lowest if offset is None else offset
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-
-    def _placed(self, buffer: Buffer) -> TensorMemory:
-        device = require_device(self.device)
-        return HostMemory(buffer) if device == "cpu" else DeviceMemory(buffer, device)
 
     def _values(self, given: Any, path: str, low: int | None, high: int | None) -> Array:
         """The elements in the tensor's shape; those that share memory share their value."""
@@ -170,16 +145,8 @@ class TestTensor(CTensor):
         return view(storage, self._spec)
 
     def _store(self, codes: Array) -> None:
-        """Into the memory, and a dense copy as the logical values.
-
-        Raises:
-            UsageError: for values that differ where the strides let elements share memory.
-        """
-        self._memory.put(codes)
-        held = np.array(self._memory.buffer.array, order="C")
-        if held.tobytes() != np.ascontiguousarray(codes).tobytes():
-            raise UsageError(f"values differ between elements that share memory (strides {self.strides})")
-        self._logical, self._torch = held, None
+        """Into the memory, and a dense copy as the logical values."""
+        self._logical, self._torch = put_exactly(self._memory, codes), None
 
     def data(self) -> int:
         """The address of element [0, 0, …], for C."""
@@ -322,29 +289,28 @@ class TestTensor(CTensor):
         """
         known = infini_dtype(dt)
         dense = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
-        spec = TensorSpec(dtype=element_of(known), shape=tuple(shape), strides=dense)
+        spec = laid_out(element_of(known), shape, dense, 0)
         values = view(whole_file(Path(binary_file), spec), spec)
         return cls(shape, strides, known, device, mode="binary", set_tensor=values, **further)
 
     @classmethod
     def from_torch(cls, torch_tensor: Any, dt: Any, device: Any, **further: Any) -> TestTensor:
         """With the values and strides of a torch tensor, also of an expanded one."""
-        return cls._like(to_array(torch_tensor), dt, device, further)
+        strides = torch_tensor.stride()
+        return cls(torch_tensor.shape, strides, dt, device, mode="manual", set_tensor=torch_tensor, **further)
 
     @classmethod
     def from_numpy(cls, array: Array, dt: Any, device: Any, **further: Any) -> TestTensor:
         """With the values and strides of a NumPy array, negative ones too."""
-        return cls._like(np.asarray(array), dt, device, further)
+        return cls(array.shape, strides_of(array), dt, device, mode="manual", set_tensor=array, **further)
 
     @classmethod
     def from_dlpack(cls, source: Any, dt: Any = None, device: Any = InfiniDeviceEnum.CPU, **further: Any) -> TestTensor:
         """With the values and strides of whatever has ``__dlpack__``; ``dt`` is its dtype unless stated."""
+        if is_torch(source):
+            return cls.from_torch(source, source.dtype if dt is None else dt, device, **further)
         array = gathered(source)
-        return cls._like(array, infini_dtype_of(array) if dt is None else dt, device, further)
-
-    @classmethod
-    def _like(cls, array: Array, dt: Any, device: Any, further: dict[str, Any]) -> TestTensor:
-        return cls(array.shape, strides_of(array), dt, device, mode="manual", set_tensor=array, **further)
+        return cls.from_numpy(array, dtype_of(array.dtype).name if dt is None else dt, device, **further)
 
     def __repr__(self) -> str:
         layout = "" if self._spec.is_dense else f", strides {self.strides}"
@@ -362,9 +328,9 @@ class TestWorkspace:
         if self._size:
             filled = np.full(self._size, content, numpy_dtype(element_of(InfiniDtype.U8)))
             self.tensor = _WorkspaceTensor(
-                (self._size,), None, InfiniDtype.U8, device, mode="manual", set_tensor=filled, name="workspace",
-                alignment=256,
-            )  # fmt: skip
+                (self._size,), None, InfiniDtype.U8, device, mode="manual", set_tensor=filled, alignment=256
+            )
+            self.tensor.role = "workspace"
 
     def data(self) -> int | None:
         """Its address, None for a workspace of 0 bytes."""

@@ -330,6 +330,14 @@ class TestWithTorch:
         assert torch.equal(tensor.torch_tensor(), torch.arange(3.0).expand(4, 3))
         assert torch.equal(TestTensor.from_dlpack(torch.arange(3)).torch_tensor(), torch.arange(3))
 
+    def test_strides_are_taken_over_whatever_the_dtype(self) -> None:
+        import torch
+
+        for name in ("float32", "bfloat16", "float8_e4m3fn", "complex32"):
+            given = torch.zeros(3, 2, dtype=getattr(torch, name)).t()
+            assert TestTensor.from_torch(given, given.dtype, CPU).strides == [1, 2]
+            assert TestTensor.from_dlpack(given).strides == [1, 2]
+
     def test_another_dtype_is_converted(self) -> None:
         import torch
 
