@@ -85,17 +85,13 @@ def get_test_devices(args: argparse.Namespace) -> list[InfiniDeviceEnum]:
         UsageError: naming all of them, if it lacks several.
     """
     asked = [device for device in InfiniDeviceEnum if getattr(args, device.name.lower(), False)]
-    with as_a_command():
-        _require_all(asked)
-    return asked or [InfiniDeviceEnum.CPU]
-
-
-def _require_all(asked: Sequence[InfiniDeviceEnum]) -> None:
     missing = [error for error in map(_lack_of, asked) if error is not None]
-    if len(missing) == 1:
-        raise missing[0]
-    if missing:
-        raise UsageError("\n".join(map(str, missing)))
+    with as_a_command():
+        if len(missing) == 1:
+            raise missing[0]
+        if missing:
+            raise UsageError("\n".join(map(str, missing)))
+    return asked or [InfiniDeviceEnum.CPU]
 
 
 def _lack_of(device: InfiniDeviceEnum) -> Unavailable | None:

@@ -111,16 +111,11 @@ class TestFunction(BackendDriver):
         LIBINFINIOP.take_unseen()  # of calls that were made before, which are not this case's
         with case_scope(call.seed) as scope:
             try:
-                with Border("the test", Reason.RAISED):
-                    verdict = self._called(call, scope)
-            except Fault as fault:
-                verdict = fault_verdict(fault)
+                verdict = _with_memory(_of_faults(lambda: self._called(call, scope)), scope)
             finally:
-                verdict_of_memory = _broken_guard(scope)
                 for tensor in scope.tensors:
                     tensor.destroy_desc()
                 left = LIBINFINIOP.release(before)
-        verdict = _with_memory(verdict, verdict_of_memory)
         if left and verdict.status is Status.PASSED:
             return replace(verdict, details={"leaks": [asdict(leak) for leak in left]})
         return verdict
@@ -159,23 +154,25 @@ def _is_about_a_device(error: BaseException) -> bool:
     return frame.f_code.co_name == "_lazy_init" and str(frame.f_globals.get("__name__")).startswith("torch.")
 
 
-def _broken_guard(scope: CaseScope) -> Fault | None:
+def _of_faults(judge: Callable[[], Verdict]) -> Verdict:
+    try:
+        with Border("the test", Reason.RAISED):
+            return judge()
+    except Fault as fault:
+        return fault_verdict(fault)
+
+
+def _with_memory(verdict: Verdict, scope: CaseScope) -> Verdict:
+    """A pass that wrote outside its tensors is none; a failure is told about it too."""
+    passed = verdict.status is Status.PASSED
+    check = Check(name="guard zones", state=CheckState.DONE)
     try:
         for tensor in scope.tensors:
             tensor.check_guards()
     except Fault as fault:
-        return fault
-    return None
-
-
-def _with_memory(verdict: Verdict, fault: Fault | None) -> Verdict:
-    """A pass that wrote outside its tensors is none; a failure is told about it too."""
-    if verdict.status is Status.PASSED:
-        done = Check(name="guard zones", state=CheckState.DONE)
-        return replace(verdict, checks=(done,)) if fault is None else fault_verdict(fault)
-    if fault is None:
-        return verdict
-    check = Check(name="guard zones", state=CheckState.FAILED, detail=fault.message)
+        if passed:
+            return fault_verdict(fault)
+        check = Check(name="guard zones", state=CheckState.FAILED, detail=fault.message)
     return replace(verdict, checks=(*verdict.checks, check))
 
 

@@ -13,7 +13,7 @@ from optest.memory.buffers import Buffer
 from optest.numerics import Array
 from optest.spec import DType, TensorSpec, contiguous_strides
 
-__all__ = ["DeviceMemory", "HostMemory", "TensorMemory", "laid_out", "put_exactly"]
+__all__ = ["DeviceMemory", "HostMemory", "laid_out", "put_exactly"]
 
 
 class HostMemory:
@@ -35,11 +35,11 @@ class HostMemory:
         return to_tensor(self.buffer.array)
 
 
-class DeviceMemory:
+class DeviceMemory(HostMemory):
     """The same bytes, guards and gaps included, in the memory of a torch device; the buffer is their last image."""
 
     def __init__(self, buffer: Buffer, device: str) -> None:
-        self.buffer = buffer
+        super().__init__(buffer)
         region = buffer.region
         self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
         self.address = self._bytes.data_ptr() + (buffer.address - region.address)
@@ -49,7 +49,7 @@ class DeviceMemory:
         return self.buffer
 
     def put(self, values: Array) -> None:
-        self.buffer.put(values)
+        super().put(values)
         self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
 
     def tensor(self) -> Any:
@@ -61,9 +61,6 @@ class DeviceMemory:
         dtype = to_tensor(self.buffer.array[(slice(0, 1),) * spec.rank]).dtype
         storage = self._bytes[region.start : region.end].view(dtype)
         return storage.as_strided(spec.shape, strides, storage.storage_offset() + spec.offset)
-
-
-TensorMemory = HostMemory | DeviceMemory
 
 
 def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
@@ -81,7 +78,7 @@ def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset:
         raise UsageError(str(error)) from None
 
 
-def put_exactly(memory: TensorMemory, values: Array) -> Array:
+def put_exactly(memory: HostMemory, values: Array) -> Array:
     """Put the values into the memory and return a dense copy of what lies there then.
 
     Raises:

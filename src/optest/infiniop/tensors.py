@@ -12,18 +12,16 @@ import numpy as np
 
 from optest.clib.ffi.handles import Handle
 from optest.errors import UnknownName, UsageError
-from optest.infiniop.datatypes import InfiniDtype, element_of, infini_dtype
+from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
-from optest.infiniop.elements import from_codes
-from optest.infiniop.given import codes_of, gathered, strides_of, whole_file
 from optest.infiniop.liboperators import LIBINFINIOP
-from optest.infiniop.memory import DeviceMemory, HostMemory, TensorMemory, laid_out, put_exactly
-from optest.infiniop.scope import current_scope, next_path
+from optest.infiniop.memory import DeviceMemory, HostMemory, laid_out, put_exactly
+from optest.infiniop.scope import current_scope
 from optest.infiniop.status import check_error
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
-from optest.infiniop.values import GIVEN_MODES, MODES, drawn, scaled
-from optest.memory.buffers import Buffer, Change
+from optest.infiniop.values import GIVEN_MODES, MODES, codes_of, drawn, gathered, scaled, strides_of, whole_file
+from optest.memory.buffers import Buffer, Change, require_written
 from optest.memory.poisons import Poison
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Fault, Reason, contiguous_strides, format_shape
@@ -118,19 +116,18 @@ class TestTensor(CTensor):
         if mode not in MODES:
             raise UnknownName("mode", mode, MODES)
         self.mode = mode
-        self.seed, path = next_path() if seed is None else (seed, "tensor")
+        scope = current_scope()
+        self.seed, path = scope.next_path() if seed is None else (seed, "tensor")
         self._spec = laid_out(element_of(self.dt), self.shape, self.strides, offset)
         buffer = Buffer.allocate(self._spec, **{"name": path, "poison": Poison.NAN, **memory})
         name = require_device(self.device)
-        self._memory: TensorMemory = HostMemory(buffer) if name == "cpu" else DeviceMemory(buffer, name)
+        self._memory = HostMemory(buffer) if name == "cpu" else DeviceMemory(buffer, name)
         self.role = ""
         self._torch: Any = None
         self._logical: Array | None = None
         if mode != "empty":
             self._store(scaled(self._values(set_tensor, path, randint_low, randint_high), self.dt, scale, bias))
-        scope = current_scope()
-        if scope is not None:
-            scope.tensors.append(self)
+        scope.keep(self)
 
     def _values(self, given: Any, path: str, low: int | None, high: int | None) -> Array:
         """The elements in the tensor's shape; those that share memory share their value."""
@@ -161,11 +158,12 @@ class TestTensor(CTensor):
 
         What was written to :meth:`torch_tensor` shows in it. C16 and C32 come as complex64. Mode ``empty`` has none.
         """
-        if self._torch is not None:
-            return from_codes(to_array(self._torch), self.dt)
+        return from_codes(self._codes() if self._torch is None else to_array(self._torch), self.dt)
+
+    def _codes(self) -> Array:
         if self._logical is None:
             raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
-        return from_codes(self._logical, self.dt)
+        return self._logical
 
     def actual_array(self) -> Array:
         """The tensor as it lies in memory and as C leaves it; on the processor a view that may be written.
@@ -181,9 +179,7 @@ class TestTensor(CTensor):
             Unavailable: without torch.
         """
         if self._torch is None:
-            if self._logical is None:
-                raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
-            self._torch = self._as_torch(to_tensor(self._logical).clone())
+            self._torch = self._as_torch(to_tensor(self._codes()).clone())
             if isinstance(self._memory, DeviceMemory):
                 self._torch = self._torch.to(require_device(self.device))
         return self._torch
@@ -266,11 +262,8 @@ class TestTensor(CTensor):
         Raises:
             Fault: UNWRITTEN, with the first such element.
         """
-        untouched = self._memory.fetch().untouched()
-        if untouched.any():
-            index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(untouched))][: untouched.ndim]
-            count = f"{int(untouched.sum())} of {untouched.size} elements"
-            raise Fault(Reason.UNWRITTEN, f"{count} were never written; the first at {index}")
+        buffer = self._memory.fetch()
+        require_written({buffer.name: (buffer.array, buffer.untouched())})
 
     @classmethod
     def from_binary(

@@ -13,8 +13,8 @@ import numpy as np
 from optest.errors import UsageError
 from optest.infiniop.arguments import get_args, get_test_devices
 from optest.infiniop.comparison import debug, debug_all, get_tolerance, print_discrepancy
+from optest.infiniop.datatypes import to_numpy_dtype, to_torch_dtype
 from optest.infiniop.devices import get_sync_func, synchronize_device
-from optest.infiniop.elements import to_numpy_dtype, to_torch_dtype
 from optest.infiniop.liboperators import create_handle, destroy_handle
 from optest.infiniop.memory import HostMemory, laid_out, put_exactly
 from optest.infiniop.scope import set_seed, timed
