@@ -34,9 +34,14 @@ chosen = Chosen()
 
 @contextmanager
 def as_a_command() -> Iterator[None]:
-    """In a script that read its command line, an error of optest's ends it with a sentence and its exit status."""
+    """In a script that read its command line, an error of optest's ends it with a sentence and its exit status, and an
+    interruption with 130."""
     try:
         yield
+    except KeyboardInterrupt:
+        if not chosen.script:
+            raise
+        raise SystemExit(130) from None
     except OptestError as error:
         if not chosen.script:
             raise

@@ -146,11 +146,9 @@ def from_codes(codes: Array, dt: InfiniDtype) -> Array:
     component = COMPONENTS.get(dt)
     if component is None:
         return codes
-    packed = np.ascontiguousarray(codes).reshape(codes.shape)
-    parts = widen(packed.reshape(-1).view(numpy_dtype(dtype_called(component))))
-    values = parts.reshape(*codes.shape, 2).astype(np.float32)
-    joined: Array = values.view(np.complex64).reshape(codes.shape)
-    return joined
+    parts = widen(np.ascontiguousarray(codes).reshape(-1).view(numpy_dtype(dtype_called(component))))
+    values: Array = parts.astype(np.float32).view(np.complex64).reshape(codes.shape)
+    return values
 
 
 def to_codes(values: Array, dt: InfiniDtype) -> Array:
@@ -158,7 +156,7 @@ def to_codes(values: Array, dt: InfiniDtype) -> Array:
     component = COMPONENTS.get(dt)
     if component is None:
         return values
-    wide = np.ascontiguousarray(values, dtype=np.complex128).reshape(values.shape)
-    parts = round_to(wide.reshape(-1).view(np.float64), dtype_called(component))
+    wide = np.ascontiguousarray(values, dtype=np.complex128).reshape(-1)
+    parts = round_to(wide.view(np.float64), dtype_called(component))
     codes: Array = np.ascontiguousarray(parts).view(numpy_dtype(element_of(dt))).reshape(values.shape)
     return codes

@@ -1,4 +1,4 @@
-"""One function of the library: where its signature comes from, the call, and what the call made or ended."""
+"""One function of the library: where its signature comes from, the call, its status, and what it made or ended."""
 
 from __future__ import annotations
 
@@ -11,18 +11,87 @@ from optest.clib.ffi.calls import Function
 from optest.clib.ffi.handles import HandleError
 from optest.clib.ffi.registration import Declared, Drift, drift_of
 from optest.clib.ffi.signatures import CKind, Prototype
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import UsageError
 from optest.infiniop.op_register import CORE_FUNCTIONS, OpRegister
 from optest.infiniop.scope import current_scope, watched
-from optest.infiniop.status import Status
 
 if TYPE_CHECKING:
     from optest.infiniop.liboperators import InfiniLib
 
-__all__ = ["LibraryFunction", "UncheckedSignature"]
+__all__ = ["DEFAULT_CODES", "LibraryFunction", "Status", "UncheckedSignature", "check_error"]
 
 _POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
+
+
+DEFAULT_CODES = StatusCodes(
+    names={
+        0: "INFINI_STATUS_SUCCESS",
+        1: "INFINI_STATUS_INTERNAL_ERROR",
+        2: "INFINI_STATUS_NOT_IMPLEMENTED",
+        3: "INFINI_STATUS_BAD_PARAM",
+        4: "INFINI_STATUS_NULL_POINTER",
+        5: "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED",
+        6: "INFINI_STATUS_DEVICE_NOT_FOUND",
+        7: "INFINI_STATUS_DEVICE_NOT_INITIALIZED",
+        8: "INFINI_STATUS_DEVICE_ARCHITECTURE_NOT_SUPPORTED",
+        10: "INFINI_STATUS_BAD_TENSOR_DTYPE",
+        11: "INFINI_STATUS_BAD_TENSOR_SHAPE",
+        12: "INFINI_STATUS_BAD_TENSOR_STRIDES",
+        13: "INFINI_STATUS_INSUFFICIENT_WORKSPACE",
+    }
+)
+"""The codes of infinicore.h, for a library that comes without it; 9 is not used there."""
+
+
+class Status(int):
+    """What a C function returned, as the integer that it is.
+
+    ``seen`` becomes True when it is compared, asked for its truth or given to :func:`check_error`.
+    """
+
+    function: str
+    name: str
+    seen: bool
+
+    def __new__(cls, code: int, function: str, name: str) -> Status:
+        status = super().__new__(cls, code)
+        status.function, status.name, status.seen = function, name, False
+        return status
+
+    def error(self) -> StatusError:
+        return StatusError(self.function, int(self), self.name)
+
+    def __eq__(self, other: object) -> bool:
+        self.seen = True
+        return int(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        self.seen = True
+        return int(self) != 0
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __repr__(self) -> str:
+        return f"{int(self)} ({self.name or 'a status that the header does not name'})"
+
+
+def check_error(status: Any) -> None:
+    """Require success.
+
+    Raises:
+        StatusError: with the function, where it is known, the number and its name.
+    """
+    if isinstance(status, Status):
+        status.seen = True
+        if int(status):
+            raise status.error()
+        return
+    DEFAULT_CODES.require("the library", int(status))
 
 
 class UncheckedSignature(UserWarning):

@@ -15,8 +15,7 @@ from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.clib.ffi.statuses import StatusCodes
 from optest.errors import Unavailable
-from optest.infiniop.functions import LibraryFunction
-from optest.infiniop.status import DEFAULT_CODES, Status, check_error
+from optest.infiniop.functions import DEFAULT_CODES, LibraryFunction, Status, check_error
 from optest.infiniop.structs import infiniopHandle_t
 from optest.settings import infini_root
 

@@ -10,7 +10,7 @@ import numpy as np
 from optest.errors import UsageError
 from optest.infiniop.torch_bridge import loaded_torch, to_tensor
 from optest.memory.buffers import Buffer
-from optest.numerics import Array
+from optest.numerics import Array, are_same_memory
 from optest.spec import DType, TensorSpec, contiguous_strides
 
 __all__ = ["DeviceMemory", "HostMemory", "laid_out", "put_exactly"]
@@ -86,7 +86,7 @@ def put_exactly(memory: HostMemory, values: Array) -> Array:
     """
     memory.put(values)
     held = np.array(memory.buffer.array, order="C")
-    if held.tobytes() != np.ascontiguousarray(values).tobytes():
+    if not are_same_memory(held, np.ascontiguousarray(values)):
         strides = list(memory.buffer.spec.strides or ())
         raise UsageError(f"values differ between elements that share memory (strides {strides})")
     return held

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from optest.clib.ffi.handles import Handle
 from optest.errors import UnknownName, UsageError
 from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
+from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP
 from optest.infiniop.memory import DeviceMemory, HostMemory, laid_out, put_exactly
 from optest.infiniop.scope import current_scope
-from optest.infiniop.status import check_error
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
 from optest.infiniop.values import GIVEN_MODES, MODES, codes_of, drawn, gathered, scaled, strides_of, whole_file
@@ -92,7 +92,7 @@ class TestTensor(CTensor):
     """
 
     __test__ = False  # pytest would take the name for a test class
-    guard_reason: ClassVar[Reason] = Reason.OUT_OF_BOUNDS
+    guard_reason = Reason.OUT_OF_BOUNDS
 
     def __init__(
         self,
@@ -320,10 +320,10 @@ class TestWorkspace:
         self.tensor: TestTensor | None = None
         if self._size:
             filled = np.full(self._size, content, numpy_dtype(element_of(InfiniDtype.U8)))
-            self.tensor = _WorkspaceTensor(
+            self.tensor = TestTensor(
                 (self._size,), None, InfiniDtype.U8, device, mode="manual", set_tensor=filled, alignment=256
             )
-            self.tensor.role = "workspace"
+            self.tensor.role, self.tensor.guard_reason = "workspace", Reason.WORKSPACE
 
     def data(self) -> int | None:
         """Its address, None for a workspace of 0 bytes."""
@@ -340,7 +340,3 @@ class TestWorkspace:
         """
         if self.tensor is not None:
             self.tensor.check_guards()
-
-
-class _WorkspaceTensor(TestTensor):
-    guard_reason: ClassVar[Reason] = Reason.WORKSPACE

@@ -22,8 +22,8 @@ from optest.infiniop.arguments import as_a_command, chosen
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, infini_device
 from optest.infiniop.driver import TestFunction, name_of
+from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
-from optest.infiniop.status import check_error
 from optest.reporting.explain import explain, headline
 from optest.reporting.tally import Tally, skip_text
 from optest.settings import resolve
@@ -32,14 +32,7 @@ from optest.store import JournalWriter, RunDirectory
 
 __all__ = ["OperatorReport", "OperatorTestFailed", "filter_tensor_dtypes_by_device", "test_operator"]
 
-_WITH_BFLOAT16 = {
-    InfiniDeviceEnum.CPU,
-    InfiniDeviceEnum.NVIDIA,
-    InfiniDeviceEnum.METAX,
-    InfiniDeviceEnum.ASCEND,
-    InfiniDeviceEnum.ILUVATAR,
-    InfiniDeviceEnum.CAMBRICON,
-}
+_WITHOUT_BFLOAT16 = (InfiniDeviceEnum.MOORE, InfiniDeviceEnum.KUNLUN, InfiniDeviceEnum.HYGON, InfiniDeviceEnum.QY)
 _SKIP_ROWS = 10
 
 
@@ -85,13 +78,13 @@ def test_operator(
     """Call ``test_func(handle, device, *case, dtype, sync)`` for every case and dtype; a failure ends no other case.
 
     A case fails if the function raises, if an output went outside its elements, if a call changed a tensor that the
-    header passes as const, if a status of failure was not looked at, or if no operator was called. ``seed`` and
-    ``only`` (the number of one case) are those of the command line unless stated. ``stop_at_first`` ends at the first
-    failure; with ``raise_at_end=False`` the report says whether all :attr:`~OperatorReport.is_well`. It is a run of
-    optest, whose journal ``optest report latest`` reads.
+    header passes as const, or if a status of failure was not looked at; it is skipped if no operator was called.
+    ``seed`` and ``only`` (the number of one case) are those of the command line unless stated. ``stop_at_first`` ends
+    at the first failure; with ``raise_at_end=False`` the report says whether all :attr:`~OperatorReport.is_well`. It is
+    a run of optest, whose journal ``optest report latest`` reads.
 
     In a script whose command line :func:`get_args` read, an error ends the process with a sentence instead: status 1
-    for a wrong case, 5 if nothing was shown or something is not there.
+    for a wrong case, 5 if nothing was shown or something is not there, 130 if it was interrupted.
 
     Raises:
         OperatorTestFailed: at the end, if a case is wrong.
@@ -106,13 +99,11 @@ def test_operator(
     with as_a_command():
         driver = TestFunction(test_func, infini_device(device), chosen.seed if seed is None else seed)
         driver.take(product(test_cases, filter_tensor_dtypes_by_device(driver.on, tensor_dtypes)))
-        report = OperatorReport(results=tuple(_results(driver, chosen.only if only is None else only, stop_at_first)))
-        summary = _summary(report, driver) if driver.cases else _why_no_case(driver, test_cases, tensor_dtypes)
-        sys.stdout.write(f"{summary}\n")
-        sys.stdout.flush()
+        lines = _Lines(driver, _why_no_case(driver, test_cases, tensor_dtypes))
+        _run(driver, _chosen(driver.cases, chosen.only if only is None else only), lines, maxfail=int(stop_at_first))
         if raise_at_end:
-            _require_well(report, summary)
-    return report
+            _require_well(lines.report, lines.summary)
+    return lines.report
 
 
 test_operator.__test__ = False  # type: ignore[attr-defined]  # pytest would take the name for a test
@@ -120,27 +111,32 @@ test_operator.__test__ = False  # type: ignore[attr-defined]  # pytest would tak
 
 def filter_tensor_dtypes_by_device(device: Any, tensor_dtypes: Sequence[Any]) -> list[Any]:
     """Those that the device has: all but BF16 for Moore, Kunlun, Hygon and QY. Numbers of the header, torch dtypes."""
-    if infini_device(device) in _WITH_BFLOAT16:
-        return list(tensor_dtypes)
-    return [dtype for dtype in tensor_dtypes if infini_dtype(dtype) is not InfiniDtype.BF16]
+    lacks = infini_device(device) in _WITHOUT_BFLOAT16
+    return [dtype for dtype in tensor_dtypes if not (lacks and infini_dtype(dtype) is InfiniDtype.BF16)]
 
 
-def _results(driver: TestFunction, only: int | None, stop_at_first: bool) -> Sequence[CaseResult]:
-    cases = driver.cases
-    if only is not None:
-        if not 0 <= only < len(cases):
-            raise UsageError(f"only is {only}, but should be from 0 to {len(cases) - 1}")
-        cases = cases[only : only + 1]
+def _chosen(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
+    if only is None:
+        return cases
+    if not 0 <= only < len(cases):
+        raise UsageError(f"only is {only}, but should be from 0 to {len(cases) - 1}")
+    return cases[only : only + 1]
+
+
+def _run(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
+    """Run these cases; their results are journaled and told as they come."""
     check_error(LIBINFINIOP.infinirtSetDevice(int(driver.on), 0))
     driver.handle = create_handle()
     try:
-        return _run(driver, cases, maxfail=int(stop_at_first)) if cases else ()
+        if cases:
+            _run_in_session(driver, cases, lines, maxfail)
+        else:
+            lines.close()
     finally:
         destroy_handle(driver.handle)
 
 
-def _run(driver: TestFunction, cases: Sequence[TestCase], maxfail: int) -> Sequence[CaseResult]:
-    """The results of these cases, which are printed and journaled as they come."""
+def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
     now, interruption = datetime.now(timezone.utc), Interruption()
     executor: Executor = InProcess(driver, interrupted=interruption)
     isolation = "none"
@@ -170,7 +166,7 @@ def _run(driver: TestFunction, cases: Sequence[TestCase], maxfail: int) -> Seque
             driver=driver,
             make_executor=lambda _: executor,
             journal=journal,
-            listener=_Lines(),
+            listener=lines,
             policy=Policy(maxfail=maxfail, isolation=isolation, dedupe=False),
             repro=lambda case: _repro(driver, case),
             interruption=interruption,
@@ -180,11 +176,15 @@ def _run(driver: TestFunction, cases: Sequence[TestCase], maxfail: int) -> Seque
         raise session.failure
     if summary.interrupted:
         raise KeyboardInterrupt
-    return session.results
 
 
 class _Lines:
-    """Prints each result as it comes."""
+    """Prints each result as it comes, and what they add up to, which it keeps."""
+
+    def __init__(self, driver: TestFunction, why_no_case: str) -> None:
+        self.driver = driver
+        self.report = OperatorReport(results=())
+        self.summary = why_no_case
 
     def on_start(self, info: RunInfo) -> None:
         pass
@@ -195,8 +195,14 @@ class _Lines:
             lines.append(f"  {result.verdict.message}")
         sys.stdout.write("\n".join(lines) + "\n")
 
-    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
-        pass
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:  # noqa: ARG002 - the protocol
+        self.report = OperatorReport(results=tuple(results))
+        self.summary = _summary(self.report, self.driver)
+        self.close()
+
+    def close(self) -> None:
+        sys.stdout.write(f"{self.summary}\n")
+        sys.stdout.flush()
 
 
 def _repro(driver: TestFunction, case: TestCase) -> str:

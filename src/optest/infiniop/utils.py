@@ -15,10 +15,10 @@ from optest.infiniop.arguments import get_args, get_test_devices
 from optest.infiniop.comparison import debug, debug_all, get_tolerance, print_discrepancy
 from optest.infiniop.datatypes import to_numpy_dtype, to_torch_dtype
 from optest.infiniop.devices import get_sync_func, synchronize_device
+from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import create_handle, destroy_handle
 from optest.infiniop.memory import HostMemory, laid_out, put_exactly
 from optest.infiniop.scope import set_seed, timed
-from optest.infiniop.status import check_error
 from optest.infiniop.tensors import CTensor, TestTensor, TestWorkspace
 from optest.infiniop.testing import filter_tensor_dtypes_by_device, test_operator
 from optest.infiniop.torch_bridge import is_torch, to_array, to_tensor, torch
@@ -55,14 +55,16 @@ __all__ = [
 ]
 
 
-def timed_op(func: Callable[[], object], num_iterations: int, device: Any) -> float:
+def timed_op(func: Callable[[], object], num_iterations: int, device: Any, *, warm_up: int = 0) -> float:
     """The mean seconds of one call. ``device`` is the header's number or torch's name; both synchronise.
 
     Raises:
         UsageError: for fewer than one iteration.
         UnknownName: for a device that is neither.
     """
-    return _mean_s(func, 0, num_iterations, device)
+    finished = get_sync_func(device) or (lambda: None)  # calls of the processor are finished when they return
+    with timed():
+        return seconds_of_calls(func, num_iterations, warm_up=warm_up, synchronize=finished)
 
 
 def profile_operation(
@@ -78,19 +80,9 @@ def profile_operation(
         UsageError: for fewer than one iteration.
         UnknownName: for a device that is neither a number of the header nor torch's name.
     """
-    mean_s = _mean_s(func, NUM_PRERUN, NUM_ITERATIONS, torch_device)
+    mean_s = timed_op(func, NUM_ITERATIONS, torch_device, warm_up=NUM_PRERUN)
     sys.stdout.write(f" {desc} time: {mean_s * 1000:.6f} ms\n")
     return mean_s
-
-
-def _mean_s(func: Callable[[], object], warm_up: int, iterations: int, device: Any) -> float:
-    sync = get_sync_func(device) or _finished
-    with timed():
-        return seconds_of_calls(func, iterations, warm_up=warm_up, synchronize=sync)
-
-
-def _finished() -> None:
-    """The processor's calls are finished when they return."""
 
 
 def rearrange_tensor(tensor: Any, new_strides: Sequence[int]) -> Any:

@@ -88,11 +88,9 @@ def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Ar
         places = drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
         whole: Array = numbers[places]
         return whole
-    if element.is_float:
-        return round_to(widen(drawn("random", InfiniDtype.F8, count, seed=seed, path=path)), element)
-    parts = widen(drawn("random", InfiniDtype.F8, 2 * count, seed=seed, path=path))
-    values = parts.astype(np.float64).view(np.complex128)
-    return to_codes(values, dt) if dt in COMPONENTS else round_to(values, element)
+    is_real = element.is_float
+    numbers = widen(drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
+    return _encoded(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
 
 
 def _whole_numbers_of_float8(element: DType) -> Array:
@@ -106,23 +104,42 @@ def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:
     """``value * scale + bias``, computed in float64 or in whole numbers, and rounded once.
 
     Raises:
-        UsageError: for bool, for a fraction in an integer type, and for a result that it does not hold.
+        UsageError: for a result that an integer type, or bool, does not hold.
     """
     if scale is None and bias is None:
         return codes
     factor, summand = 1 if scale is None else scale, 0 if bias is None else bias
+    if element_of(dt).is_inexact or dt in COMPONENTS:
+        return _encoded(widen(from_codes(codes, dt)) * factor + summand, dt)
+    exact = codes.astype(object) * _whole(factor) + _whole(summand)
+    return _encoded(np.asarray(exact), dt, f"values * {factor} + {summand}")
+
+
+def _whole(number: Any) -> Any:
+    """An integer where it is one, which no product rounds."""
+    return int(number) if float(number).is_integer() else number
+
+
+def _encoded(values: Array, dt: InfiniDtype, what: str = "values") -> Array:
+    """Numbers as elements, rounded once.
+
+    Raises:
+        UsageError: for numbers that an integer type, or bool, does not hold.
+    """
     element = element_of(dt)
     if dt in COMPONENTS:
-        return to_codes(from_codes(codes, dt) * factor + summand, dt)
+        return to_codes(values, dt)
     if element.is_inexact:
-        return round_to(widen(codes) * factor + summand, element)
-    if not element.is_integer or not all(float(each).is_integer() for each in (factor, summand)):
-        raise UsageError(f"scale is {factor} and bias {summand}, but {dt.name} needs whole numbers (bool takes none)")
-    exact = codes.astype(object) * int(factor) + int(summand)
-    if exact.size and not element.min_int <= min(exact.flat) <= max(exact.flat) <= element.max_int:
-        raise UsageError(f"scale {factor} and bias {summand} leave the range of {dt.name}")
-    whole: Array = np.asarray(exact).astype(numpy_dtype(element))
-    return whole
+        wide = widen(values) if is_known(values.dtype) else values
+        return round_to(wide.astype(np.complex128 if element.is_complex else np.float64), element)
+    if element.is_integer and values.size and not element.min_int <= values.min() <= values.max() <= element.max_int:
+        raise UsageError(f"{what} reach from {values.min()} to {values.max()}, which {dt.name} does not hold")
+    exact: Array = values.astype(numpy_dtype(element))
+    if not np.array_equal(exact, values):
+        raise UsageError(
+            f"{what} have {'fractions' if element.is_integer else 'numbers'}, which {dt.name} does not hold"
+        )
+    return exact
 
 
 # Values from outside: torch, NumPy, DLPack, lists, files; their dtype, shape and strides are held to.
@@ -139,33 +156,13 @@ def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
         given = given.to(to_torch_dtype(dt))
     array = gathered(given) if hasattr(given, "__dlpack__") else np.asarray(given)
     if array.dtype != numpy_dtype(element_of(dt)):
-        array = _converted(array, dt)
+        array = _encoded(array, dt)
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise UsageError(
             f"values have the shape {format_shape(array.shape)}, but should have {format_shape(shape)}"
         ) from None
-
-
-def _converted(values: Array, dt: InfiniDtype) -> Array:
-    """Numbers in the element type."""
-    element = element_of(dt)
-    if dt in COMPONENTS:
-        return to_codes(values, dt)
-    if element.is_inexact:
-        return round_to(_widest(values, element), element)
-    if element.is_integer and values.size and not element.min_int <= values.min() <= values.max() <= element.max_int:
-        raise UsageError(f"values reach from {values.min()} to {values.max()}, which {dt.name} does not hold")
-    exact: Array = values.astype(numpy_dtype(element))
-    if not np.array_equal(exact, values):
-        raise UsageError(f"values have fractions, which {dt.name} does not hold")
-    return exact
-
-
-def _widest(values: Array, element: DType) -> Array:
-    wide = widen(values) if is_known(values.dtype) else values
-    return wide.astype(np.complex128 if element.is_complex else np.float64)
 
 
 def gathered(source: Any) -> Array:

@@ -167,10 +167,13 @@ def test_randint_has_its_bounds_and_scale_and_bias_come_after() -> None:
         == [2**62 - 1] * 2
     )
     assert TestTensor((1,), None, InfiniDtype.C32, CPU, mode="zeros", bias=1 + 2j).logical_array()[0] == 1 + 2j
-    with pytest.raises(UsageError, match="leave the range of U8"):
+    with pytest.raises(UsageError, match=r"values \* 1 \+ 255 reach from 256 to 256, which U8 does not hold"):
         TestTensor((2,), None, InfiniDtype.U8, CPU, mode="ones", bias=255)
-    with pytest.raises(UsageError, match="needs whole numbers"):
+    with pytest.raises(UsageError, match="have fractions, which I8 does not hold"):
         TestTensor((2,), None, InfiniDtype.I8, CPU, mode="ones", scale=0.5)
+    with pytest.raises(UsageError, match="have numbers, which BOOL does not hold"):
+        TestTensor((2,), None, InfiniDtype.BOOL, CPU, mode="ones", bias=1)
+    assert TestTensor((), None, InfiniDtype.I64, CPU, mode="ones", scale=2.0).logical_array() == 2
 
 
 def test_float8_values_in_bytes_and_in_wider_floats() -> None:

@@ -343,3 +343,18 @@ def test_a_hang_in_a_script_ends_one_case(lib: InfiniLib, monkeypatch: pytest.Mo
     report = reported(test_hangs, [(2,), (3,)])
     assert [each.reason for each in report.results] == [Reason.DEADLINE, None]
     assert report.results[1].isolation == "case"
+
+
+def test_an_interrupted_script_says_how_far_it_came(
+    lib: InfiniLib, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chosen, "script", "twice.py")
+
+    def test_stopped(handle, device, tensor_dtype, sync):
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(60)
+
+    with pytest.raises(SystemExit) as ended:
+        reported(test_stopped, [(), ()])
+    assert ended.value.code == 130
+    assert "stopped on CPU: nothing ran, 2 not run (seed 0)" in capsys.readouterr().out
