@@ -20,7 +20,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import StatesCaseOptions, options_of
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
-from optest.errors import NothingSelected, UsageError
+from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.operators import operators
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
@@ -97,7 +97,7 @@ def _replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], bef
         listed = ", ".join(sorted({each.target for each in results}))
         raise UsageError(f"these results come from {listed}; replay those of one backend at a time, or give --backend")
     first = results[0]
-    driver = backend_manager.select(settings["backend"] or first.backend, settings["chip"] or first.chip)
+    driver = _driver_of(first, settings)
     settings = _as_then(driver, first, given, settings, before)
     configure(driver, settings)
     target = backend_manager.target(driver, settings["chip"] or first.chip)
@@ -105,6 +105,15 @@ def _replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], bef
     cases = [case_from_wire(each.case, operators.get) for each in results]
     cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
     return RunRequest(settings=settings, document=None, driver=driver, target=target, cases=cases)
+
+
+def _driver_of(result: CaseResult, settings: Settings) -> BackendDriver:
+    try:
+        return backend_manager.select(settings["backend"] or result.backend, settings["chip"] or result.chip)
+    except UnknownName as error:
+        if settings["backend"] or not result.repro:
+            raise
+        raise UsageError(f"{error}\n  the program that ran the case has it: {result.repro}") from None
 
 
 def _as_then(

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
+from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase, Verdict
 
 __all__ = [
     "Blames",
@@ -24,6 +24,7 @@ __all__ = [
     "FurtherAnswer",
     "GivesFurtherAnswers",
     "GuardsMemory",
+    "JudgesItself",
     "KeepsDeadline",
     "KeepsGolden",
     "KnowsDtypes",
@@ -191,6 +192,14 @@ class MeasuresCompilation(Protocol, metaclass=_Ability):
 class GivesFurtherAnswers(Protocol, metaclass=_Ability):
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
+        ...
+
+
+@runtime_checkable
+class JudgesItself(Protocol, metaclass=_Ability):
+    def verdict(self, case: TestCase) -> Verdict:
+        """What a test that compares by itself says of ``case``, which it has just run. optest compares nothing then, so
+        that a pass rests on ``Evidence.EXTERNAL_REPORT``."""
         ...
 
 

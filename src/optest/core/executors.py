@@ -1,4 +1,4 @@
-"""Who runs an execution; the one here does it in this process, ``worker_process`` in another."""
+"""Who runs an execution; the one here does it in this process, ``worker_process`` and ``forked`` in another."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class InProcess:
         return execution
 
     def _executed(self, cases: Sequence[TestCase]) -> runner.ExecutionResult:
-        side_effects = self._watch(cases[0])
+        side_effects = self.watch(cases[0])
         with exits_refused(), directory_kept():
             return runner.execute(
                 cases,
@@ -81,7 +81,8 @@ class InProcess:
                 keep=self.keep,
             )
 
-    def _watch(self, case: TestCase) -> SideEffects | None:
+    def watch(self, case: TestCase) -> SideEffects | None:
+        """The watch over what the case's code does to this process; None for optest's own."""
         if not runs_foreign_code(self.driver, case):
             return None
         if self._side_effects is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends.abilities import Blames, GivesFurtherAnswers
+from optest.backends.abilities import Blames, GivesFurtherAnswers, JudgesItself
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
 from optest.compare.verdict import admits_zeros, has_no_number
@@ -52,7 +52,8 @@ _OTHER_VALUES = "other values"
 
 
 def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: bool = False) -> Verdict:
-    """One of the cases judged: the outputs of ``answer``, or its fault; without expectations nothing is compared."""
+    """One of the cases judged: the outputs of ``answer``, or its fault; without expectations nothing is compared, nor
+    where a test has compared by itself."""
     case, driver = comparison.case, comparison.driver
     if case.expects_error is not None:
         return _refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
@@ -63,6 +64,8 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
             message = f"{verdict.message}; elements that were written are wrong, too"
             verdict = replace(verdict, message=message, measures=wrong.measures)
         return replace(verdict, checks=answer.checks)
+    if isinstance(driver, JudgesItself):
+        return driver.verdict(case)
     if not comparison.expected:
         return Verdict(
             status=Status.UNCHECKED,

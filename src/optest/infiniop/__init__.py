@@ -5,6 +5,7 @@ Nothing is loaded at import: neither the library, which opens when it is first u
 
 from __future__ import annotations
 
+from optest.infiniop import utils
 from optest.infiniop.datatypes import InfiniDtype, InfiniDtypeNames
 from optest.infiniop.devices import (
     InfiniDeviceEnum,
@@ -22,34 +23,10 @@ from optest.infiniop.structs import (
     infiniopOperatorDescriptor_t,
     infiniopTensorDescriptor_t,
 )
-from optest.infiniop.utils import (
-    CTensor,
-    TestTensor,
-    TestWorkspace,
-    check_error,
-    create_handle,
-    debug,
-    debug_all,
-    destroy_handle,
-    filter_tensor_dtypes_by_device,
-    get_args,
-    get_sync_func,
-    get_test_devices,
-    get_tolerance,
-    print_discrepancy,
-    profile_operation,
-    rearrange_tensor,
-    set_seed,
-    synchronize_device,
-    test_operator,
-    timed_op,
-    to_numpy_dtype,
-    to_torch_dtype,
-)
+from optest.infiniop.utils import *  # noqa: F403 - as the seed's package does
 
 __all__ = [
     "LIBINFINIOP",
-    "CTensor",
     "Handle",
     "InfiniDeviceEnum",
     "InfiniDeviceNames",
@@ -59,31 +36,11 @@ __all__ = [
     "OpDescriptor",
     "OpRegister",
     "TensorDescriptor",
-    "TestTensor",
-    "TestWorkspace",
-    "check_error",
-    "create_handle",
-    "debug",
-    "debug_all",
-    "destroy_handle",
-    "filter_tensor_dtypes_by_device",
-    "get_args",
-    "get_sync_func",
-    "get_test_devices",
-    "get_tolerance",
     "infiniDeviceEnum_str_map",
     "infiniopHandle_t",
     "infiniopOperatorDescriptor_t",
     "infiniopTensorDescriptor_t",
     "open_lib",
-    "print_discrepancy",
-    "profile_operation",
-    "rearrange_tensor",
-    "set_seed",
-    "synchronize_device",
-    "test_operator",
-    "timed_op",
-    "to_numpy_dtype",
-    "to_torch_dtype",
     "torch_device_map",
 ]
+__all__ += utils.__all__

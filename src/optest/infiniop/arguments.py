@@ -34,9 +34,14 @@ chosen = Chosen()
 
 @contextmanager
 def as_a_command() -> Iterator[None]:
-    """In a script that read its command line, an error of optest's ends it with a sentence and its exit status."""
+    """In a script that read its command line, an error of optest's ends it with a sentence and its exit status, and an
+    interruption with 130."""
     try:
         yield
+    except KeyboardInterrupt:
+        if not chosen.script:
+            raise
+        raise SystemExit(130) from None
     except OptestError as error:
         if not chosen.script:
             raise
@@ -85,17 +90,13 @@ def get_test_devices(args: argparse.Namespace) -> list[InfiniDeviceEnum]:
         UsageError: naming all of them, if it lacks several.
     """
     asked = [device for device in InfiniDeviceEnum if getattr(args, device.name.lower(), False)]
-    with as_a_command():
-        _require_all(asked)
-    return asked or [InfiniDeviceEnum.CPU]
-
-
-def _require_all(asked: Sequence[InfiniDeviceEnum]) -> None:
     missing = [error for error in map(_lack_of, asked) if error is not None]
-    if len(missing) == 1:
-        raise missing[0]
-    if missing:
-        raise UsageError("\n".join(map(str, missing)))
+    with as_a_command():
+        if len(missing) == 1:
+            raise missing[0]
+        if missing:
+            raise UsageError("\n".join(map(str, missing)))
+    return asked or [InfiniDeviceEnum.CPU]
 
 
 def _lack_of(device: InfiniDeviceEnum) -> Unavailable | None:

@@ -14,8 +14,7 @@ from optest.compare.kernels import wrong_elements
 from optest.compare.policy import resolve
 from optest.compare.verdict import judge
 from optest.errors import UsageError
-from optest.infiniop.datatypes import InfiniDtype, infini_dtype
-from optest.infiniop.elements import from_codes
+from optest.infiniop.datatypes import InfiniDtype, from_codes, infini_dtype
 from optest.infiniop.tensors import TestTensor
 from optest.infiniop.torch_bridge import is_torch, to_array
 from optest.numerics import Array, dtype_of, widen
@@ -165,8 +164,10 @@ def print_discrepancy(
         raise UsageError(
             f"shapes are {format_shape(got.shape)} and {format_shape(wanted.shape)}, but should be the same"
         )
-    wrong = _wrong(got, wanted, case, equal_nan)
-    indices: Array = np.argwhere(wrong)
+    if dtype_of(got.dtype) is not wanted.dtype:
+        raise UsageError(f"dtypes are {got.dtype} and {wanted.dtype}, but should be the same or both floating point")
+    wrong = wrong_elements(got, wanted.value, wanted.dtype, resolve(case, wanted, 0, _NUMERICS, None))
+    indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(wanted.value)))
     if verbose:
         _print_table(got, wanted.value, indices)
         _print_facts(got, wanted.value, len(indices), atol, rtol)
@@ -219,14 +220,6 @@ def _as_array(value: Any) -> Array:
     raise UsageError(f"value is a {type(value).__name__}, but should be a TestTensor, a torch tensor or a NumPy array")
 
 
-def _wrong(got: Array, expected: Expected, case: TestCase, equal_nan: bool) -> Array:
-    """Which elements are off, in the tensor's shape."""
-    if dtype_of(got.dtype) is not expected.dtype:
-        raise UsageError(f"dtypes are {got.dtype} and {expected.dtype}, but should be the same or both floating point")
-    wrong = wrong_elements(got, expected.value, expected.dtype, resolve(case, expected, 0, _NUMERICS, None))
-    return wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(expected.value))
-
-
 def _is_nan(array: Array) -> Array:
     wide = widen(array)
     return np.isnan(wide) if wide.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
@@ -234,24 +227,14 @@ def _is_nan(array: Array) -> Array:
 
 def _print_table(got: Array, wanted: Array, indices: Array) -> None:
     left, right = widen(got), widen(wanted)
-    for row in indices[:_SHOWN_ROWS]:
-        index = tuple(int(axis) for axis in row)
-        actual, expected = left[index], right[index]
-        with np.errstate(all="ignore"):
-            delta = _difference(actual, expected)
+    for index in map(tuple, indices[:_SHOWN_ROWS].tolist()):
+        actual, expected = left[index].item(), right[index].item()  # Python's integers do not wrap around
         _write(
             f" > index {list(index)!s:<16} actual {_colored(f'{actual!s:<24}', _RED)}"
-            f" expected {_colored(f'{expected!s:<24}', _GREEN)} delta {_colored(str(delta), _YELLOW)}"
+            f" expected {_colored(f'{expected!s:<24}', _GREEN)} delta {_colored(str(actual - expected), _YELLOW)}"
         )
     if len(indices) > _SHOWN_ROWS:
         _write(f"   and {len(indices) - _SHOWN_ROWS} more")
-
-
-def _difference(actual: Any, expected: Any) -> Any:
-    """Exact for integers, which would wrap around in their own type."""
-    if isinstance(actual, (np.integer, np.bool_)):
-        return int(actual) - int(expected)
-    return actual - expected
 
 
 def _print_facts(got: Array, wanted: Array, off: int, atol: float, rtol: float) -> None:
@@ -264,15 +247,14 @@ def _print_facts(got: Array, wanted: Array, off: int, atol: float, rtol: float) 
 
 def _extent(array: Array) -> str:
     """The least and the largest value; NaN is counted, complex numbers by magnitude."""
-    wide = widen(array)
     if not array.size:
         return "is empty"
-    nans = int(_is_nan(array).sum())
-    if wide.dtype.kind == "c":
-        wide = np.abs(wide)
-    numbers = wide[~_is_nan(array)]
+    is_nan = _is_nan(array)
+    numbers = widen(array)[~is_nan]
+    if numbers.dtype.kind == "c":
+        numbers = np.abs(numbers)
     extent = f"from {numbers.min()} to {numbers.max()}" if numbers.size else "has no number"
-    return f"{extent}, {nans} NaN" if nans else extent
+    return f"{extent}, {is_nan.sum()} NaN" if is_nan.any() else extent
 
 
 def _colored(text: str, code: int) -> str:

@@ -1,4 +1,7 @@
-"""The element types of infinicore.h: numbers, names under both spellings, and what they are in optest's words."""
+"""The element types of infinicore.h: numbers, names under both spellings, and what they are in optest, torch and NumPy.
+
+Complex numbers of two small floats are in none of them: they are stored as bits.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,24 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+
 from optest.errors import UnknownName, UsageError
+from optest.infiniop.torch_bridge import loaded_torch
+from optest.numerics import Array, numpy_dtype, round_to, widen
 from optest.spec import DType
 from optest.spec import dtype as dtype_called
 
-__all__ = ["InfiniDtype", "InfiniDtypeNames", "element_of", "infini_dtype"]
+__all__ = [
+    "InfiniDtype",
+    "InfiniDtypeNames",
+    "element_of",
+    "from_codes",
+    "infini_dtype",
+    "to_codes",
+    "to_numpy_dtype",
+    "to_torch_dtype",
+]
 
 
 class InfiniDtype(IntEnum):
@@ -46,26 +62,9 @@ class InfiniDtype(IntEnum):
 InfiniDtypeNames: Mapping[int, str] = {each: each.name for each in InfiniDtype}
 """The header's name of every number."""
 
-_ELEMENTS: Mapping[InfiniDtype, str] = {
-    InfiniDtype.BYTE: "uint8",
-    InfiniDtype.BOOL: "bool",
-    InfiniDtype.I8: "int8",
-    InfiniDtype.I16: "int16",
-    InfiniDtype.I32: "int32",
-    InfiniDtype.I64: "int64",
-    InfiniDtype.U8: "uint8",
-    InfiniDtype.U16: "uint16",
-    InfiniDtype.U32: "uint32",
-    InfiniDtype.U64: "uint64",
-    InfiniDtype.F8: "float8_e4m3fn",
-    InfiniDtype.F16: "float16",
-    InfiniDtype.F32: "float32",
-    InfiniDtype.F64: "float64",
-    InfiniDtype.C16: "uint16",
-    InfiniDtype.C32: "uint32",
-    InfiniDtype.C64: "complex64",
-    InfiniDtype.C128: "complex128",
-    InfiniDtype.BF16: "bfloat16",
+_STORED = {"F8": "float8_e4m3fn", "C16": "uint16", "C32": "uint32"}
+_ELEMENTS: Mapping[InfiniDtype, DType] = {
+    each: dtype_called(_STORED.get(each.name, each.name.lower())) for each in InfiniDtype if each
 }
 """How optest stores an element. Two float8 or two float16 are no number of NumPy, so C16 and C32 are their bits."""
 
@@ -90,23 +89,15 @@ def infini_dtype(value: Any) -> InfiniDtype:
         return InfiniDtype[name]
     if name.rpartition(".")[2] in ("complex32", "chalf"):
         return InfiniDtype.C32
-    element = _named(value)
-    found = next((each for each, stored in _ELEMENTS.items() if stored == element and each not in _SECOND), None)
-    if found is None:
-        raise UnknownName("InfiniDtype", name, InfiniDtype.__members__)
-    return found
+    try:
+        element = dtype_called(str(getattr(value, "name", None) or getattr(value, "__name__", None) or value))
+        return next(each for each, stored in _ELEMENTS.items() if stored is element and each not in _SECOND)
+    except (UnknownName, StopIteration):
+        raise UnknownName("InfiniDtype", name, InfiniDtype.__members__) from None
 
 
 _SECOND = {InfiniDtype.BYTE, *COMPONENTS}
 """Stored like another type, which is meant when that is named."""
-
-
-def _named(value: Any) -> str:
-    name = getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
-    try:
-        return dtype_called(str(name)).name
-    except UnknownName:
-        raise UnknownName("InfiniDtype", str(value), InfiniDtype.__members__) from None
 
 
 def element_of(dt: Any) -> DType:
@@ -119,4 +110,53 @@ def element_of(dt: Any) -> DType:
     known = infini_dtype(dt)
     if known is InfiniDtype.INVALID:
         raise UsageError("dtype is INVALID, but should be one that has elements, such as InfiniDtype.F32")
-    return dtype_called(_ELEMENTS[known])
+    return _ELEMENTS[known]
+
+
+_SIGNED = {"uint16": "int16", "uint32": "int32", "uint64": "int64"}
+
+
+def to_torch_dtype(dt: Any, compatability_mode: bool = False) -> Any:
+    """The torch dtype; ``compatability_mode`` gives signed integers for the unsigned ones that older torch lacks.
+
+    Raises:
+        UsageError: for C16, of which torch has none.
+        Unavailable: without torch.
+    """
+    known = infini_dtype(dt)
+    name = element_of(known).name
+    if known is InfiniDtype.C16:
+        raise UsageError("dtype C16 is two float8 numbers, which torch has no dtype for; use actual_array()")
+    if known is InfiniDtype.C32:
+        name = "complex32"
+    elif compatability_mode:
+        name = _SIGNED.get(name, name)
+    return getattr(loaded_torch(), name)
+
+
+def to_numpy_dtype(dt: Any, compatability_mode: bool = False) -> np.dtype[Any]:
+    """The NumPy dtype of the same width: ml_dtypes' for BF16 and F8, the bits of C16 and C32 as unsigned integers."""
+    element = element_of(dt)
+    name = _SIGNED.get(element.name, element.name) if compatability_mode else element.name
+    return numpy_dtype(dtype_called(name))
+
+
+def from_codes(codes: Array, dt: InfiniDtype) -> Array:
+    """The values of elements as they lie in memory: complex64 for C16 and C32, the array itself for all others."""
+    component = COMPONENTS.get(dt)
+    if component is None:
+        return codes
+    parts = widen(np.ascontiguousarray(codes).reshape(-1).view(numpy_dtype(dtype_called(component))))
+    values: Array = parts.astype(np.float32).view(np.complex64).reshape(codes.shape)
+    return values
+
+
+def to_codes(values: Array, dt: InfiniDtype) -> Array:
+    """What :func:`from_codes` takes; components are rounded once, to nearest."""
+    component = COMPONENTS.get(dt)
+    if component is None:
+        return values
+    wide = np.ascontiguousarray(values, dtype=np.complex128).reshape(-1)
+    parts = round_to(wide.view(np.float64), dtype_called(component))
+    codes: Array = np.ascontiguousarray(parts).view(numpy_dtype(element_of(dt))).reshape(values.shape)
+    return codes

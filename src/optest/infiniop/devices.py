@@ -38,17 +38,9 @@ class InfiniDeviceEnum(IntEnum):
     QY = 9
 
 
+_INITIALS = {"CPU", "NVIDIA", "QY"}
 InfiniDeviceNames: Mapping[int, str] = {
-    InfiniDeviceEnum.CPU: "CPU",
-    InfiniDeviceEnum.NVIDIA: "NVIDIA",
-    InfiniDeviceEnum.CAMBRICON: "Cambricon",
-    InfiniDeviceEnum.ASCEND: "Ascend",
-    InfiniDeviceEnum.METAX: "Metax",
-    InfiniDeviceEnum.MOORE: "Moore",
-    InfiniDeviceEnum.ILUVATAR: "Iluvatar",
-    InfiniDeviceEnum.KUNLUN: "Kunlun",
-    InfiniDeviceEnum.HYGON: "Hygon",
-    InfiniDeviceEnum.QY: "QY",
+    each: each.name if each.name in _INITIALS else each.name.capitalize() for each in InfiniDeviceEnum
 }
 
 _OWN_TORCH_DEVICES = {
@@ -75,14 +67,15 @@ _VENDOR_MODULES = {
 
 
 def infini_device(value: Any) -> InfiniDeviceEnum:
-    """The device of a number of the header, its name, or torch's name (``cuda`` is NVIDIA's, who named it).
+    """The device of a number of the header, its name, or torch's name, ``cuda:1`` included (it is NVIDIA's, who named
+    it so).
 
     Raises:
         UnknownName: for anything else.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value in InfiniDeviceNames:
         return InfiniDeviceEnum(value)
-    name = str(value).upper()
+    name = str(getattr(value, "type", value)).partition(":")[0].upper()
     if name in InfiniDeviceEnum.__members__:
         return InfiniDeviceEnum[name]
     if name in _DEVICE_OF_TORCH:
@@ -138,7 +131,7 @@ def _require_module(label: str, module: str) -> None:
 
 
 def synchronize_device(device: Any) -> None:
-    """Wait until the device has finished; ``device`` is the header's number or torch's name, ``cuda:1`` included.
+    """Wait until the device has finished; ``device`` is the header's number or torch's name.
 
     Raises:
         UnknownName: for neither; nothing is skipped in silence.
@@ -150,7 +143,7 @@ def synchronize_device(device: Any) -> None:
 
 def get_sync_func(device: Any) -> Callable[[], None] | None:
     """What waits for the device, None for the processor, whose calls are finished when they return."""
-    name = _torch_name(device)
+    name = torch_device_map[infini_device(device)]
     if name == "cpu":
         return None
 
@@ -158,10 +151,3 @@ def get_sync_func(device: Any) -> Callable[[], None] | None:
         getattr(loaded_torch(), name).synchronize()
 
     return synchronize
-
-
-def _torch_name(device: Any) -> str:
-    text = str(getattr(device, "type", device)).partition(":")[0]
-    if not isinstance(device, int) and text in torch_device_map.values():
-        return text
-    return torch_device_map[infini_device(device)]

@@ -1,4 +1,4 @@
-"""One function of the library: where its signature comes from, the call, and what the call made or ended."""
+"""One function of the library: where its signature comes from, the call, its status, and what it made or ended."""
 
 from __future__ import annotations
 
@@ -11,18 +11,87 @@ from optest.clib.ffi.calls import Function
 from optest.clib.ffi.handles import HandleError
 from optest.clib.ffi.registration import Declared, Drift, drift_of
 from optest.clib.ffi.signatures import CKind, Prototype
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import UsageError
-from optest.infiniop.op_register import CORE_FUNCTIONS
-from optest.infiniop.scope import current_scope, is_timed, watched
-from optest.infiniop.status import Status
+from optest.infiniop.op_register import CORE_FUNCTIONS, OpRegister
+from optest.infiniop.scope import current_scope, watched
 
 if TYPE_CHECKING:
     from optest.infiniop.liboperators import InfiniLib
 
-__all__ = ["LibraryFunction", "UncheckedSignature"]
+__all__ = ["DEFAULT_CODES", "LibraryFunction", "Status", "UncheckedSignature", "check_error"]
 
 _POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
+
+
+DEFAULT_CODES = StatusCodes(
+    names={
+        0: "INFINI_STATUS_SUCCESS",
+        1: "INFINI_STATUS_INTERNAL_ERROR",
+        2: "INFINI_STATUS_NOT_IMPLEMENTED",
+        3: "INFINI_STATUS_BAD_PARAM",
+        4: "INFINI_STATUS_NULL_POINTER",
+        5: "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED",
+        6: "INFINI_STATUS_DEVICE_NOT_FOUND",
+        7: "INFINI_STATUS_DEVICE_NOT_INITIALIZED",
+        8: "INFINI_STATUS_DEVICE_ARCHITECTURE_NOT_SUPPORTED",
+        10: "INFINI_STATUS_BAD_TENSOR_DTYPE",
+        11: "INFINI_STATUS_BAD_TENSOR_SHAPE",
+        12: "INFINI_STATUS_BAD_TENSOR_STRIDES",
+        13: "INFINI_STATUS_INSUFFICIENT_WORKSPACE",
+    }
+)
+"""The codes of infinicore.h, for a library that comes without it; 9 is not used there."""
+
+
+class Status(int):
+    """What a C function returned, as the integer that it is.
+
+    ``seen`` becomes True when it is compared, asked for its truth or given to :func:`check_error`.
+    """
+
+    function: str
+    name: str
+    seen: bool
+
+    def __new__(cls, code: int, function: str, name: str) -> Status:
+        status = super().__new__(cls, code)
+        status.function, status.name, status.seen = function, name, False
+        return status
+
+    def error(self) -> StatusError:
+        return StatusError(self.function, int(self), self.name)
+
+    def __eq__(self, other: object) -> bool:
+        self.seen = True
+        return int(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        self.seen = True
+        return int(self) != 0
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __repr__(self) -> str:
+        return f"{int(self)} ({self.name or 'a status that the header does not name'})"
+
+
+def check_error(status: Any) -> None:
+    """Require success.
+
+    Raises:
+        StatusError: with the function, where it is known, the number and its name.
+    """
+    if isinstance(status, Status):
+        status.seen = True
+        if int(status):
+            raise status.error()
+        return
+    DEFAULT_CODES.require("the library", int(status))
 
 
 class UncheckedSignature(UserWarning):
@@ -50,11 +119,8 @@ class LibraryFunction:
 
     @property
     def argtypes(self) -> Sequence[Any] | None:
-        prototype = self._library.prototype(self.name)
-        declared = self._signature()
-        if prototype is not None:
-            return prototype.argtypes
-        return None if declared is None else declared.argtypes
+        said = self._said()
+        return None if said is None else said.argtypes
 
     @argtypes.setter
     def argtypes(self, argtypes: Sequence[Any]) -> None:
@@ -62,11 +128,8 @@ class LibraryFunction:
 
     @property
     def restype(self) -> Any:
-        prototype = self._library.prototype(self.name)
-        declared = self._signature()
-        if prototype is not None:
-            return prototype.restype
-        return None if declared is None else declared.restype
+        said = self._said()
+        return None if said is None else said.restype
 
     @restype.setter
     def restype(self, restype: Any) -> None:
@@ -79,19 +142,14 @@ class LibraryFunction:
             Drift: where it is not the header's.
         """
         declared = Declared(argtypes, restype)
-        self._agree(declared, self._library.prototype(self.name))
-        self._declared = declared
-        self._call = None
+        _require_no_drift(declared, self._library.prototype(self.name))
+        self._declared, self._call = declared, None
 
-    def _signature(self) -> Declared | None:
-        return self._declared or self._library.registered(self.name)
+    def _said(self) -> Prototype | Declared | None:
+        return self._library.prototype(self.name) or self._registered()
 
-    def _agree(self, declared: Declared | None, prototype: Prototype | None) -> None:
-        if declared is None or prototype is None:
-            return
-        differences = drift_of(declared, prototype)
-        if differences:
-            raise Drift(differences)
+    def _registered(self) -> Declared | None:
+        return self._declared or OpRegister.declared(self.name)
 
     def __call__(self, *arguments: Any) -> Any:
         """Check the arguments, call, return what C returned.
@@ -102,13 +160,12 @@ class LibraryFunction:
             HandleError: for a descriptor that was destroyed already; C was not called.
             UsageError: if neither a header nor a registration says what the arguments are.
         """
-        if self._was_right and is_timed():
+        scope = current_scope()
+        if self._was_right and scope.is_timed:
             return self._status(self._symbol(*arguments))
         if self._call is None:
             self._call = self._bound()
-        scope = current_scope()
-        if scope is not None and self.name not in CORE_FUNCTIONS:
-            scope.calls += 1
+        scope.calls += self.name not in CORE_FUNCTIONS
         with watched(self._prototype, arguments):
             returned = self._ended(arguments) if self._ends else self._call(*arguments)
         self._was_right = not (self._makes or self._ends)
@@ -128,8 +185,8 @@ class LibraryFunction:
         return status
 
     def _bound(self) -> Callable[..., Any]:
-        prototype, declared = self._library.prototype(self.name), self._signature()
-        self._agree(declared, prototype)
+        prototype, declared = self._library.prototype(self.name), self._registered()
+        _require_no_drift(declared, prototype)
         self._prototype = prototype
         if prototype is not None:
             self._returns_status = prototype.result.kind in (CKind.INT, CKind.ENUM)
@@ -181,8 +238,8 @@ class LibraryFunction:
         """
         if self._call is None:
             self._call = self._bound()
-        declared = None if self._prototype is not None else self._signature()
-        typed = declared.argtypes[0] if declared is not None and declared.argtypes else ctypes.c_void_p
+        argtypes = self.argtypes
+        typed = argtypes[0] if argtypes else ctypes.c_void_p
         self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, typed))))
 
     def _ended(self, arguments: Sequence[Any]) -> Any:
@@ -200,6 +257,12 @@ class LibraryFunction:
     def __repr__(self) -> str:
         prototype = self._library.prototype(self.name)
         return f"<{prototype or self.name}>"
+
+
+def _require_no_drift(declared: Declared | None, prototype: Prototype | None) -> None:
+    differences = drift_of(declared, prototype) if declared is not None and prototype is not None else ()
+    if differences:
+        raise Drift(differences)
 
 
 def _address(argument: Any) -> int | None:

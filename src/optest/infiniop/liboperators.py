@@ -12,13 +12,10 @@ from weakref import WeakValueDictionary
 
 from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
 from optest.clib.ffi.libraries import Library, open_library
-from optest.clib.ffi.registration import Declared, SignatureRegistry
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.clib.ffi.statuses import StatusCodes
 from optest.errors import Unavailable
-from optest.infiniop.functions import LibraryFunction
-from optest.infiniop.op_register import OpRegister
-from optest.infiniop.status import DEFAULT_CODES, Status, check_error
+from optest.infiniop.functions import DEFAULT_CODES, LibraryFunction, Status, check_error
 from optest.infiniop.structs import infiniopHandle_t
 from optest.settings import infini_root
 
@@ -46,9 +43,8 @@ class InfiniLib:
         self._headers = tuple(headers)
         self._library = Library(paths=(str(libop._name), str(librt._name)), objects=(libop, librt))
         self._alive: WeakValueDictionary[int, Handle] = WeakValueDictionary()
-        self._held: dict[int, Handle] = {}
+        self._held: dict[int, tuple[Handle, str]] = {}
         self._ended: set[int] = set()
-        self._destroyers: dict[int, str] = {}
 
     def __getattr__(self, name: str) -> LibraryFunction:
         """The function called ``name``.
@@ -102,33 +98,17 @@ class InfiniLib:
             return None
         return header.prototype(name)
 
-    def registered(self, name: str) -> Declared | None:
-        return OpRegister.declared().get(name)
-
-    def check_registrations(self) -> None:
-        """Hold all registrations against the header.
-
-        Raises:
-            Drift: naming every argument that is not the header's.
-        """
-        header = self.header
-        if header is None:
-            return
-        signatures = SignatureRegistry()
-        for configure in OpRegister.registry:
-            signatures.operator(configure)
-        signatures.check(header)
-
     def made(self, what: str, pointer: int, destroyer: str, destroy: Callable[[int], Any]) -> None:
         """Keep account of what a Create function returned, and of the function that ends it."""
-        handle = self.ledger.adopt(what, pointer, destroy, made_at=_caller())
+        made_at = _caller()
+        handle = self.ledger.adopt(what, pointer, destroy, tag=destroyer, made_at=made_at)
         self._ended.discard(pointer)
-        self._destroyers[pointer] = destroyer
-        self._alive[pointer] = self._held[pointer] = handle
+        self._alive[pointer] = handle
+        self._held[pointer] = handle, made_at
 
     def owned(self, pointer: int) -> Handle:
         """Hand over the account of a pointer: it is destroyed when its new owner goes away."""
-        return self._held.pop(pointer)
+        return self._held.pop(pointer)[0]
 
     def alive(self, pointer: int, destroyer: str) -> Handle | None:
         """The account of a pointer that ``destroyer`` is about to end, None for one that nobody keeps.
@@ -138,14 +118,18 @@ class InfiniLib:
         """
         if pointer in self._ended:
             raise HandleError(f"the pointer that {destroyer} is given was destroyed already")
-        wanted = self._destroyers.get(pointer, destroyer)
-        if pointer in self._alive and wanted != destroyer:
-            raise HandleError(f"{self._alive[pointer].what} is given to {destroyer}, but should be to {wanted}")
-        handle = self._alive.pop(pointer, None)
-        self._held.pop(pointer, None)
-        if handle is not None:
-            self._ended.add(pointer)
+        handle = self._alive.get(pointer)
+        if handle is None:
+            return None
+        if handle.tag != destroyer:
+            raise HandleError(f"{handle.what} is given to {destroyer}, but should be to {handle.tag}")
+        self._end(pointer)
         return handle
+
+    def _end(self, pointer: int) -> None:
+        self._alive.pop(pointer, None)
+        self._held.pop(pointer, None)
+        self._ended.add(pointer)
 
     def leaks(self) -> tuple[Leak, ...]:
         """What was made and not destroyed by its user so far."""
@@ -161,14 +145,11 @@ class InfiniLib:
         Raises:
             StatusError: if the library refuses.
         """
-        left = [pointer for pointer in self._held if pointer not in before]
-        leaks = {leak.made_at: leak for leak in self.leaks()}
-        told = [leak for leak in leaks.values() if leak.why == "alive"][-len(left) :] if left else []
-        for pointer in reversed(left):
-            handle = self._held.pop(pointer)
-            self._ended.add(pointer)
+        left = [(pointer, *held) for pointer, held in self._held.items() if pointer not in before]
+        for pointer, handle, _ in reversed(left):
+            self._end(pointer)
             handle.destroy()
-        return told
+        return [Leak(what=handle.what, made_at=made_at) for _, handle, made_at in left]
 
     def take_unseen(self) -> list[Status]:
         """The statuses of failure that nobody looked at, once."""

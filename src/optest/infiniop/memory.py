@@ -1,17 +1,19 @@
-"""Where a test tensor lies: guarded memory of this machine, or its image on a torch device."""
+"""Where a test tensor lies: guarded memory of this machine, or its image on a torch device; its layout there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from optest.errors import UsageError
 from optest.infiniop.torch_bridge import loaded_torch, to_tensor
 from optest.memory.buffers import Buffer
-from optest.numerics import Array
-from optest.spec import contiguous_strides
+from optest.numerics import Array, are_same_memory
+from optest.spec import DType, TensorSpec, contiguous_strides
 
-__all__ = ["DeviceMemory", "HostMemory", "TensorMemory"]
+__all__ = ["DeviceMemory", "HostMemory", "laid_out", "put_exactly"]
 
 
 class HostMemory:
@@ -33,11 +35,11 @@ class HostMemory:
         return to_tensor(self.buffer.array)
 
 
-class DeviceMemory:
+class DeviceMemory(HostMemory):
     """The same bytes, guards and gaps included, in the memory of a torch device; the buffer is their last image."""
 
     def __init__(self, buffer: Buffer, device: str) -> None:
-        self.buffer = buffer
+        super().__init__(buffer)
         region = buffer.region
         self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
         self.address = self._bytes.data_ptr() + (buffer.address - region.address)
@@ -47,7 +49,7 @@ class DeviceMemory:
         return self.buffer
 
     def put(self, values: Array) -> None:
-        self.buffer.put(values)
+        super().put(values)
         self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
 
     def tensor(self) -> Any:
@@ -61,4 +63,30 @@ class DeviceMemory:
         return storage.as_strided(spec.shape, strides, storage.storage_offset() + spec.offset)
 
 
-TensorMemory = HostMemory | DeviceMemory
+def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
+    """A layout; None puts the first element as near to the beginning of the storage as strides below 0 let it be.
+
+    Raises:
+        UsageError: for one that begins before the storage, or strides of another rank.
+    """
+    reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=False))
+    lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
+    place = lowest if offset is None else offset
+    try:
+        return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=place)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def put_exactly(memory: HostMemory, values: Array) -> Array:
+    """Put the values into the memory and return a dense copy of what lies there then.
+
+    Raises:
+        UsageError: for values that differ where the strides let elements share memory.
+    """
+    memory.put(values)
+    held = np.array(memory.buffer.array, order="C")
+    if not are_same_memory(held, np.ascontiguousarray(values)):
+        strides = list(memory.buffer.spec.strides or ())
+        raise UsageError(f"values differ between elements that share memory (strides {strides})")
+    return held

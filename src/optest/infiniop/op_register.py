@@ -36,36 +36,35 @@ class OpRegister:
         Raises:
             Drift: naming every argument that is not the header's.
         """
-        lib.check_registrations()
+        if lib.header is not None:
+            cls._signatures().check(lib.header)
 
     @classmethod
-    def declared(cls) -> Mapping[str, Declared]:
-        """Every signature that was registered, by the function's name; a later registration wins."""
+    def declared(cls, name: str) -> Declared | None:
+        """The signature of a function that was registered; a later registration wins."""
+        core = Declared(_CORE[name]) if name in _CORE else None
+        return cls._signatures().declared().get(name, core)
+
+    @classmethod
+    def _signatures(cls) -> SignatureRegistry:
         signatures = SignatureRegistry()
-        for configure in (_core, *cls.registry):
+        for configure in cls.registry:
             signatures.operator(configure)
-        return signatures.declared()
+        return signatures
 
 
-CORE_FUNCTIONS = (
-    "infiniopCreateTensorDescriptor",
-    "infiniopDestroyTensorDescriptor",
-    "infiniopCreateHandle",
-    "infiniopDestroyHandle",
-    "infinirtSetDevice",
-)
-
-
-def _core(lib: Any) -> None:
-    """What every library of this interface has, for one that comes without headers."""
-    lib.infiniopCreateTensorDescriptor.argtypes = [
+_CORE: Mapping[str, list[Any]] = {
+    "infiniopCreateTensorDescriptor": [
         POINTER(infiniopTensorDescriptor_t),
         ctypes.c_uint64,
         POINTER(ctypes.c_uint64),
         POINTER(ctypes.c_int64),
         ctypes.c_int,
-    ]
-    lib.infiniopDestroyTensorDescriptor.argtypes = [infiniopTensorDescriptor_t]
-    lib.infiniopCreateHandle.argtypes = [POINTER(infiniopHandle_t)]
-    lib.infiniopDestroyHandle.argtypes = [infiniopHandle_t]
-    lib.infinirtSetDevice.argtypes = [ctypes.c_int, ctypes.c_int]
+    ],
+    "infiniopDestroyTensorDescriptor": [infiniopTensorDescriptor_t],
+    "infiniopCreateHandle": [POINTER(infiniopHandle_t)],
+    "infiniopDestroyHandle": [infiniopHandle_t],
+    "infinirtSetDevice": [ctypes.c_int, ctypes.c_int],
+}
+"""What every library of this interface has, for one that comes without headers."""
+CORE_FUNCTIONS = frozenset(_CORE)

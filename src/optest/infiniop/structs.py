@@ -33,23 +33,24 @@ _TensorPointer: Any = ctypes.POINTER(TensorDescriptor)
 _HandlePointer: Any = ctypes.POINTER(Handle)
 
 
-# `tag` and `address` are what a checked call asks of a handle: a descriptor in the place of a handle is refused.
-class infiniopTensorDescriptor_t(_TensorPointer):  # type: ignore[misc]  # noqa: N801 - the header's name
+class _Tagged:
+    """What a checked call asks of a handle: a descriptor in the place of a handle is refused by ``tag``."""
+
+    tag: str
+
+    @property
+    def address(self) -> int | None:
+        return ctypes.cast(self, ctypes.c_void_p).value  # type: ignore[arg-type]
+
+
+class infiniopTensorDescriptor_t(_Tagged, _TensorPointer):  # type: ignore[misc]  # noqa: N801 - the header's name
     _type_ = TensorDescriptor
     tag = "InfiniopTensorDescriptor"
 
-    @property
-    def address(self) -> int | None:
-        return ctypes.cast(self, ctypes.c_void_p).value
 
-
-class infiniopHandle_t(_HandlePointer):  # type: ignore[misc]  # noqa: N801 - the header's name
+class infiniopHandle_t(_Tagged, _HandlePointer):  # type: ignore[misc]  # noqa: N801 - the header's name
     _type_ = Handle
     tag = "InfiniopHandle"
-
-    @property
-    def address(self) -> int | None:
-        return ctypes.cast(self, ctypes.c_void_p).value
 
 
 infiniopOperatorDescriptor_t = ctypes.POINTER(OpDescriptor)  # noqa: N816 - the header's name

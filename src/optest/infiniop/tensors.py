@@ -6,28 +6,25 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from optest.clib.ffi.handles import Handle
 from optest.errors import UnknownName, UsageError
-from optest.infiniop.datatypes import InfiniDtype, element_of, infini_dtype
+from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
-from optest.infiniop.elements import from_codes
-from optest.infiniop.given import codes_of, gathered, infini_dtype_of, strides_of, whole_file
+from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP
-from optest.infiniop.memory import DeviceMemory, HostMemory, TensorMemory
-from optest.infiniop.scope import current_scope, next_path
-from optest.infiniop.status import check_error
+from optest.infiniop.memory import DeviceMemory, HostMemory, laid_out, put_exactly
+from optest.infiniop.scope import current_scope
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
-from optest.infiniop.values import GIVEN_MODES, MODES, drawn, scaled
-from optest.memory.buffers import Buffer, Change
+from optest.infiniop.values import GIVEN_MODES, MODES, codes_of, drawn, gathered, scaled, strides_of, whole_file
+from optest.memory.buffers import Buffer, Change, require_written
 from optest.memory.poisons import Poison
-from optest.memory.regions import Placement
-from optest.numerics import Array, numpy_dtype, view
-from optest.spec import Fault, Reason, TensorSpec, contiguous_strides, format_shape
+from optest.numerics import Array, dtype_of, numpy_dtype, view
+from optest.spec import Fault, Reason, contiguous_strides, format_shape
 
 __all__ = ["CTensor", "TestTensor", "TestWorkspace"]
 
@@ -90,11 +87,12 @@ class TestTensor(CTensor):
     Strides may have any sign or be 0, with gaps and overlaps; ``offset`` is where element [0, 0, …] lies in the
     storage, as small as possible unless stated. What is no element is poisoned: NaN for floats, so that reading it
     shows. ``seed`` makes the values those of this seed alone, otherwise they follow from the case's (or
-    :func:`set_seed`) and how many tensors came before.
+    :func:`set_seed`) and how many tensors came before. ``memory`` is what else :meth:`Buffer.allocate` takes:
+    ``name``, ``placement``, ``alignment`` (64 bytes), ``shift``, ``poison``.
     """
 
     __test__ = False  # pytest would take the name for a test class
-    guard_reason: ClassVar[Reason] = Reason.OUT_OF_BOUNDS
+    guard_reason = Reason.OUT_OF_BOUNDS
 
     def __init__(
         self,
@@ -111,51 +109,25 @@ class TestTensor(CTensor):
         *,
         offset: int | None = None,
         seed: int | None = None,
-        name: str = "",
-        poison: Poison = Poison.NAN,
-        placement: Placement = Placement.HEAP,
-        alignment: int = 64,
-        shift: int = 0,
+        **memory: Any,
     ) -> None:
         super().__init__(dt, shape, strides)
         self.device: InfiniDeviceEnum = infini_device(device)
         if mode not in MODES:
             raise UnknownName("mode", mode, MODES)
         self.mode = mode
-        self.seed, path = next_path() if seed is None else (seed, "tensor")
-        self._spec = self._layout(offset)
-        buffer = Buffer.allocate(
-            self._spec,
-            name=path,
-            poison=poison,
-            placement=placement,
-            alignment=max(alignment, self._spec.dtype.itemsize_bytes),
-            shift=shift,
-        )
-        self._memory = self._placed(buffer)
-        self.role = name
+        scope = current_scope()
+        self.seed, path = scope.next_path() if seed is None else (seed, "tensor")
+        self._spec = laid_out(element_of(self.dt), self.shape, self.strides, offset)
+        buffer = Buffer.allocate(self._spec, **{"name": path, "poison": Poison.NAN, **memory})
+        name = require_device(self.device)
+        self._memory = HostMemory(buffer) if name == "cpu" else DeviceMemory(buffer, name)
+        self.role = ""
         self._torch: Any = None
         self._logical: Array | None = None
         if mode != "empty":
             self._store(scaled(self._values(set_tensor, path, randint_low, randint_high), self.dt, scale, bias))
-        scope = current_scope()
-        if scope is not None:
-            scope.tensors.append(self)
-
-    def _layout(self, offset: int | None) -> TensorSpec:
-        shape, strides = tuple(self.shape), tuple(self.strides)
-        reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
-        try:
-            return TensorSpec(
-                dtype=element_of(self.dt), shape=shape, strides=strides, offset=lowest if offset is None else offset
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-
-    def _placed(self, buffer: Buffer) -> TensorMemory:
-        device = require_device(self.device)
-        return HostMemory(buffer) if device == "cpu" else DeviceMemory(buffer, device)
+        scope.keep(self)
 
     def _values(self, given: Any, path: str, low: int | None, high: int | None) -> Array:
         """The elements in the tensor's shape; those that share memory share their value."""
@@ -170,16 +142,8 @@ class TestTensor(CTensor):
         return view(storage, self._spec)
 
     def _store(self, codes: Array) -> None:
-        """Into the memory, and a dense copy as the logical values.
-
-        Raises:
-            UsageError: for values that differ where the strides let elements share memory.
-        """
-        self._memory.put(codes)
-        held = np.array(self._memory.buffer.array, order="C")
-        if held.tobytes() != np.ascontiguousarray(codes).tobytes():
-            raise UsageError(f"values differ between elements that share memory (strides {self.strides})")
-        self._logical, self._torch = held, None
+        """Into the memory, and a dense copy as the logical values."""
+        self._logical, self._torch = put_exactly(self._memory, codes), None
 
     def data(self) -> int:
         """The address of element [0, 0, …], for C."""
@@ -194,11 +158,12 @@ class TestTensor(CTensor):
 
         What was written to :meth:`torch_tensor` shows in it. C16 and C32 come as complex64. Mode ``empty`` has none.
         """
-        if self._torch is not None:
-            return from_codes(to_array(self._torch), self.dt)
+        return from_codes(self._codes() if self._torch is None else to_array(self._torch), self.dt)
+
+    def _codes(self) -> Array:
         if self._logical is None:
             raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
-        return from_codes(self._logical, self.dt)
+        return self._logical
 
     def actual_array(self) -> Array:
         """The tensor as it lies in memory and as C leaves it; on the processor a view that may be written.
@@ -214,9 +179,7 @@ class TestTensor(CTensor):
             Unavailable: without torch.
         """
         if self._torch is None:
-            if self._logical is None:
-                raise UsageError("mode is empty, so there are no logical values yet; set them with update_torch_tensor")
-            self._torch = self._as_torch(to_tensor(self._logical).clone())
+            self._torch = self._as_torch(to_tensor(self._codes()).clone())
             if isinstance(self._memory, DeviceMemory):
                 self._torch = self._torch.to(require_device(self.device))
         return self._torch
@@ -299,11 +262,8 @@ class TestTensor(CTensor):
         Raises:
             Fault: UNWRITTEN, with the first such element.
         """
-        untouched = self._memory.fetch().untouched()
-        if untouched.any():
-            index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(untouched))][: untouched.ndim]
-            count = f"{int(untouched.sum())} of {untouched.size} elements"
-            raise Fault(Reason.UNWRITTEN, f"{count} were never written; the first at {index}")
+        buffer = self._memory.fetch()
+        require_written({buffer.name: (buffer.array, buffer.untouched())})
 
     @classmethod
     def from_binary(
@@ -322,29 +282,28 @@ class TestTensor(CTensor):
         """
         known = infini_dtype(dt)
         dense = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
-        spec = TensorSpec(dtype=element_of(known), shape=tuple(shape), strides=dense)
+        spec = laid_out(element_of(known), shape, dense, 0)
         values = view(whole_file(Path(binary_file), spec), spec)
         return cls(shape, strides, known, device, mode="binary", set_tensor=values, **further)
 
     @classmethod
     def from_torch(cls, torch_tensor: Any, dt: Any, device: Any, **further: Any) -> TestTensor:
         """With the values and strides of a torch tensor, also of an expanded one."""
-        return cls._like(to_array(torch_tensor), dt, device, further)
+        strides = torch_tensor.stride()
+        return cls(torch_tensor.shape, strides, dt, device, mode="manual", set_tensor=torch_tensor, **further)
 
     @classmethod
     def from_numpy(cls, array: Array, dt: Any, device: Any, **further: Any) -> TestTensor:
         """With the values and strides of a NumPy array, negative ones too."""
-        return cls._like(np.asarray(array), dt, device, further)
+        return cls(array.shape, strides_of(array), dt, device, mode="manual", set_tensor=array, **further)
 
     @classmethod
     def from_dlpack(cls, source: Any, dt: Any = None, device: Any = InfiniDeviceEnum.CPU, **further: Any) -> TestTensor:
         """With the values and strides of whatever has ``__dlpack__``; ``dt`` is its dtype unless stated."""
+        if is_torch(source):
+            return cls.from_torch(source, source.dtype if dt is None else dt, device, **further)
         array = gathered(source)
-        return cls._like(array, infini_dtype_of(array) if dt is None else dt, device, further)
-
-    @classmethod
-    def _like(cls, array: Array, dt: Any, device: Any, further: dict[str, Any]) -> TestTensor:
-        return cls(array.shape, strides_of(array), dt, device, mode="manual", set_tensor=array, **further)
+        return cls.from_numpy(array, dtype_of(array.dtype).name if dt is None else dt, device, **further)
 
     def __repr__(self) -> str:
         layout = "" if self._spec.is_dense else f", strides {self.strides}"
@@ -361,10 +320,10 @@ class TestWorkspace:
         self.tensor: TestTensor | None = None
         if self._size:
             filled = np.full(self._size, content, numpy_dtype(element_of(InfiniDtype.U8)))
-            self.tensor = _WorkspaceTensor(
-                (self._size,), None, InfiniDtype.U8, device, mode="manual", set_tensor=filled, name="workspace",
-                alignment=256,
-            )  # fmt: skip
+            self.tensor = TestTensor(
+                (self._size,), None, InfiniDtype.U8, device, mode="manual", set_tensor=filled, alignment=256
+            )
+            self.tensor.role, self.tensor.guard_reason = "workspace", Reason.WORKSPACE
 
     def data(self) -> int | None:
         """Its address, None for a workspace of 0 bytes."""
@@ -381,7 +340,3 @@ class TestWorkspace:
         """
         if self.tensor is not None:
             self.tensor.check_guards()
-
-
-class _WorkspaceTensor(TestTensor):
-    guard_reason: ClassVar[Reason] = Reason.WORKSPACE

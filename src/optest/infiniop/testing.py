@@ -1,65 +1,51 @@
-"""test_operator: every case of a test function on every dtype, to the end, with a report that explains each failure."""
+"""test_operator: every case of a test function on every dtype, to the end, as a run of optest's engine."""
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from optest.clib.ffi.handles import Leak
-from optest.clib.ffi.statuses import StatusError
-from optest.core.border import Border
-from optest.core.phases import Phase
-from optest.core.worker_death import death, overtime
+from optest.core.executors import Executor, InProcess
+from optest.core.forked import InForks
+from optest.core.interruption import Interruption
+from optest.core.provenance import host, versions
+from optest.core.session import Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop.arguments import as_a_command, chosen
-from optest.infiniop.comparison import Discrepancy, failures_of_allclose
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
-from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, get_sync_func, infini_device
+from optest.infiniop.devices import InfiniDeviceEnum, InfiniDeviceNames, infini_device
+from optest.infiniop.driver import TestFunction, name_of
+from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP, create_handle, destroy_handle
-from optest.infiniop.scope import CaseScope, case_scope
-from optest.infiniop.status import check_error
-from optest.process import fork_and_run
 from optest.reporting.explain import explain, headline
-from optest.spec import (
-    BAD_STATUSES,
-    CaseResult,
-    Check,
-    CheckState,
-    Evidence,
-    Fault,
-    Reason,
-    Status,
-    Verdict,
-)
-from optest.store.codec import decode, encode
+from optest.reporting.tally import Tally, skip_text
+from optest.settings import resolve
+from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase
+from optest.store import JournalWriter, RunDirectory
 
 __all__ = ["OperatorReport", "OperatorTestFailed", "filter_tensor_dtypes_by_device", "test_operator"]
 
-_WITH_BFLOAT16 = {
-    InfiniDeviceEnum.CPU,
-    InfiniDeviceEnum.NVIDIA,
-    InfiniDeviceEnum.METAX,
-    InfiniDeviceEnum.ASCEND,
-    InfiniDeviceEnum.ILUVATAR,
-    InfiniDeviceEnum.CAMBRICON,
-}
-_TIMEOUT_S = 300.0
-"""The usual deadline of a case."""
-_LACKS = ("INFINI_STATUS_NOT_IMPLEMENTED", "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED")
+_WITHOUT_BFLOAT16 = (InfiniDeviceEnum.MOORE, InfiniDeviceEnum.KUNLUN, InfiniDeviceEnum.HYGON, InfiniDeviceEnum.QY)
+_SKIP_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorReport:
-    """What came out, case by case; ``leaks`` are descriptors that passing cases did not destroy."""
+    """What came out, case by case."""
 
     results: tuple[CaseResult, ...]
-    leaks: tuple[Leak, ...] = ()
+
+    @property
+    def leaks(self) -> tuple[Leak, ...]:
+        """Descriptors that passing cases did not destroy."""
+        return tuple(Leak(**leak) for result in self.results for leak in result.verdict.details.get("leaks", ()))
 
     def count(self, *statuses: Status) -> int:
         return sum(result.status in statuses for result in self.results)
@@ -78,35 +64,6 @@ class OperatorTestFailed(AssertionError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """One call of the test function."""
-
-    number: int
-    name: str
-    device: InfiniDeviceEnum
-    arguments: tuple[Any, ...]
-    dtype: Any
-    seed: int
-
-    @property
-    def id(self) -> str:
-        return f"{self.name}[{infini_dtype(self.dtype).name}]({', '.join(map(_shown, self.arguments))})"
-
-    @property
-    def own_seed(self) -> int:
-        """Of this case alone, so that running it by itself draws the same values."""
-        digest = hashlib.blake2b(f"{self.seed}:{self.number}".encode(), digest_size=6).digest()
-        return int.from_bytes(digest, "little")
-
-    @property
-    def repro(self) -> str:
-        if not chosen.script:
-            return f"test_operator(…, seed={self.seed}, only={self.number})"
-        device = f"--{self.device.name.lower()}"
-        return f"python {chosen.script} {device} --seed {self.seed} --only {self.name}:{self.number} --debug"
-
-
 def test_operator(
     device: Any,
     test_func: Callable[..., Any],
@@ -121,232 +78,161 @@ def test_operator(
     """Call ``test_func(handle, device, *case, dtype, sync)`` for every case and dtype; a failure ends no other case.
 
     A case fails if the function raises, if an output went outside its elements, if a call changed a tensor that the
-    header passes as const, if a status of failure was not looked at, or if no operator was called. ``seed`` and
-    ``only`` (the number of one case) are those of the command line unless stated. ``stop_at_first`` ends at the first
-    failure; with ``raise_at_end=False`` the report says whether all :attr:`~OperatorReport.is_well`.
+    header passes as const, or if a status of failure was not looked at; it is skipped if no operator was called.
+    ``seed`` and ``only`` (the number of one case) are those of the command line unless stated. ``stop_at_first`` ends
+    at the first failure; with ``raise_at_end=False`` the report says whether all :attr:`~OperatorReport.is_well`. It is
+    a run of optest, whose journal ``optest report latest`` reads.
 
     In a script whose command line :func:`get_args` read, an error ends the process with a sentence instead: status 1
-    for a wrong case, 5 if nothing was shown or something is not there.
+    for a wrong case, 5 if nothing was shown or something is not there, 130 if it was interrupted.
 
     Raises:
         OperatorTestFailed: at the end, if a case is wrong.
         NothingSelected: if no case was run, or every one was skipped.
         Unavailable: without a library.
         StatusError: if the device cannot be selected.
+        UsageError: if the run's folder cannot be made.
     """
-    if only is None and chosen.only_of not in ("", _name_of(test_func)):
-        sys.stdout.write(f"{_name_of(test_func)}: left out by --only {chosen.only_of}:{chosen.only}\n")
+    if only is None and chosen.only_of not in ("", name_of(test_func)):
+        sys.stdout.write(f"{name_of(test_func)}: left out by --only {chosen.only_of}:{chosen.only}\n")
         return OperatorReport(results=())
     with as_a_command():
-        report, summary = _reported(device, test_func, test_cases, tensor_dtypes, seed, only, stop_at_first)
+        driver = TestFunction(test_func, infini_device(device), chosen.seed if seed is None else seed)
+        driver.take(product(test_cases, filter_tensor_dtypes_by_device(driver.on, tensor_dtypes)))
+        lines = _Lines(driver, _why_no_case(driver, test_cases, tensor_dtypes))
+        _run(driver, _chosen(driver.cases, chosen.only if only is None else only), lines, maxfail=int(stop_at_first))
         if raise_at_end:
-            _require_well(report, summary)
-    return report
+            _require_well(lines.report, lines.summary)
+    return lines.report
 
 
 test_operator.__test__ = False  # type: ignore[attr-defined]  # pytest would take the name for a test
 
 
-def _reported(
-    device: Any,
-    test_func: Callable[..., Any],
-    test_cases: Sequence[Sequence[Any]],
-    tensor_dtypes: Sequence[Any],
-    seed: int | None,
-    only: int | None,
-    stop_at_first: bool,
-) -> tuple[OperatorReport, str]:
-    """Run what is asked for, print each result and the summary."""
-    known = infini_device(device)
-    asked = _asked(known, test_func, test_cases, tensor_dtypes, chosen.seed if seed is None else seed)
-    wanted = chosen.only if only is None else only
-    if wanted is not None and not 0 <= wanted < len(asked):
-        raise UsageError(f"only is {wanted}, but should be from 0 to {len(asked) - 1}")
-    check_error(LIBINFINIOP.infinirtSetDevice(int(known), 0))
-    results: list[CaseResult] = []
-    leaks: list[Leak] = []
-    handle = create_handle()
-    # A device's context does not live on in a fork; a test that is part of a program may keep what it finds there.
-    judged = _verdict_of_fork if chosen.script and known is InfiniDeviceEnum.CPU else _verdict
-    try:
-        for each in asked if wanted is None else [asked[wanted]]:
-            verdict = judged(each, test_func, handle, leaks)
-            results.append(_result(each, verdict))
-            _tell(results[-1])
-            if stop_at_first and verdict.status in BAD_STATUSES:
-                break
-    finally:
-        destroy_handle(handle)
-    report = OperatorReport(results=tuple(results), leaks=tuple(leaks))
-    summary = _summary(report, _name_of(test_func), known, asked)
-    sys.stdout.write(f"{summary}\n")
-    sys.stdout.flush()
-    return report, summary
-
-
 def filter_tensor_dtypes_by_device(device: Any, tensor_dtypes: Sequence[Any]) -> list[Any]:
     """Those that the device has: all but BF16 for Moore, Kunlun, Hygon and QY. Numbers of the header, torch dtypes."""
-    if infini_device(device) in _WITH_BFLOAT16:
-        return list(tensor_dtypes)
-    return [dtype for dtype in tensor_dtypes if infini_dtype(dtype) is not InfiniDtype.BF16]
+    lacks = infini_device(device) in _WITHOUT_BFLOAT16
+    return [dtype for dtype in tensor_dtypes if not (lacks and infini_dtype(dtype) is InfiniDtype.BF16)]
 
 
-def _asked(
-    device: InfiniDeviceEnum,
-    test_func: Callable[..., Any],
-    test_cases: Sequence[Sequence[Any]],
-    tensor_dtypes: Sequence[Any],
-    seed: int,
-) -> list[_Asked]:
-    dtypes = filter_tensor_dtypes_by_device(device, tensor_dtypes)
-    name = _name_of(test_func)
-    return [
-        _Asked(number=number, name=name, device=device, arguments=tuple(case), dtype=dtype, seed=seed)
-        for number, (case, dtype) in enumerate(product(test_cases, dtypes))
-    ]
+def _chosen(cases: Sequence[TestCase], only: int | None) -> Sequence[TestCase]:
+    if only is None:
+        return cases
+    if not 0 <= only < len(cases):
+        raise UsageError(f"only is {only}, but should be from 0 to {len(cases) - 1}")
+    return cases[only : only + 1]
 
 
-def _name_of(test_func: Callable[..., Any]) -> str:
-    """``gemm`` of ``test_gemm``; a function that is only called ``test`` has the name of its file."""
-    name: str = getattr(test_func, "__name__", type(test_func).__name__).removeprefix("test_")
-    code = getattr(test_func, "__code__", None)
-    return Path(code.co_filename).stem if name == "test" and code is not None else name
-
-
-def _shown(argument: Any) -> str:
-    return argument.name if isinstance(argument, Enum) else repr(argument)
-
-
-@dataclass(frozen=True, slots=True)
-class _AnswerOfFork:
-    verdict: Verdict
-    leaks: list[Leak]
-
-
-def _verdict_of_fork(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: list[Leak]) -> Verdict:
-    """The same in a fork of this process, in which nothing has run yet: a crash or a hang ends one case alone."""
-
-    def ask() -> bytes:
-        lost: list[Leak] = []
-        return encode(_AnswerOfFork(_verdict(asked, test_func, handle, lost), lost))
-
-    fork = fork_and_run(ask)
+def _run(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
+    """Run these cases; their results are journaled and told as they come."""
+    check_error(LIBINFINIOP.infinirtSetDevice(int(driver.on), 0))
+    driver.handle = create_handle()
     try:
-        answer = fork.read(_TIMEOUT_S)
-    except TimeoutError:
-        fork.end()
-        return overtime(Phase.RUN, _TIMEOUT_S, "")
-    except BaseException:
-        fork.end()
-        raise
-    returncode, signal = fork.end()
-    if returncode or not answer:
-        return death(Phase.RUN, returncode, signal, "")
-    decoded = decode(answer, _AnswerOfFork)
-    leaks += decoded.leaks
-    return decoded.verdict
+        if cases:
+            _run_in_session(driver, cases, lines, maxfail)
+        else:
+            lines.close()
+    finally:
+        destroy_handle(driver.handle)
 
 
-def _verdict(asked: _Asked, test_func: Callable[..., Any], handle: Any, leaks: list[Leak]) -> Verdict:
-    """What the test function says, and what the memory says."""
-    before = LIBINFINIOP.held()
-    LIBINFINIOP.take_unseen()  # of calls that were made before, which are not this case's
-    with case_scope(asked.own_seed) as scope:
-        try:
-            with Border("the test", Reason.RAISED, let_through=lambda: True):
-                verdict = _answer(asked, test_func, handle, scope)
-        except Fault as fault:
-            verdict = _of_fault(fault)
-        verdict = _with_memory(verdict, scope)
-        for tensor in scope.tensors:
-            tensor.destroy_desc()
-        left = LIBINFINIOP.release(before)
-    if left and verdict.status is Status.PASSED:
-        leaks += left
-    return verdict
-
-
-def _answer(asked: _Asked, test_func: Callable[..., Any], handle: Any, scope: CaseScope) -> Verdict:
-    failures: list[Verdict] = []
-    try:
-        with failures_of_allclose() as failures:
-            test_func(handle, asked.device, *asked.arguments, asked.dtype, get_sync_func(asked.device))
-    except Discrepancy as discrepancy:
-        return discrepancy.verdict
-    except AssertionError as error:
-        if failures:
-            return failures[-1]
-        raise Fault(Reason.VALUE, str(error).strip() or "the test's assertion does not hold") from None
-    except StatusError as error:
-        if error.name in _LACKS:
-            raise Fault(Reason.UNSUPPORTED, str(error)) from None
-        raise
-    unseen = LIBINFINIOP.take_unseen()
-    if unseen:
-        raise Fault(Reason.RAISED, f"{unseen[0].error()}, and nobody looked at it; give it to check_error")
-    if not scope.calls:  # scripts return early from cases that they do not mean
-        return Verdict(status=Status.SKIPPED, message="the test returned without a call of an operator")
-    return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
-
-
-def _of_fault(fault: Fault) -> Verdict:
-    return Verdict(status=fault.status, reason=fault.reason, message=fault.message, details=fault.details)
-
-
-def _with_memory(verdict: Verdict, scope: CaseScope) -> Verdict:
-    """A pass that wrote outside its tensors is none; a failure is told about it too."""
-    try:
-        for tensor in scope.tensors:
-            tensor.check_guards()
-    except Fault as fault:
-        if verdict.status is Status.PASSED:
-            return _of_fault(fault)
-        check = Check(name="guard zones", state=CheckState.FAILED, detail=fault.message)
-        return Verdict(
-            status=verdict.status,
-            reason=verdict.reason,
-            message=verdict.message,
-            measures=verdict.measures,
-            checks=(*verdict.checks, check),
-            details=verdict.details,
-        )
-    return verdict
-
-
-def _result(asked: _Asked, verdict: Verdict) -> CaseResult:
-    return CaseResult(
-        id=asked.id,
-        key=f"{asked.name}:{asked.number}",
-        operator=asked.name,
-        target=f"infiniop:{asked.device.name.lower()}",
-        reference="",
-        mode="test function",
-        verdict=verdict,
-        seed=asked.seed,
-        dtypes=(infini_dtype(asked.dtype).name,),
-        backend="infiniop",
-        repro=asked.repro,
+def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
+    now, interruption = datetime.now(timezone.utc), Interruption()
+    executor: Executor = InProcess(driver, interrupted=interruption)
+    isolation = "none"
+    # A device's context does not live on in a fork; a test that is part of a program may keep what it finds there.
+    if chosen.script and driver.on is InfiniDeviceEnum.CPU:
+        executor, isolation = InForks(InProcess(driver, interrupted=interruption)), "case"
+    directory = RunDirectory.create(Path(resolve({})["runs_dir"]), now=now, token=secrets.token_hex(3))
+    numbers = versions(driver)
+    info = RunInfo(
+        run_id=directory.id,
+        started_at=now.isoformat(timespec="milliseconds"),
+        total=len(cases),
+        target=cases[0].backend.label(),
+        seed=driver.seed,
+        directory=str(directory.path),
+        plan=chosen.script,
+        isolation=isolation,
+        optest_version=numbers["optest"],
+        versions=numbers,
+        host=host(),
     )
+    directory.write_info(info)
+    with JournalWriter(directory.journal_path) as journal:
+        session = Session(
+            info=info,
+            cases=cases,
+            driver=driver,
+            make_executor=lambda _: executor,
+            journal=journal,
+            listener=lines,
+            policy=Policy(maxfail=maxfail, isolation=isolation, dedupe=False),
+            repro=lambda case: _repro(driver, case),
+            interruption=interruption,
+        )
+        summary = session.run()
+    if session.failure is not None:
+        raise session.failure
+    if summary.interrupted:
+        raise KeyboardInterrupt
 
 
-def _tell(result: CaseResult) -> None:
-    lines = explain(result) if result.status in BAD_STATUSES else [headline(result)]
-    if result.status is Status.SKIPPED:
-        lines.append(f"  {result.verdict.message}")
-    sys.stdout.write("\n".join(lines) + "\n")
+class _Lines:
+    """Prints each result as it comes, and what they add up to, which it keeps."""
+
+    def __init__(self, driver: TestFunction, why_no_case: str) -> None:
+        self.driver = driver
+        self.report = OperatorReport(results=())
+        self.summary = why_no_case
+
+    def on_start(self, info: RunInfo) -> None:
+        pass
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:  # noqa: ARG002 - the protocol
+        lines = explain(result) if result.status in BAD_STATUSES else [headline(result)]
+        if result.status is Status.SKIPPED:
+            lines.append(f"  {result.verdict.message}")
+        sys.stdout.write("\n".join(lines) + "\n")
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:  # noqa: ARG002 - the protocol
+        self.report = OperatorReport(results=tuple(results))
+        self.summary = _summary(self.report, self.driver)
+        self.close()
+
+    def close(self) -> None:
+        sys.stdout.write(f"{self.summary}\n")
+        sys.stdout.flush()
 
 
-def _summary(report: OperatorReport, name: str, device: InfiniDeviceEnum, asked: Sequence[_Asked]) -> str:
-    passed, skipped = report.count(Status.PASSED), report.count(Status.SKIPPED)
-    parts = [f"{passed} of {len(report.results)} passed"]
-    wrong = report.count(*BAD_STATUSES)
-    parts += [f"{wrong} wrong"] * (wrong > 0) + [f"{skipped} skipped"] * (skipped > 0)
-    if len(report.results) < len(asked):
-        parts.append(f"{len(asked) - len(report.results)} not run")
-    seed = f"seed {asked[0].seed}" if asked else "no case"
-    lines = [f"{name} on {InfiniDeviceNames[device]}: {', '.join(parts)} ({seed})"]
+def _repro(driver: TestFunction, case: TestCase) -> str:
+    number = driver.number_of(case)
+    if not chosen.script:
+        return f"test_operator(…, seed={case.seed}, only={number})"
+    device, name = driver.on.name.lower(), case.descriptor.name
+    return f"python {chosen.script} --{device} --seed {case.seed} --only {name}:{number} --debug"
+
+
+def _summary(report: OperatorReport, driver: TestFunction) -> str:
+    tally = Tally()
+    for result in report.results:
+        tally.add(result)
+    left_out = len(driver.cases) - tally.finished
+    counted = tally.phrase() + f", {left_out} not run" * (left_out > 0)
+    lines = [f"{_title(driver)}: {counted} (seed {driver.seed})"]
+    lines += [f"  {count} skipped: {skip_text(why)}" for why, count in tally.skips.most_common(_SKIP_ROWS)]
     lines += [f"  not destroyed by the test: {leak.what} made at {leak.made_at}" for leak in report.leaks]
     return "\n".join(lines)
+
+
+def _why_no_case(driver: TestFunction, test_cases: Sequence[Any], tensor_dtypes: Sequence[Any]) -> str:
+    name = "test_cases" if not test_cases else "tensor_dtypes"
+    why = f"{name} is empty" if not (test_cases and tensor_dtypes) else "the device has none of the dtypes"
+    return f"{_title(driver)}: there is no case, since {why}"
+
+
+def _title(driver: TestFunction) -> str:
+    return f"{name_of(driver.function)} on {InfiniDeviceNames[driver.on]}"
 
 
 def _require_well(report: OperatorReport, summary: str) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from optest.errors import Unavailable, UsageError
-from optest.numerics import Array, dtype_of, numpy_dtype
-from optest.spec import dtype as dtype_called
+from optest.numerics import Array
 
 __all__ = ["is_torch", "loaded_torch", "to_array", "to_tensor", "torch"]
 
@@ -43,54 +42,34 @@ class _Torch:
 
 torch = _Torch()
 
-_WITHOUT_NUMPY = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-"""Types that torch and ml_dtypes have but NumPy has not, and what carries their bits across."""
-
 
 def is_torch(value: Any) -> bool:
     """Whether it is a torch tensor, without importing torch."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "data_ptr")
 
 
-def to_tensor(array: Array) -> Any:
-    """A torch tensor in the memory of ``array``; a copy where torch has no such strides (negative ones).
-
-    Repeated elements (stride 0) stay repeated.
-    """
+def to_tensor(array: Array, device: Any = None) -> Any:
+    """A torch tensor with the strides of ``array``, whose memory it shares on the processor (which None is); dense
+    where they are negative, which torch has not."""
     loaded = loaded_torch()
-    entry = dtype_of(array.dtype)
-    if any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    core = array[tuple(slice(0, 1) if stride == 0 and size > 1 else slice(None) for stride, size in _axes(array))]
-    if entry.name in _WITHOUT_NUMPY:
-        core = core.view(_WITHOUT_NUMPY[entry.name])
-    if not core.flags.writeable:
-        core = core.copy()
-    tensor = loaded.from_numpy(np.asarray(core))
-    if entry.name in _WITHOUT_NUMPY:
-        tensor = tensor.view(getattr(loaded, entry.name))
-    return tensor if core.shape == array.shape else tensor.expand(array.shape)
+    from optest.torch.tensors import to_torch
 
-
-def _axes(array: Array) -> list[tuple[int, int]]:
-    return list(zip(array.strides, array.shape, strict=True))
+    is_reversed = any(stride < 0 for stride in array.strides)
+    return to_torch(array.copy() if is_reversed else array, loaded.device("cpu") if device is None else device)
 
 
 def to_array(tensor: Any) -> Array:
-    """The elements of a torch tensor as NumPy has them; no copy where it lies in this machine's memory.
+    """The elements of a torch tensor as NumPy has them; of complex32 the bits.
 
     Raises:
         UsageError: for a dtype that NumPy and ml_dtypes do not know.
     """
     loaded = loaded_torch()
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-    name = str(plain.dtype).rpartition(".")[2]
-    if name == "complex32":
-        return np.asarray(plain.view(loaded.int32).numpy().view(np.uint32))
-    if name in _WITHOUT_NUMPY:
-        carrier = plain.view(getattr(loaded, _WITHOUT_NUMPY[name]))
-        return np.asarray(carrier.numpy().view(numpy_dtype(dtype_called(name))))
+    from optest.torch.tensors import from_torch
+
+    if tensor.dtype is loaded.complex32:
+        return from_torch(tensor.view(loaded.int32)).view(np.uint32)
     try:
-        return np.asarray(plain.numpy())
-    except TypeError:
-        raise UsageError(f"tensor is {plain.dtype}, which has no counterpart in NumPy") from None
+        return from_torch(tensor)
+    except KeyError:
+        raise UsageError(f"tensor is {tensor.dtype}, which has no counterpart in NumPy") from None

@@ -1,32 +1,24 @@
-"""What stands in a test tensor: the modes, drawn by optest's generators from a seed, scaled and shifted once."""
+"""What stands in a test tensor: drawn by optest's generators from a seed, or given; scaled and shifted once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from optest.errors import UnknownName, UsageError
 from optest.generators import RandomTensorGenerator
-from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of
-from optest.infiniop.elements import from_codes, to_codes
-from optest.numerics import Array, numpy_dtype, round_to, widen
-from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase
+from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of, from_codes, to_codes, to_torch_dtype
+from optest.infiniop.torch_bridge import is_torch, to_array
+from optest.numerics import Array, is_known, numpy_dtype, round_to, widen
+from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase, format_shape
 from optest.spec import dtype as dtype_called
 
-__all__ = ["GIVEN_MODES", "MODES", "drawn", "scaled"]
+__all__ = ["GIVEN_MODES", "MODES", "codes_of", "drawn", "gathered", "scaled", "strides_of", "whole_file"]
 
-_FILLS: Mapping[str, str] = {
-    "random": "uniform",
-    "zeros": "zeros",
-    "ones": "ones",
-    "randint": "randint",
-    "float8_e4m3fn": "uniform",
-    "normal": "randn",
-    "special": "special",
-    "integer-exact": "integer-exact",
-}
+_FILLS = {"random": "uniform", "float8_e4m3fn": "uniform", "normal": "randn"}
+_FILLS |= {each: each for each in ("zeros", "ones", "randint", "special", "integer-exact")}
 GIVEN_MODES = ("manual", "binary")
 """Modes whose values come from outside."""
 MODES = (*_FILLS, "empty", *GIVEN_MODES)
@@ -96,11 +88,9 @@ def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Ar
         places = drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
         whole: Array = numbers[places]
         return whole
-    if element.is_float:
-        return round_to(widen(drawn("random", InfiniDtype.F8, count, seed=seed, path=path)), element)
-    parts = widen(drawn("random", InfiniDtype.F8, 2 * count, seed=seed, path=path))
-    values = parts.astype(np.float64).view(np.complex128)
-    return to_codes(values, dt) if dt in COMPONENTS else round_to(values, element)
+    is_real = element.is_float
+    numbers = widen(drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
+    return _encoded(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
 
 
 def _whole_numbers_of_float8(element: DType) -> Array:
@@ -114,20 +104,109 @@ def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:
     """``value * scale + bias``, computed in float64 or in whole numbers, and rounded once.
 
     Raises:
-        UsageError: for bool, for a fraction in an integer type, and for a result that it does not hold.
+        UsageError: for a result that an integer type, or bool, does not hold.
     """
     if scale is None and bias is None:
         return codes
     factor, summand = 1 if scale is None else scale, 0 if bias is None else bias
+    if element_of(dt).is_inexact or dt in COMPONENTS:
+        return _encoded(widen(from_codes(codes, dt)) * factor + summand, dt)
+    exact = codes.astype(object) * _whole(factor) + _whole(summand)
+    return _encoded(np.asarray(exact), dt, f"values * {factor} + {summand}")
+
+
+def _whole(number: Any) -> Any:
+    """An integer where it is one, which no product rounds."""
+    return int(number) if float(number).is_integer() else number
+
+
+def _encoded(values: Array, dt: InfiniDtype, what: str = "values") -> Array:
+    """Numbers as elements, rounded once.
+
+    Raises:
+        UsageError: for numbers that an integer type, or bool, does not hold.
+    """
     element = element_of(dt)
     if dt in COMPONENTS:
-        return to_codes(from_codes(codes, dt) * factor + summand, dt)
+        return to_codes(values, dt)
     if element.is_inexact:
-        return round_to(widen(codes) * factor + summand, element)
-    if not element.is_integer or not all(float(each).is_integer() for each in (factor, summand)):
-        raise UsageError(f"scale is {factor} and bias {summand}, but {dt.name} needs whole numbers (bool takes none)")
-    exact = codes.astype(object) * int(factor) + int(summand)
-    if exact.size and not element.min_int <= min(exact.flat) <= max(exact.flat) <= element.max_int:
-        raise UsageError(f"scale {factor} and bias {summand} leave the range of {dt.name}")
-    whole: Array = np.asarray(exact).astype(numpy_dtype(element))
-    return whole
+        wide = widen(values) if is_known(values.dtype) else values
+        return round_to(wide.astype(np.complex128 if element.is_complex else np.float64), element)
+    if element.is_integer and values.size and not element.min_int <= values.min() <= values.max() <= element.max_int:
+        raise UsageError(f"{what} reach from {values.min()} to {values.max()}, which {dt.name} does not hold")
+    exact: Array = values.astype(numpy_dtype(element))
+    if not np.array_equal(exact, values):
+        raise UsageError(
+            f"{what} have {'fractions' if element.is_integer else 'numbers'}, which {dt.name} does not hold"
+        )
+    return exact
+
+
+# Values from outside: torch, NumPy, DLPack, lists, files; their dtype, shape and strides are held to.
+
+
+def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
+    """Given values as they lie in memory, in ``shape``; sizes of 1 repeat. Values of another dtype are converted:
+    a torch tensor as torch does, which cuts off fractions of integers, everything else rounded once.
+
+    Raises:
+        UsageError: for a shape that does not fit; for numbers that an integer type does not hold.
+    """
+    if is_torch(given) and dt not in COMPONENTS:
+        given = given.to(to_torch_dtype(dt))
+    array = gathered(given) if hasattr(given, "__dlpack__") else np.asarray(given)
+    if array.dtype != numpy_dtype(element_of(dt)):
+        array = _encoded(array, dt)
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise UsageError(
+            f"values have the shape {format_shape(array.shape)}, but should have {format_shape(shape)}"
+        ) from None
+
+
+def gathered(source: Any) -> Array:
+    """The array behind ``__dlpack__``, in this machine's memory; an array is its own.
+
+    Raises:
+        UsageError: for memory that is elsewhere, or a dtype that NumPy cannot take over.
+    """
+    if isinstance(source, np.ndarray):
+        return source
+    if is_torch(source):
+        return to_array(source)
+    try:
+        return np.from_dlpack(source)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"the tensor cannot be taken over by DLPack: {error}") from None
+
+
+def strides_of(array: Array) -> tuple[int, ...]:
+    """The strides in elements.
+
+    Raises:
+        UsageError: for strides that are no multiple of the element, or a dtype that optest does not know.
+    """
+    if not is_known(array.dtype):
+        raise UsageError(f"array is {array.dtype}, which is no dtype of infinicore.h")
+    size = array.itemsize
+    if any(stride % size for stride in array.strides):
+        raise UsageError(f"strides are {array.strides} bytes, but should be multiples of {size}, the element's size")
+    return tuple(stride // size for stride in array.strides)
+
+
+def whole_file(path: Path, spec: TensorSpec) -> Array:
+    """The raw elements of a file.
+
+    Raises:
+        UsageError: for a file that cannot be read or has another number of bytes.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"file {path} cannot be read: {error.strerror}") from None
+    wanted = spec.storage_elements * spec.dtype.itemsize_bytes
+    if len(content) != wanted:
+        raise UsageError(f"file {path} has {len(content)} bytes, but should have {wanted} for {spec}")
+    elements: Array = np.frombuffer(bytearray(content), np.uint8).view(numpy_dtype(spec.dtype))
+    return elements

@@ -45,7 +45,8 @@ class RunDirectory:
             (path / "artifacts").mkdir()
         except OSError as error:
             raise UsageError(
-                f"run directory {path} cannot be made: {error.strerror or error}\n  choose another with --runs-dir"
+                f"run directory {path} cannot be made: {error.strerror or error}\n"
+                "  choose another with --runs-dir or OPTEST_RUNS_DIR"
             ) from None
         return cls(path)
 

@@ -38,6 +38,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(liboperators, "_default", [])
     monkeypatch.setattr(OpRegister, "registry", [])
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path / "nothing"))
+    monkeypatch.setenv("OPTEST_RUNS_DIR", str(tmp_path / "runs"))
     monkeypatch.setattr(chosen, "script", "")
     monkeypatch.setattr(chosen, "seed", 0)
     monkeypatch.setattr(chosen, "only", None)

@@ -31,8 +31,7 @@ from optest.infiniop import (
     infiniopTensorDescriptor_t,
     open_lib,
 )
-from optest.infiniop.functions import UncheckedSignature
-from optest.infiniop.status import Status
+from optest.infiniop.functions import Status, UncheckedSignature
 
 pytestmark = pytest.mark.cxx
 

@@ -111,7 +111,7 @@ def test_an_output_that_was_not_written_is_found() -> None:
     tensor.check_written()
     again = TestTensor((2, 3), (5, 1), InfiniDtype.F16, CPU, mode="empty")
     again.actual_array()[0] = 1
-    with pytest.raises(Fault, match=r"3 of 6 elements were never written; the first at \[1, 0\]"):
+    with pytest.raises(Fault, match=r"3 of 6 elements of output tensor\d+ were never written; the first at \[1, 0\]"):
         again.check_written()
     with pytest.raises(UsageError, match="no logical values"):
         again.logical_array()
@@ -167,10 +167,13 @@ def test_randint_has_its_bounds_and_scale_and_bias_come_after() -> None:
         == [2**62 - 1] * 2
     )
     assert TestTensor((1,), None, InfiniDtype.C32, CPU, mode="zeros", bias=1 + 2j).logical_array()[0] == 1 + 2j
-    with pytest.raises(UsageError, match="leave the range of U8"):
+    with pytest.raises(UsageError, match=r"values \* 1 \+ 255 reach from 256 to 256, which U8 does not hold"):
         TestTensor((2,), None, InfiniDtype.U8, CPU, mode="ones", bias=255)
-    with pytest.raises(UsageError, match="needs whole numbers"):
+    with pytest.raises(UsageError, match="have fractions, which I8 does not hold"):
         TestTensor((2,), None, InfiniDtype.I8, CPU, mode="ones", scale=0.5)
+    with pytest.raises(UsageError, match="have numbers, which BOOL does not hold"):
+        TestTensor((2,), None, InfiniDtype.BOOL, CPU, mode="ones", bias=1)
+    assert TestTensor((), None, InfiniDtype.I64, CPU, mode="ones", scale=2.0).logical_array() == 2
 
 
 def test_float8_values_in_bytes_and_in_wider_floats() -> None:
@@ -329,6 +332,14 @@ class TestWithTorch:
         assert tensor.strides == [0, 1]
         assert torch.equal(tensor.torch_tensor(), torch.arange(3.0).expand(4, 3))
         assert torch.equal(TestTensor.from_dlpack(torch.arange(3)).torch_tensor(), torch.arange(3))
+
+    def test_strides_are_taken_over_whatever_the_dtype(self) -> None:
+        import torch
+
+        for name in ("float32", "bfloat16", "float8_e4m3fn"):
+            given = torch.zeros(3, 2, dtype=getattr(torch, name)).t()
+            assert TestTensor.from_torch(given, given.dtype, CPU).strides == [1, 2]
+            assert TestTensor.from_dlpack(given).strides == [1, 2]
 
     def test_another_dtype_is_converted(self) -> None:
         import torch

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,7 @@ from optest.infiniop import (
     TestWorkspace,
     check_error,
     debug,
+    driver,
     filter_tensor_dtypes_by_device,
     get_args,
     infiniopOperatorDescriptor_t,
@@ -29,6 +34,7 @@ from optest.infiniop import test_operator as run_operator
 from optest.infiniop.arguments import chosen
 from optest.infiniop.testing import OperatorReport, OperatorTestFailed
 from optest.spec import Reason, Status
+from optest.store import RunDirectory, read_journal
 
 pytestmark = pytest.mark.cxx
 
@@ -75,7 +81,7 @@ def test_a_right_operator_passes(lib: InfiniLib, capsys: pytest.CaptureFixture[s
     assert report.leaks == ()
     out = capsys.readouterr().out
     assert "PASSED  twice[F32](5)  infiniop:cpu" in out
-    assert "twice on CPU: 3 of 3 passed (seed 0)" in out
+    assert "twice on CPU: 3 passed (seed 0)" in out
     assert lib.aliveNow() == 0, "tensor descriptors that the test leaves to Python are destroyed with its case"
 
 
@@ -102,7 +108,7 @@ def test_a_failure_ends_no_other_case_and_explains_itself(lib: InfiniLib, capsys
     assert "FAILED  some[F32](7)  infiniop:cpu" in out
     assert "  out: all 7 elements are off; worst at [" in out
     assert "  again: test_operator(…, seed=11, only=1)" in out
-    assert str(caught.value) == "some on CPU: 2 of 3 passed, 1 wrong (seed 11)"
+    assert str(caught.value) == "some on CPU: 2 passed, 1 failed (seed 11)"
 
 
 def test_the_seeds_way_is_to_stop_at_the_first(lib: InfiniLib) -> None:
@@ -139,7 +145,7 @@ def test_the_command_line_says_which_case_and_gets_a_status(
     out = capsys.readouterr().out
     assert "FAILED  twice[F32](7)" in out
     assert "again: python twice.py --cpu --seed 9 --only twice:1 --debug" in out
-    assert "0 of 1 passed, 1 wrong, 1 not run (seed 9)" in out
+    assert "1 failed, 1 not run (seed 9)" in out
     with pytest.raises(SystemExit) as ended:
         run_operator(CPU, asked("infiniopLacking"), [(3,), (7,)], [F32])
     assert ended.value.code == 5
@@ -175,6 +181,7 @@ def test_a_fault_of_memory_names_the_tensor_as_c_does(lib: InfiniLib) -> None:
         (AssertionError("too far off"), Reason.VALUE, Status.FAILED),
         (ValueError("bad"), Reason.RAISED, Status.ERROR),
         (SystemExit(0), Reason.RAISED, Status.ERROR),
+        (KeyboardInterrupt(), Reason.RAISED, Status.ERROR),
         (MemoryError(), Reason.OUT_OF_MEMORY, Status.ERROR),
     ],
 )
@@ -188,7 +195,7 @@ def test_whatever_a_test_raises_is_a_result(lib: InfiniLib, error, reason, statu
 
 def test_an_interruption_is_the_users(lib: InfiniLib) -> None:
     def test_interrupted(handle, device, tensor_dtype, sync):
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         reported(test_interrupted, [()])
@@ -201,11 +208,17 @@ def test_a_test_that_calls_nothing_shows_nothing(lib: InfiniLib) -> None:
 
     (result,) = reported(test_idle, [()]).results
     assert result.status is Status.SKIPPED, "scripts return early from cases that they do not mean"
-    with pytest.raises(NothingSelected, match="idle on CPU: 0 of 1 passed, 1 skipped"):
+    with pytest.raises(
+        NothingSelected, match=r"idle on CPU: 1 skipped \(seed 0\)\n  1 skipped: the test returned without a call"
+    ):
         run_operator(CPU, test_idle, [()], [F32])
-    with pytest.raises(NothingSelected, match="nothing was shown: idle on CPU: 0 of 0 passed"):
+    with pytest.raises(
+        NothingSelected, match="nothing was shown: idle on CPU: there is no case, since test_cases is empty"
+    ):
         run_operator(CPU, test_idle, [], [F32])
-    with pytest.raises(NothingSelected, match="1 skipped"):
+    with pytest.raises(NothingSelected, match="since tensor_dtypes is empty"):
+        run_operator(CPU, test_idle, [()], [])
+    with pytest.raises(NothingSelected, match="1 skipped: UNSUPPORTED: infiniopLacking returned 2"):
         run_operator(CPU, asked("infiniopLacking"), [(3,)], [F32])
 
 
@@ -250,6 +263,31 @@ def test_timed_calls_are_not_watched(lib: InfiniLib) -> None:
     assert reported(test_profiled, [()]).is_well
 
 
+def test_it_is_a_run_with_a_journal(lib: InfiniLib, tmp_path: Path) -> None:
+    reported(asked("infiniopThrice"), [(3,), (3,)])
+    journal = read_journal(RunDirectory.open(tmp_path / "runs", "latest").journal_path)
+    assert [each.id for each in journal.results] == ["twice[F32](3)"] * 2, "equal cases draw other values"
+    assert [each.key for each in journal.results] != [journal.results[0].key] * 2
+    first = journal.results[0]
+    assert first.attributes == {"size": "3", "tensor_dtype": "F32", "only": 0}
+    assert first.where.startswith(f"{__file__}:")
+    assert journal.summary is not None
+    assert journal.summary.exit_status == 1
+
+
+def test_a_device_that_torch_has_not_is_no_fault_of_the_operator(lib: InfiniLib) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("needs a machine without CUDA")
+
+    def test_on_cuda(handle, device, tensor_dtype, sync):
+        torch.ones(3, device="cuda")
+
+    (result,) = reported(test_on_cuda, [()]).results
+    assert (result.reason, result.status) == (Reason.UNAVAILABLE, Status.SKIPPED)
+    assert "the test needs a device that torch lacks here: " in result.verdict.message
+
+
 def test_bfloat16_is_left_out_where_the_device_has_none() -> None:
     dtypes = [InfiniDtype.F16, InfiniDtype.BF16, 19, "torch.bfloat16"]
     assert filter_tensor_dtypes_by_device(InfiniDeviceEnum.MOORE, dtypes) == [InfiniDtype.F16]
@@ -290,3 +328,33 @@ def test_a_crash_in_a_script_ends_one_case(lib: InfiniLib, monkeypatch: pytest.M
     assert [each.status for each in report.results] == [Status.PASSED, Status.CRASHED, Status.PASSED]
     assert report.results[1].reason is Reason.SIGNAL
     assert report.results[1].verdict.details["signal"] == "SIGSEGV"
+
+
+def test_a_hang_in_a_script_ends_one_case(lib: InfiniLib, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen, "script", "twice.py")
+    monkeypatch.setattr(driver, "_TIMEOUT_S", 0.5)
+    twice = asked("infiniopTwice")
+
+    def test_hangs(handle, device, size, tensor_dtype, sync):
+        if size == 2:
+            time.sleep(60)
+        twice(handle, device, size, tensor_dtype, sync)
+
+    report = reported(test_hangs, [(2,), (3,)])
+    assert [each.reason for each in report.results] == [Reason.DEADLINE, None]
+    assert report.results[1].isolation == "case"
+
+
+def test_an_interrupted_script_says_how_far_it_came(
+    lib: InfiniLib, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(chosen, "script", "twice.py")
+
+    def test_stopped(handle, device, tensor_dtype, sync):
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(60)
+
+    with pytest.raises(SystemExit) as ended:
+        reported(test_stopped, [(), ()])
+    assert ended.value.code == 130
+    assert "stopped on CPU: nothing ran, 2 not run (seed 0)" in capsys.readouterr().out

@@ -1,0 +1,78 @@
+"""Executions in forks of this process, of a driver that compares by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from optest.backends import BackendDriver
+from optest.core.border import UserInterrupt
+from optest.core.executors import InProcess
+from optest.core.forked import InForks
+from optest.spec import Evidence, OperatorDescriptor, Reason, Status, TestCase, Verdict
+
+PASS = Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
+
+
+class Local(BackendDriver):
+    """No worker could find it: what it does is written in the case."""
+
+    name = "local"
+
+    def __init__(self) -> None:
+        self.ran = 0
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        self.ran += 1
+        match case.attributes["does"]:
+            case "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hangs":
+                time.sleep(60)
+            case "interrupts":
+                os.kill(os.getppid(), signal.SIGALRM)
+                raise UserInterrupt
+            case "raises":
+                raise ValueError("bad")
+        return ()
+
+    def verdict(self, case: TestCase) -> Verdict:
+        return PASS
+
+
+def executed(does: str, driver: Local | None = None, **more: Any) -> Verdict:
+    descriptor = OperatorDescriptor(name="local", signature="-> out", open_attributes=True)
+    case = TestCase(descriptor=descriptor, inputs=(), attributes={"does": does}, **more)
+    (verdict,) = InForks(InProcess(driver or Local())).execute([case]).verdicts
+    return verdict
+
+
+def test_its_own_verdict_counts_and_it_ran_elsewhere() -> None:
+    driver = Local()
+    assert executed("answers", driver) == PASS
+    assert driver.ran == 0
+
+
+def test_what_ends_the_fork_ends_one_execution() -> None:
+    assert executed("dies").reason is Reason.SIGNAL
+    assert executed("hangs", timeout_s=0.3).reason is Reason.DEADLINE
+    raised = executed("raises")
+    assert (raised.reason, raised.message) == (Reason.RAISED, "the backend raised ValueError: bad")
+
+
+def test_an_interruption_is_this_process_s_own(capfd: pytest.CaptureFixture[str]) -> None:
+    def raise_it(*_: object) -> None:
+        raise UserInterrupt
+
+    before = signal.signal(signal.SIGALRM, raise_it)
+    try:
+        with pytest.raises(UserInterrupt):
+            executed("interrupts")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert capfd.readouterr().err == "", "the fork leaves without a traceback"
