@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from optest.torch.operators.calls import Attributes, Tensors, TorchCall
+from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES
 
 __all__ = ["CALLS"]
@@ -109,6 +110,29 @@ def _index_select(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return found.reshape((*source.shape[:dim], *index.shape, *source.shape[dim + 1 :]))
 
 
+def _index_add(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, index, added = tensors
+    alpha = attributes.get("alpha", 1.0)
+    whole = factor(alpha, source.dtype) if alpha == alpha // 1 else alpha
+    return torch.index_add(source, attributes["dim"], index, added, alpha=whole)
+
+
+def _kthvalue(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    found = torch.kthvalue(tensors[0], attributes["k"], attributes.get("dim", -1), attributes.get("keepdim", False))
+    return found.values, found.indices
+
+
+def _by_int64(function: Callable[..., torch.Tensor]) -> TorchCall:
+    """Of functions that take an index of int64 alone: one of int32 becomes one."""
+
+    def call(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+        source, index, *written = tensors
+        index = index.long() if index.dtype == torch.int32 else index
+        return function(source, *attributes.values(), index, *written)
+
+    return call
+
+
 CALLS: dict[str, TorchCall] = {
     "transpose": _transpose,
     "permute": lambda tensors, attributes: torch.permute(tensors[0], attributes["dims"]).contiguous(),
@@ -129,6 +153,11 @@ CALLS: dict[str, TorchCall] = {
     "gather": lambda tensors, attributes: torch.gather(tensors[0], attributes["dim"], tensors[1]),
     "index_select": _index_select,
     "scatter_add": lambda tensors, attributes: torch.scatter_add(tensors[0], attributes["dim"], tensors[1], tensors[2]),
+    "take": _by_int64(torch.take),
+    "index_add": _index_add,
+    "index_copy": _by_int64(torch.index_copy),
+    "scatter": _by_int64(torch.scatter),
+    "kthvalue": _kthvalue,
     "embedding": lambda tensors, attributes: functional.embedding(
         tensors[1], tensors[0], padding_idx=attributes.get("padding_idx")
     ),
