@@ -91,7 +91,7 @@ def _as_right(
     rows = np.moveaxis(array, dim, -1)
     inside = (indices >= 0) & (indices < rows.shape[-1])
     pointed = np.take_along_axis(rows, np.where(inside, indices, 0), -1)
-    mask = inside & same_bits(pointed, values) & ~_repeated(indices)
+    mask = inside & same_bits(pointed, values) & ~repeated(indices)
     if ordered:
         mask &= _equal(values, right)
     else:
@@ -123,7 +123,7 @@ def same_bits(left: Array, right: Array) -> Array:
     return np.asarray((bits(a) == bits(b)) | ((wide_a != wide_a) & (wide_b != wide_b)))
 
 
-def _repeated(indices: Array) -> Array:
+def repeated(indices: Array) -> Array:
     """Which indices occur more than once in their row."""
     order = np.argsort(indices, axis=-1, kind="stable")
     ordered = np.take_along_axis(indices, order, -1)

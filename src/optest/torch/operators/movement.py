@@ -122,6 +122,39 @@ def _kthvalue(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, t
     return found.values, found.indices
 
 
+# torch has neither of the next two: they are put together in float32, which their results are.
+
+
+def _require_matrix(scores: torch.Tensor, topk: int, most: int) -> None:
+    if scores.dim() != 2 or not 1 <= topk <= most:
+        raise ValueError(f"{topk} of {most} cannot be chosen from {tuple(scores.shape)}")
+
+
+def _topksoftmax(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    _require_matrix(tensors[0], attributes["topk"], tensors[0].shape[-1])
+    shares = torch.softmax(tensors[0].float(), dim=1)
+    values, indices = torch.topk(shares, attributes["topk"], dim=1)
+    if attributes.get("norm"):
+        values = values / values.sum(1, keepdim=True)
+    return values, indices.int()
+
+
+def _topkrouter(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    count, groups_chosen = attributes.get("n_group", 8), attributes.get("topk_group", 4)
+    size = tensors[0].shape[-1] // count
+    _require_matrix(tensors[0], attributes["topk"], groups_chosen * size)
+    shares = torch.sigmoid(tensors[0].float())
+    rows, width = shares.shape
+    groups = (shares + tensors[1]).reshape(rows, count, size)
+    pairs = groups.topk(2, dim=2).values.sum(2)
+    chosen = pairs.topk(groups_chosen, dim=1).indices
+    seen = torch.zeros_like(pairs).scatter(1, chosen, 1.0).unsqueeze(2) > 0
+    indices = torch.where(seen, groups, 0.0).reshape(rows, width).topk(attributes["topk"], dim=1).indices
+    values = shares.gather(1, indices)
+    factor = attributes.get("routed_scaling_factor", 1.0)
+    return factor * values / (values.sum(1, keepdim=True) + 1e-20), indices.int()
+
+
 def _by_int64(function: Callable[..., torch.Tensor]) -> TorchCall:
     """Of functions that take an index of int64 alone: one of int32 becomes one."""
 
@@ -158,6 +191,8 @@ CALLS: dict[str, TorchCall] = {
     "index_copy": _by_int64(torch.index_copy),
     "scatter": _by_int64(torch.scatter),
     "kthvalue": _kthvalue,
+    "topksoftmax": _topksoftmax,
+    "topkrouter": _topkrouter,
     "embedding": lambda tensors, attributes: functional.embedding(
         tensors[1], tensors[0], padding_idx=attributes.get("padding_idx")
     ),
