@@ -136,10 +136,11 @@ def test_attributes_have_another_value_than_the_default_in_several_cases(name: s
     assert not thin
 
 
-_NOT_LARGE = {"scaled_dot_product_attention", "random_sample", "dot"}
-"""Too many operations for a check; draws from one distribution; a vector alone."""
+_NOT_LARGE = {"scaled_dot_product_attention", "attention", "paged_attention", "dequantize_awq", "random_sample", "dot"}
+"""Too many operations, or results, for a check; draws from one distribution; a vector alone."""
 _NOT_SIX = {"conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
 _NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to", "topksoftmax", "topkrouter"}
+_NOT_SIX |= {"attention", "paged_attention", "paged_caching", "dequantize_awq"}
 """Of a rank of their own; the last states the shape that it makes."""
 
 

@@ -111,7 +111,7 @@ def _slices(dim: int, shape: Sequence[int], count: int, **attributes: Any) -> di
     return call({"dim": dim, **attributes}, input=shape, index=(count,), source=written)
 
 
-_ORDINARY = [_slices(-1, (5, 37), 9), _slices(0, (9, 6), 20), _slices(1, (3, 7, 5), 6)]
+_ORDINARY = [_slices(1, (5, 37), 9), _slices(0, (9, 6), 20), _slices(1, (3, 7, 5), 6)]
 
 
 def _of_slices(variants: Sequence[Sequence[str]]) -> Iterator[Sample]:
@@ -162,7 +162,7 @@ def index_copy_samples() -> Iterator[Sample]:
 
 def scatter_samples() -> Iterator[Sample]:
     calls = [
-        call({"dim": -1}, input=(5, 37), index=(5, 9), src=(5, 9)),
+        call({"dim": 1}, input=(5, 37), index=(5, 9), src=(5, 9)),
         call({"dim": 0}, input=(9, 6), index=(20, 6), src=(20, 6)),
         call({"dim": 1}, input=(3, 7, 5), index=(2, 6, 4), src=(3, 9, 5)),
     ]

@@ -45,7 +45,7 @@ def scatter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ..
 def index_copy_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
     """Any of the elements that are written to a place."""
     array, index, source = (np.asarray(each) for each in inputs)
-    return (_is_one_of(array, *_slices(array, index, source, attributes["dim"], stored=True), actual[0]),)
+    return (is_one_of(array, *_slices(array, index, source, attributes["dim"], stored=True), actual[0]),)
 
 
 def scatter_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
@@ -53,7 +53,7 @@ def scatter_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequenc
     array, index, src = (np.asarray(each) for each in inputs)
     if not index.size:
         return (None,)
-    return (_is_one_of(array, *scattered(array, index, src, attributes["dim"]), actual[0]),)
+    return (is_one_of(array, *scattered(array, index, src, attributes["dim"]), actual[0]),)
 
 
 def _slices(array: Array, index: Array, source: Array, dim: int, *, stored: bool = False) -> tuple[Places, Array]:
@@ -71,7 +71,8 @@ def _written(array: Array, places: Places, values: Array) -> Array:
     return np.asarray(out.reshape(array.shape))
 
 
-def _is_one_of(array: Array, places: Places, values: Array, actual: Array) -> Array:
+def is_one_of(array: Array, places: Places, values: Array, actual: Array) -> Array:
+    """Where an actual element is one of the ``values`` that are written to its place."""
     mask = np.zeros(np.atleast_1d(array).shape, np.bool_)
     np.logical_or.at(mask, places, same_bits(np.atleast_1d(actual)[places], values))
     return np.asarray(mask.reshape(array.shape))
