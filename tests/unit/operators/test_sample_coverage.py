@@ -20,7 +20,7 @@ OF_VECTORS = {"dot", "random_sample"}
 """What they take has one dimension."""
 MATRICES = ("gaps", "padded rows", "transposed", "stride 0", "backwards", "offset")
 NO_REACH = ("column", "stride 0 where the size is 1", "odd stride where the size is 1", "nothing, strides of 0")
-WITHOUT = {("causal_softmax", "column"), ("random_sample", "nothing, strides of 0")}
+WITHOUT = {("causal_softmax", "column"), ("topkrouter", "column"), ("random_sample", "nothing, strides of 0")}
 """A column is refused, and so is drawing from nothing."""
 FAMILIES = {
     "binary": ("add", "mul", "eq", "lt", "logical_and", "bitwise_and"),
@@ -134,10 +134,11 @@ def test_attributes_have_another_value_than_the_default_in_several_cases() -> No
     assert thin <= OF_FULL_CHECKS
 
 
-_NOT_LARGE = {"scaled_dot_product_attention", "random_sample", "dot"}
-"""Too many operations for a check; draws from one distribution; a vector alone."""
+_NOT_LARGE = {"scaled_dot_product_attention", "attention", "paged_attention", "dequantize_awq", "random_sample", "dot"}
+"""Too many operations, or results, for a check; draws from one distribution; a vector alone."""
 _NOT_SIX = {"conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
-_NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to"}
+_NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to", "topksoftmax", "topkrouter"}
+_NOT_SIX |= {"attention", "paged_attention", "paged_caching", "dequantize_awq"}
 """Of a rank of their own; the last states the shape that it makes."""
 
 

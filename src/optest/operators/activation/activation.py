@@ -1,4 +1,4 @@
-"""relu, leaky_relu, elu and hardswish, which bend at 0; gelu, sigmoid, silu, softplus and swiglu, which are smooth."""
+"""Activations: relu, leaky_relu, elu, selu and hardswish bend at 0; gelu, sigmoid, silu, softplus and swiglu do not."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ DESCRIPTORS = in_module(
         rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "10·|out| more below 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
         description="input above 0, else alpha * (exp(input) - 1).",
+    ),
+    OperatorDescriptor(
+        name="selu",
+        terms="selu_terms",
+        rule=ulp(0.5, f"{_IDENTITY}; {MEASURED}", "|out| more, 12·|out| below 0"),
+        domain={"input": Interval(low=-15.0, high=15.0)},
+        description="scale * input above 0, else scale * alpha * (exp(input) - 1), where scale is 1.0507009873554805 "
+        "and alpha 1.6732632423543773.",
     ),
     OperatorDescriptor(
         name="hardswish",
@@ -217,6 +225,10 @@ def leaky_relu_samples() -> Iterator[Sample]:
 def elu_samples() -> Iterator[Sample]:
     yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
     yield from _with_attributes([{"alpha": alpha} for alpha in (0.3, 2.5, -1.5, 0.0)], (-9.0, 9.0))
+
+
+def selu_samples() -> Iterator[Sample]:
+    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
 
 
 def hardswish_samples() -> Iterator[Sample]:

@@ -84,6 +84,22 @@ def elu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (_evaluated(lambda x: np.where(x > 0, x, alpha * np.expm1(x)), inputs),)
 
 
+# Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017, as torch writes them.
+_SELU_SCALE = np.longdouble("1.0507009873554804934193349852946")
+_SELU_ALPHA = np.longdouble("1.6732632423543772848170429916717")
+
+
+@quiet
+def selu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """scale · x above 0, else scale · alpha · (exp(x) − 1)."""
+
+    def selu(x: Array) -> Array:
+        scale, alpha = _SELU_SCALE.astype(x.dtype), _SELU_ALPHA.astype(x.dtype)
+        return np.asarray(scale * np.where(x > 0, x, alpha * np.expm1(x)))
+
+    return (_evaluated(selu, inputs),)
+
+
 @quiet
 def hardswish_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """x · min(max(x + 3, 0), 6) / 6; NaN for minus infinity, as 0 · ∞ is in torch."""
@@ -176,6 +192,13 @@ def elu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
     """
     lost = 10.0 * _size(elu_reference(inputs, attributes))
     return (ErrorBudget(_finite(np.where(as_float64(inputs[0]) < 0, lost, 0.0))),)
+
+
+@quiet
+def selu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """scale is rounded before it multiplies: |out|. Below 0 as elu, with room for a product more: 12·|out|."""
+    share = np.where(as_float64(inputs[0]) < 0, 12.0, 1.0)
+    return (ErrorBudget(_finite(share * _size(selu_reference(inputs, attributes)))),)
 
 
 @quiet

@@ -1,4 +1,4 @@
-"""Sums, products and powers: add, sub, mul and pow."""
+"""Sums, products and powers: add, sub, mul, pow and logaddexp."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from optest.operators.describe import attribute, in_module, ulp
 from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, is_integer, pair, refuse_bool
 from optest.operators.samples import (
+    EVERY_FLOAT,
     LARGE_SIZE,
     MAIN_FLOATS,
     MILLION,
@@ -18,12 +19,13 @@ from optest.operators.samples import (
     variations,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
-from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
-from optest.spec import Interval, OperatorDescriptor, Sample, dtype
+from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS, MIXED, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, dtype
 
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
 _ALPHA = attribute("alpha: float = 1.0", "Factor of other.")
 _SCALED = ulp(0.5, _CORRECT, "alpha ≠ 1: 2·|alpha·other| more")
+_LOGARITHMS = (*FLOATS, *(pair for pair in MIXED if "float" in f"{pair}"))
 
 DESCRIPTORS = in_module(
     __name__,
@@ -68,6 +70,17 @@ DESCRIPTORS = in_module(
         signed_zeros=True,  # C Annex F.10.4.4
         description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
     ),
+    OperatorDescriptor(
+        name="logaddexp",
+        dtype_variants=_LOGARITHMS,
+        terms="logaddexp_terms",
+        rule=ulp(
+            0.5,
+            f"the sum: IEEE 754-2019 §5.4.1; exp and log1p: {OPENCL}",
+            "6·L + s·(2d + 6) more, d = |input − other|, L = log1p(exp(−d)), s = 1/(1 + exp(d))",
+        ),
+        description="ln(exp(input) + exp(other)) with broadcasting, as max + log1p(exp(−|input − other|)).",
+    ),
     twin="arithmetic_reference",
     signature="input, other -> out",
 )
@@ -84,6 +97,14 @@ def infer_sub(specs: Specs, attributes: Attributes) -> Outputs:
     for index, name in enumerate(("input", "other")):
         refuse_bool(given(specs, index, name).dtype, name)
     return infer_add(specs, attributes)
+
+
+def infer_logaddexp(specs: Specs, _attributes: Attributes) -> Outputs:
+    """A float: torch has none of integers alone."""
+    result, inferred = both(specs)
+    if not result.is_float:
+        raise UnfitArguments(f"the common dtype is {result}, but should be a float")
+    return inferred
 
 
 def pow_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
@@ -214,3 +235,16 @@ def pow_samples() -> Iterator[Sample]:
     yield from variations("integer powers", [integers], dtypes=("int32", "int64", "int8", "int16"))
     unsigned = grid([0, 1, 2, 3, 7, 16, 255], [0, 1, 2, 3, 7, 8, 31, 255], second="exponent")
     yield from variations("integer powers", [unsigned], dtypes=("uint8",))
+
+
+def logaddexp_samples() -> Iterator[Sample]:
+    yield from binary(_LOGARITHMS)
+    ends = [-200.0, -104.0, -88.0, -30.0, -16.0, -1.0, -0.0, 0.25, 3.0, 11.0, 88.5, 200.0, 3e4]
+    yield from variations("range", [grid(ends, ends)], dtypes=EVERY_FLOAT)
+    apart = {"input": {"fill": "arange", "start": -40.0, "step": 80.0 / 1020}, "other": "zeros"}
+    yield from variations("range", [call(input=(1021,), other=(1021,), generator=apart)], dtypes=EVERY_FLOAT)
+    half = -0.693359375  # of which two add up to less than 0 by a hundredth of it
+    yield from variations("cancellation", [grid([half, -0.6875, -0.7], [half, -0.75, -0.69])], dtypes=EVERY_FLOAT)
+    huge = grid([3e38, -3e38, 0.0], [3e38, -3e38, 1e38])
+    yield from variations("range", [huge], dtypes=("float32", "bfloat16"))
+    yield from refused(pair(dtypes=["int32"]))

@@ -11,7 +11,7 @@ from optest import numerics
 from optest.numerics import dtype_of, round_to, ulp
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, converted, quiet, spec_of, widen
 from optest.operators.budgets import half_subnormal
-from optest.operators.elementwise.arithmetic import infer_add, infer_sub
+from optest.operators.elementwise.arithmetic import infer_add, infer_logaddexp, infer_sub
 from optest.operators.elementwise.helpers import infer_number
 from optest.operators.real_functions import spacious, spared
 from optest.operators.shapes import as_float, promote_tensors
@@ -133,6 +133,13 @@ def pow_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     if base.dtype.kind in "iu":
         return (_integer_power(base, exponent),)
     return (_with_room(np.power, inputs, base, exponent),)
+
+
+@quiet
+def logaddexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """max + log1p(exp(−|input − other|)), and the infinity itself of two that are equal."""
+    infer_logaddexp(_specs(inputs), attributes)
+    return (_with_room(np.logaddexp, inputs, *meet(inputs)[1:]),)
 
 
 def _integer_power(base: Array, exponent: Array) -> Array:
@@ -299,6 +306,21 @@ def _complex_mul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBu
     result, a, b = meet(inputs)
     lost = 2.0**1.5 * half_subnormal(double=result.name == "complex128")
     return (ErrorBudget(finite((_SQRT5 - 0.5) * np.abs(a) * np.abs(b) + lost)),)
+
+
+@quiet
+def logaddexp_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """What max + L loses before that sum is rounded, with d = |input − other| and L = log1p(exp(−d)).
+
+    exp(−d) is off by ``2d + 6`` of itself: d is rounded once, and once more on the way to base 2; exp loses 3 ulp. Of
+    it L keeps the share s = 1 / (1 + exp(d)). The logarithm loses 3 ulp, 6·L. A logarithm of the rounded 1 + exp(−d)
+    would lose u, which is all of L where d is large.
+    """
+    _, a, b = meet(inputs)
+    d = np.abs(a - b).astype(np.float64)
+    e = np.exp(-d)
+    lost = np.where(e > 0.0, e / (1.0 + e) * (2.0 * d + 6.0), 0.0)
+    return (ErrorBudget(finite(6.0 * np.log1p(e) + lost)),)
 
 
 def finite(worst: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Real functions of one number, from exp to erf."""
+"""Real functions of one number, from exp to digamma."""
 
 from __future__ import annotations
 
@@ -84,6 +84,24 @@ DESCRIPTORS = in_module(
     # 5 in OpenCL C, but ONNX Runtime reaches 5.46 at 8.48 and JAX 4.90 at 5.13.
     _real("tanh", 6.0, -10.0, 10.0, "Hyperbolic tangent", aliases=("Tanh: input -> output",), source=MEASURED),
     _real("erf", 16.0, -6.0, 6.0, "Error function", aliases=("Erf: input -> output",), cpu_ulp=8.0),
+    # torch reaches 0.6 in float32 and 1.3 in float64.
+    _real(
+        "erfinv",
+        4.0,
+        -0.9990234375,
+        0.9990234375,
+        "Inverse of the error function; ±∞ at ±1, NaN beyond",
+        source="twice what the CUDA C++ Programming Guide has for erfinvf",
+    ),
+    _real(
+        "digamma",
+        4.0,
+        2.0**-10,
+        65504.0,
+        "Derivative of the logarithm of Γ; NaN at −1, −2 …, -∞ at 0, +∞ at −0",
+        source="twice what was measured of torch",
+        more="4·(ln max(x, 10) + Σ 1/(x + i) below 10) more, and below 0 what the reflection loses",
+    ),
     twin="functions_reference",
 )
 
@@ -123,3 +141,18 @@ sin_samples = _samples_of((-7.0, 7.0), (-0.01, 0.01), (80.0, 2000.0), far=(1e4, 
 cos_samples = _samples_of((-7.0, 7.0), (1.55, 1.59), (80.0, 2000.0), far=(1e4, 1e6))
 tanh_samples = _samples_of((-12.0, 12.0), (-0.01, 0.01), (-0.7, 0.7), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
 erf_samples = _samples_of((-8.0, 8.0), (-0.01, 0.01), (-1.0, 1.0), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
+_of_erfinv = _samples_of((-1.25, 1.25), (-0.01, 0.01), (0.9, 1.0), far=(0.9, 0.999))
+_of_digamma = _samples_of((-7.9, 9.9), (-0.01, 0.01), (1.4, 1.5), (9.0, 6e4), far=(1e5, 3e38))
+
+
+def erfinv_samples() -> Iterator[Sample]:
+    yield from _of_erfinv()
+    tail = [sign * (1.0 - 2.0**-power) for power in range(1, 25) for sign in (1.0, -1.0)]
+    yield from variations("range", [table([*tail, 1.0 + 2.0**-23])], dtypes=("float32", "float64"))
+
+
+def digamma_samples() -> Iterator[Sample]:
+    yield from _of_digamma()
+    poles = [-1.0, -2.0, -3.0, -64.0, -65536.0]
+    beside = [pole + step for pole in poles[:3] for step in (2.0**-9, -(2.0**-9), 0.5)]
+    yield from variations("range", [table([*poles, *beside, 0.0, -0.0])], dtypes=EVERY_FLOAT)

@@ -11,7 +11,7 @@ from optest import numerics
 from optest.numerics import dtype_of, ulp
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, converted, quiet, widen
 from optest.operators.elementwise.arithmetic_reference import DIVISION_ULP, Masks, arithmetic, finite
-from optest.operators.real_functions import erf, evaluated, spacious, spared
+from optest.operators.real_functions import PI, digamma, erf, erfinv, evaluated, spacious, spared
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
@@ -40,6 +40,8 @@ sin_reference = _real(np.sin)
 cos_reference = _real(np.cos)
 tanh_reference = _real(np.tanh)
 erf_reference = _real(erf)
+erfinv_reference = _real(erfinv)
+digamma_reference = _real(digamma)
 
 
 def _number(function: Callable[[Array], Any]) -> Reference:
@@ -126,6 +128,25 @@ def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     (result,) = exp_reference(inputs, attributes)
     share = np.minimum(np.abs(as_float64(stored)), 88.0) / 16.0
     return (ErrorBudget(finite(share * np.abs(as_float64(result)))),)
+
+
+@quiet
+def digamma_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """What the sum ln z − Σ 1/(x + i) adds up before it cancels, where the recurrence has led from x to a z above 10.
+
+    The logarithm (3 ulp), each quotient and each partial sum lose 4 of their size together. Below 0 the reflection
+    ψ(1 − x) − π/tan(πx) rounds 1 − x, which is less than one of the 4·ln, and π·r, where r is what a whole number
+    leaves of x: 2·π²|r|/sin²(πr) for the argument and 12·|π/tan(πr)| for the tangent (5 ulp) and the quotient.
+    """
+    array = np.asarray(inputs[0])
+    x = as_float64(converted(array, as_float(dtype_of(array.dtype))))
+    z = np.where(x < 0.0, 1.0 - x, x)
+    worst = 4.0 * np.log(np.maximum(z, 10.0))
+    for step in range(10):
+        worst += np.where(z + step < 10.0, 4.0 / (z + step), 0.0)
+    angle = float(PI) * (x - np.rint(x))
+    reflected = 2.0 * float(PI) * np.abs(angle) / np.sin(angle) ** 2 + 12.0 * np.abs(float(PI) / np.tan(angle))
+    return (ErrorBudget(finite(worst + np.where(x < 0.0, reflected, 0.0))),)
 
 
 @quiet

@@ -1,4 +1,4 @@
-"""Elements by index: gather, index_select, scatter_add and embedding."""
+"""Elements by index: gather, index_select, take, scatter_add and embedding."""
 
 from __future__ import annotations
 
@@ -45,6 +45,13 @@ DESCRIPTORS = in_module(
         "does not take, replaces dim by its dimensions, as ONNX's Gather. Negative indices are refused.",
     ),
     OperatorDescriptor(
+        name="take",
+        signature="input, index -> out",
+        domain="take_domain",
+        description="Elements of input as if it had one dimension, in the shape of index. Negative indices count from "
+        "the end.",
+    ),
+    OperatorDescriptor(
         name="scatter_add",
         signature="input, index, src -> out",
         attributes=(_INDEXED_DIM,),
@@ -78,8 +85,8 @@ def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
     if index.elements:  # torch looks at nothing of an index without elements
-        _require_index(index, "index")
-        _require_same_rank(source, index, "index")
+        require_index(index, "index")
+        require_same_rank(source, index, "index")
         for each, (size, most) in enumerate(zip(sizes_of(index.shape), sizes_of(source.shape), strict=True)):
             if each != dim and size > most:
                 raise UnfitArguments(
@@ -92,12 +99,18 @@ def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
     """The dimensions of index in place of dim; a scalar index is one of 1 element, and a scalar input too."""
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
-    _require_index(index, "index")
+    require_index(index, "index")
     if not source.rank:
         if index.elements != 1:
             raise UnfitArguments(f"index is {format_shape(index.shape)}, but should have 1 element, as input has")
         return (dense(source.dtype, ()),)
     return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
+
+
+def infer_take(specs: Specs, _attributes: Attributes) -> Outputs:
+    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    require_index(index, "index")
+    return (dense(source.dtype, index.shape),)
 
 
 def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
@@ -106,9 +119,9 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
     dim = normalize_dim(attributes["dim"], source.rank)
     require_same_dtype(source, src, "src")
     if index.elements:
-        _require_index(index, "index")
-        _require_same_rank(source, index, "index")
-        _require_same_rank(source, src, "src")
+        require_index(index, "index")
+        require_same_rank(source, index, "index")
+        require_same_rank(source, src, "src")
         sizes = zip(sizes_of(index.shape), sizes_of(source.shape), sizes_of(src.shape), strict=True)
         for each, (size, in_input, in_src) in enumerate(sizes):
             if (each != dim and size > in_input) or size > in_src:
@@ -119,12 +132,12 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(source.dtype, source.shape),)
 
 
-def _require_index(spec: TensorSpec, name: str) -> None:
+def require_index(spec: TensorSpec, name: str) -> None:
     if spec.dtype.name not in _INDEX_DTYPES:
         raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDEX_DTYPES)}")
 
 
-def _require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
+def require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
     if max(spec.rank, 1) != max(source.rank, 1):
         raise UnfitArguments(
             f"{name} is {format_shape(spec.shape)}, but should have {source.rank} dimensions, as input has"
@@ -140,7 +153,7 @@ def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
     weight, indices = given(specs, 0, "weight"), given(specs, 1, "indices")
     if weight.rank != 2:
         raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 2 dimensions")
-    _require_index(indices, "indices")
+    require_index(indices, "indices")
     padding, rows = attributes.get("padding_idx"), weight.shape[0]
     if padding is not None and not -rows <= padding < rows:
         raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
@@ -153,6 +166,10 @@ def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]
     if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
         return {}
     return {"index": _below(sizes_of(source.shape)[dim])}
+
+
+def take_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    return {"index": _below(specs[0].elements)} if specs[0] is not None else {}
 
 
 def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
@@ -187,19 +204,19 @@ def data(values: Any) -> Mapping[str, Any]:
     return {"fill": "data", "values": values}
 
 
-def _of(source: str, dtypes: Sequence[str], calls: Iterable[Call]) -> Iterator[Call]:
+def of(source: str, dtypes: Sequence[str], calls: Iterable[Call]) -> Iterator[Call]:
     """Each call for each dtype of the input ``source``; the others' dtypes follow from it."""
     for each in calls:
         for name in dtypes:
             yield {**each, "dtypes": {source: name}}
 
 
-def _filled(calls: Iterable[Call], **fills: Any) -> Iterator[Call]:
+def filled(calls: Iterable[Call], **fills: Any) -> Iterator[Call]:
     for each in calls:
         yield {**each, "generator": fills}
 
 
-def _indexed(
+def indexed(
     source: str,
     calls: Sequence[Call],
     variants: Iterable[Sequence[str]],
@@ -208,13 +225,13 @@ def _indexed(
 ) -> Iterator[Sample]:
     """The case sets that no operator with an index goes without; ``fills`` are those of ``special``."""
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", _of(source, MAIN_FLOATS, calls))
+    yield from variations("ordinary", of(source, MAIN_FLOATS, calls))
     yield from in_every_dtype(calls[:1], variants)
     yield from in_every_layout(calls[:1])
-    yield from variations("sizes", _of(source, ("float32", "float16"), map(sized, SIZES)))
-    yield from variations("special", _of(source, MAIN_FLOATS, _filled(calls[:2], **fills)))
+    yield from variations("sizes", of(source, ("float32", "float16"), map(sized, SIZES)))
+    yield from variations("special", of(source, MAIN_FLOATS, filled(calls[:2], **fills)))
     for each in in_layouts_at_once(calls[:1]):
-        yield from variations("layouts", _of(source, ("float32", "float16"), [each.case]))
+        yield from variations("layouts", of(source, ("float32", "float16"), [each.case]))
 
 
 def gather_samples() -> Iterator[Sample]:
@@ -223,11 +240,11 @@ def gather_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(7, 6), index=(11, 6)),
         call({"dim": 1}, input=(2, 9, 5), index=(2, 13, 5)),
     ]
-    yield from _indexed(
+    yield from indexed(
         "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": MOSTLY_SPECIAL}
     )
     yield from variations("attributes", _gather_attributes())
-    yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
+    yield from variations("indices", index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,))])
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
     yield from variations("indices", [far, call({"dim": 1}, input=(BEYOND_16_BITS, 3), index=(BEYOND_16_BITS, 2))])
@@ -238,7 +255,7 @@ def gather_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3, 4), dtypes=("float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3, 4), dtypes=("float32", "int16")),
     )
-    yield from _outside(call({"dim": 1}, input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 5)
+    yield from outside(call({"dim": 1}, input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 5)
 
 
 _IN_PLACE_OF_DIM = [
@@ -256,14 +273,14 @@ def index_select_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(7, 6), index=(11,)),
         call({"dim": 1}, input=(2, 9, 5), index=(13,)),
     ]
-    yield from _indexed(
+    yield from indexed(
         "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(n,)), {"input": MOSTLY_SPECIAL}
     )
     inner = [call({"dim": 0}, input=(7, n), index=(5,)) for n in CALM_SIZES]
-    yield from variations("sizes", _of("input", ("float32",), inner))
+    yield from variations("sizes", of("input", ("float32",), inner))
     yield from variations("attributes", _index_select_attributes())
-    yield from variations("attributes", _of("input", ("float32", "int8"), _IN_PLACE_OF_DIM), tier=Tier.FULL)
-    yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
+    yield from variations("attributes", of("input", ("float32", "int8"), _IN_PLACE_OF_DIM), tier=Tier.FULL)
+    yield from variations("indices", index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS, 2), index=(64,))])
     yield from variations("indices", [call({"dim": 0}, input=(7, 2), index=(BEYOND_16_BITS,))])
     yield from refused(
@@ -272,7 +289,33 @@ def index_select_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "int16")),
     )
-    yield from _outside(call({"dim": 1}, input=(2, 5), index=(6,)), "index", [[0, 1, 2, 3, 4, 4]], 5)
+    yield from outside(call({"dim": 1}, input=(2, 5), index=(6,)), "index", [[0, 1, 2, 3, 4, 4]], 5)
+
+
+def take_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(5, 37), index=(9,)),
+        call(input=(7, 6), index=(3, 5)),
+        call(input=(2, 9, 5), index=(2, 13, 3)),
+    ]
+    yield from indexed("input", calls, INDEXED, lambda n: call(input=(n,), index=(n,)), {"input": MOSTLY_SPECIAL})
+    shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+        *(((), ()), ((), (3,)), ((6,), ()), ((4, 5), (0,)), ((0, 5), (0, 2)), ((1, 1), (1,))),
+        *(((6, 1), (5, 1)), ((37, 1), (9,)), ((4, 5, 3), (64,))),
+        *(((2, 3, 2, 3), (2, 2, 3, 2)), ((2, 3, 2, 4, 3), (2, 2, 2, 2, 3))),
+    )
+    yield from variations("indices", [call(input=source, index=index) for source, index in shapes])
+    yield from variations("indices", index_patterns(call(input=(4, 29), index=(4, 6)), 116))
+    yield from variations("indices", [call(input=(BEYOND_16_BITS, 2), index=(64,))])
+    yield from variations("indices", [call(input=(7, 2), index=(BEYOND_16_BITS,))])
+    from_end = filled([call(input=(2, 5), index=(2, 3))], index=data([[-1, -10, 0], [-4, 3, -9]]))
+    yield from variations("negative", of("input", ("float32", "int8"), from_end))
+    yield from refused(
+        call(input=(0,), index=(3,)),
+        call(input=(3, 4), index=(3,), dtypes=("float32", "float32")),
+        call(input=(3, 4), index=(3,), dtypes=("float32", "int16")),
+    )
+    yield from outside(call(input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 10, first=-10)
 
 
 def _index_select_attributes() -> Iterator[dict[str, Any]]:
@@ -313,7 +356,7 @@ def _gather_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 1}, input=(4, 5), index=gaps, dtypes=("float32", "int32"))
 
 
-def _index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
+def index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
     """All the first, all the last, the ends among others, and one after the other; in both index dtypes."""
     source = next(iter(each["shapes"]))
     for fill in ("zeros", _full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
@@ -321,12 +364,12 @@ def _index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict
             yield {**each, "generator": {name: fill}, "dtypes": {source: "float32", name: index}}
 
 
-def _outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int) -> Iterator[Sample]:
-    """One index before the first and one behind the last element: whoever reads there reads foreign memory.
+def outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int, *, first: int = 0) -> Iterator[Sample]:
+    """One index before the ``first`` and one behind the last element: whoever reads there reads foreign memory.
 
     A single row of indices is one for a tensor of one dimension.
     """
-    for value in (-1, size, -size, 2**31 - 1):
+    for value in (first - 1, size, first - size, 2**31 - 1):
         rows = [*legal[:-1], [*legal[-1][:-1], value]]
         fill = data(rows if len(rows) > 1 else rows[0])
         case = {**each, "generator": {name: fill}, "expects_error": {"type": "Exception"}}
@@ -340,7 +383,7 @@ def scatter_add_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(3, 7, 5), index=(2, 6, 4), src=(3, 9, 5)),
     ]
     fills = {"input": "special", "src": "special"}
-    yield from _indexed(
+    yield from indexed(
         "input",
         calls,
         SCATTERED,
@@ -348,19 +391,19 @@ def scatter_add_samples() -> Iterator[Sample]:
         fills,
     )
     each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
-    yield from variations("ordinary", _of("input", MAIN_FLOATS, [each_once]))
+    yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))
     yield from variations("attributes", _scatter_attributes())
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
-    yield from variations("indices", _index_patterns(patterns, 53))
+    yield from variations("indices", index_patterns(patterns, 53))
     far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))
     yield from variations("indices", [far])
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
-    yield from variations("long", _of("input", MAIN_FLOATS, [crowded]))
+    yield from variations("long", of("input", MAIN_FLOATS, [crowded]))
     one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
-    yield from variations("indices", _of("input", ("float32", "int32"), _filled([one_place], index=_full(1))))
+    yield from variations("indices", of("input", ("float32", "int32"), filled([one_place], index=_full(1))))
     exact = {"input": "integer-exact", "src": "integer-exact"}
-    yield from variations("integer-exact", _of("input", MAIN_FLOATS, _filled([*calls, one_place], **exact)))
-    yield from variations("zero-mean", _of("input", MAIN_FLOATS, _filled([calls[0]], input="randn", src="randn")))
+    yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*calls, one_place], **exact)))
+    yield from variations("zero-mean", of("input", MAIN_FLOATS, filled([calls[0]], input="randn", src="randn")))
     yield from refused(
         call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
@@ -369,12 +412,12 @@ def scatter_add_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "int64", "float64")),
     )
-    outside = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
-    yield from _outside(outside, "index", [[0, 1, 2], [3, 4, 4]], 5)
+    beyond = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
+    yield from outside(beyond, "index", [[0, 1, 2], [3, 4, 4]], 5)
     long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
     yield from variations("long", [long], tier=Tier.FULL)
     crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
-    yield from variations("long", _of("input", ("float32", "float16", "bool"), [crowd]))
+    yield from variations("long", of("input", ("float32", "float16", "bool"), [crowd]))
 
 
 def _scatter_attributes() -> Iterator[dict[str, Any]]:
@@ -397,17 +440,17 @@ def embedding_samples() -> Iterator[Sample]:
         call(weight=(129, 8), indices=(37,)),
         call(weight=(5, 33), indices=(2, 3, 4)),
     ]
-    yield from _indexed(
+    yield from indexed(
         "weight", calls, INDEXED, lambda n: call(weight=(7, n), indices=(9,)), {"weight": MOSTLY_SPECIAL}
     )
     counts = [call(weight=(7, 4), indices=(n,)) for n in CALM_SIZES]
-    yield from variations("sizes", _of("weight", ("float32",), counts))
+    yield from variations("sizes", of("weight", ("float32",), counts))
     rows = [call(weight=(n, 4), indices=(33,)) for n in (*CALM_SIZES[1:], 257, 1025)]
-    yield from variations("sizes", _of("weight", ("float32",), rows))
+    yield from variations("sizes", of("weight", ("float32",), rows))
     padding = [call({"padding_idx": each}, weight=(3, 5), indices=(4, 6)) for each in (0, 1, 2, -1, -3)]
     shapes = [call(weight=(3, 5), indices=()), call(weight=(3, 0), indices=(2,)), call(weight=(0, 5), indices=(0,))]
     yield from variations("attributes", [*padding, *shapes])
-    yield from variations("indices", _index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
+    yield from variations("indices", index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
     yield from variations("indices", [call(weight=(BEYOND_16_BITS, 2), indices=(64,))])
     yield from variations("indices", [call(weight=(7, 2), indices=(BEYOND_16_BITS,))])
     yield from refused(
@@ -417,6 +460,6 @@ def embedding_samples() -> Iterator[Sample]:
         call(weight=(5, 3), indices=(3,), dtypes=("float32", "float32")),
         call(weight=(5, 3), indices=(3,), dtypes=("float32", "int16")),
     )
-    yield from _outside(call(weight=(5, 3), indices=(2, 3)), "indices", [[0, 1, 2], [3, 4, 4]], 5)
+    yield from outside(call(weight=(5, 3), indices=(2, 3)), "indices", [[0, 1, 2], [3, 4, 4]], 5)
     yield from variations("attributes", [call(weight=(5, 3), indices=(2, 3, 2, 2))])
     yield from of_one_element(call(weight=(1, 1), indices=(1,)), dtypes=())

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, is_double, magnitudes, quiet, spec_of, widen
-from optest.operators.indexing.gather import infer_embedding, infer_gather, infer_index_select, infer_scatter_add
+from optest.operators.indexing.gather import (
+    infer_embedding,
+    infer_gather,
+    infer_index_select,
+    infer_scatter_add,
+    infer_take,
+)
 from optest.spec import Terms, UnfitArguments
 
 
@@ -25,14 +31,21 @@ def index_select_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arra
     array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
     (out,) = infer_index_select((spec_of(array), spec_of(index)), attributes)
     rows, dim = np.atleast_1d(array), attributes["dim"]
-    _require_range(index, rows.shape[dim], "index")
+    require_range(index, rows.shape[dim], "index")
     return (rows.take(index.astype(np.int64), dim).reshape(out.shape),)
+
+
+def take_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
+    infer_take((spec_of(array), spec_of(index)), attributes)
+    require_range(index, array.size, "index", first=-array.size)
+    return (array.reshape(-1)[index.astype(np.int64)],)
 
 
 def embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     weight, indices = np.asarray(inputs[0]), np.asarray(inputs[1])
     infer_embedding((spec_of(weight), spec_of(indices)), attributes)
-    _require_range(indices, weight.shape[0], "indices")
+    require_range(indices, weight.shape[0], "indices")
     return (weight[indices.astype(np.int64)],)
 
 
@@ -62,19 +75,19 @@ def scatter_places(shape: tuple[int, ...], index: Array, dim: int) -> tuple[Arra
     Raises:
         UnfitArguments: for an index that is not in ``shape``; negative ones are not counted from the end.
     """
-    _require_range(index, shape[dim], "index")
+    require_range(index, shape[dim], "index")
     places: list[Any] = list(np.indices(index.shape, sparse=True))
     places[dim] = index.astype(np.int64)
     return tuple(places)
 
 
-def _require_range(index: Array, size: int, name: str) -> None:
-    outside = (index < 0) | (index >= size)
+def require_range(index: Array, size: int, name: str, *, first: int = 0) -> None:
+    outside = (index < first) | (index >= size)
     if not outside.any():
         return
     place = np.unravel_index(int(np.argmax(outside)), outside.shape)
     raise UnfitArguments(
-        f"{name} is {index[place]} at {[int(each) for each in place]}, but should be 0 to {size - 1}"
+        f"{name} is {index[place]} at {[int(each) for each in place]}, but should be {first} to {size - 1}"
         if size
         else f"{name} has elements, but should have none: the dimension is empty"
     )

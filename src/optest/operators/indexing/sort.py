@@ -1,4 +1,4 @@
-"""topk and sort."""
+"""topk, kthvalue and sort."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ DESCRIPTORS = in_module(
         "of equal elements may be chosen, but none twice. Without `sorted` a row may have any order.",
     ),
     OperatorDescriptor(
+        name="kthvalue",
+        signature="input -> values, indices",
+        attributes=(
+            attribute("k: int", "Which element of each row, counted from 1."),
+            DIM,
+            attribute("keepdim: bool = False", "Keep the dimension with size 1."),
+        ),
+        dtype_variants=NUMBERS,
+        alternatives="kthvalue_alternatives",
+        rule=replace(MOVED, formula="or the place of another equal element"),
+        description="The k-th smallest element along a dimension with its index; NaN is the largest.",
+    ),
+    OperatorDescriptor(
         name="sort",
         signature="input -> values, indices",
         attributes=(
@@ -58,6 +71,17 @@ def infer_topk(specs: Specs, attributes: Attributes) -> Outputs:
         raise UnfitArguments(f"k is {k}, but should be 0 to {size}, the size of dimension {dim}")
     shape = (*spec.shape[:dim], k, *spec.shape[dim + 1 :]) if spec.rank else ()
     values = dense(spec.dtype, shape)
+    return (values, replace(values, dtype=dtype("int64")))
+
+
+def infer_kthvalue(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
+    size = sizes_of(spec.shape)[dim]
+    if not 1 <= k <= size:
+        raise UnfitArguments(f"k is {k}, but should be 1 to {size}, the size of dimension {dim}")
+    kept = (1,) if attributes.get("keepdim") else ()
+    values = dense(spec.dtype, (*spec.shape[:dim], *kept, *spec.shape[dim + 1 :]) if spec.rank else ())
     return (values, replace(values, dtype=dtype("int64")))
 
 
@@ -114,6 +138,43 @@ def topk_samples() -> Iterator[Sample]:
     yield from variations("ties", tied, dtypes=("float32", "int32"))
     large = call({"k": 100}, input=(2, 65537))
     yield from variations("sizes", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
+
+
+def kthvalue_samples() -> Iterator[Sample]:
+    calls = [
+        call({"k": 5}, input=(4, 37)),
+        call({"k": 3, "dim": 0}, input=(17, 6)),
+        call({"k": 4, "dim": 1, "keepdim": True}, input=(2, 9, 5)),
+    ]
+    yield from standard(calls, NUMBERS, sized=lambda n: call({"k": max(1, n // 2)}, input=(3, max(1, n))))
+    for dim in (0, 1, 2, -1, -2, -3):
+        kept = [call({"k": 2, "dim": dim, "keepdim": keepdim}, input=(3, 4, 5)) for keepdim in (False, True)]
+        yield from variations("attributes", kept, dtypes=("float32", "int32"))
+    edges = [
+        *(call({"k": k}, input=(3, 17)) for k in (1, 16, 17)),
+        *(call({"k": 1, "keepdim": keepdim}, input=()) for keepdim in (False, True)),
+        call({"k": 1}, input=(3, 1)),
+        call({"k": 2}, input=(0, 3)),
+        call({"k": 500, "dim": 0}, input=(1025, 3)),
+        call({"k": 150, "dim": 1}, input=(2, 301, 3)),
+    ]
+    yield from variations("attributes", edges)
+    tied = [call({"k": k}, input=(5, 33), generator=_TIES) for k in (1, 4, 20, 33)]
+    yield from variations("ties", tied, dtypes=("float32", "float16", "int8"))
+    every = [call({"k": k}, input=(4, 37), generator=MOSTLY_SPECIAL) for k in (1, 12, 25, 37)]
+    yield from variations("special", every, dtypes=MAIN_FLOATS)
+    yield from _of_far_and_close({"k": 4})
+    for k in (1, 4, 7):
+        yield from _ends_of_integers({"k": k})
+    for k in (1, 6):
+        yield from _negative_nan({"k": k})
+    yield from variations("sizes", [call({"k": 2}, input=(BEYOND_16_BITS, 3)), call({"k": 9_000}, input=(2, 16_411))])
+    yield from refused(
+        call({"k": 5}, input=(3, 4)),
+        call({"k": 0}, input=(3, 4)),
+        call({"k": 1, "dim": 2}, input=(3, 4)),
+        call({"k": 1}, input=(3, 0)),
+    )
 
 
 def _ends_of_integers(attributes: dict[str, Any]) -> Iterator[Sample]:

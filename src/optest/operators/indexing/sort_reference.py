@@ -1,4 +1,4 @@
-"""What topk and sort give, and what is as right."""
+"""What topk, kthvalue and sort give, and what is as right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from optest.numerics import bits
 from optest.operators.arrays import Array, Attributes, Inputs, spec_of, widen
-from optest.operators.indexing.sort import infer_sort, infer_topk
+from optest.operators.indexing.sort import infer_kthvalue, infer_sort, infer_topk
 
 
 def sort_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -25,6 +25,14 @@ def topk_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     infer_topk((spec_of(array),), attributes)
     descending = attributes.get("largest", True)
     return _picked(array, attributes.get("dim", -1), descending=descending, count=attributes["k"])
+
+
+def kthvalue_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """The first of equal elements; NaN is larger than all."""
+    array, dim = np.asarray(inputs[0]), attributes.get("dim", -1)
+    (out, _) = infer_kthvalue((spec_of(array),), attributes)
+    both = _picked(array, dim, descending=False, count=attributes["k"])
+    return tuple(each.take(-1, dim).reshape(out.shape) if each.ndim else each for each in both)
 
 
 def _picked(array: Array, dim: int, *, descending: bool, count: int | None) -> tuple[Array, Array]:
@@ -58,6 +66,17 @@ def topk_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[A
     return _as_right(inputs, attributes, actual, topk_reference(inputs, attributes)[0], ordered=ordered)
 
 
+def kthvalue_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+    """Any of equal elements."""
+    array, dim = np.asarray(inputs[0]), attributes.get("dim", -1)
+    (wanted, _) = kthvalue_reference(inputs, attributes)
+    if not array.ndim:
+        return (None, None)
+    rows = [np.expand_dims(np.asarray(each).reshape(np.delete(array.shape, dim)), dim) for each in (*actual, wanted)]
+    masks = _as_right([array], attributes, rows[:2], rows[2], ordered=True)
+    return tuple(mask.reshape(wanted.shape) for mask in masks)
+
+
 def _as_right(
     inputs: Inputs, attributes: Attributes, actual: Sequence[Array], wanted: Array, *, ordered: bool
 ) -> tuple[Array, Array]:
@@ -72,7 +91,7 @@ def _as_right(
     rows = np.moveaxis(array, dim, -1)
     inside = (indices >= 0) & (indices < rows.shape[-1])
     pointed = np.take_along_axis(rows, np.where(inside, indices, 0), -1)
-    mask = inside & _same_bits(pointed, values) & ~_repeated(indices)
+    mask = inside & same_bits(pointed, values) & ~repeated(indices)
     if ordered:
         mask &= _equal(values, right)
     else:
@@ -97,13 +116,14 @@ def _equal(left: Array, right: Array) -> Array:
     return np.asarray((a == b) | ((a != a) & (b != b)))
 
 
-def _same_bits(left: Array, right: Array) -> Array:
+def same_bits(left: Array, right: Array) -> Array:
+    """Where both have the same bits, or NaN of any kind."""
     a, b = np.ascontiguousarray(left), np.ascontiguousarray(right)
     wide_a, wide_b = _comparable(a), _comparable(b)
     return np.asarray((bits(a) == bits(b)) | ((wide_a != wide_a) & (wide_b != wide_b)))
 
 
-def _repeated(indices: Array) -> Array:
+def repeated(indices: Array) -> Array:
     """Which indices occur more than once in their row."""
     order = np.argsort(indices, axis=-1, kind="stable")
     ordered = np.take_along_axis(indices, order, -1)

@@ -1,4 +1,4 @@
-"""Normalisations of rows: layer_norm and rms_norm."""
+"""Normalisations of rows: layer_norm, rms_norm, add_rms_norm and normalize."""
 
 from __future__ import annotations
 
@@ -17,12 +17,27 @@ from optest.operators.normalization.helpers import (
     require_parameters,
     without,
 )
-from optest.operators.samples import call, in_every_layout, of_one_element, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.reduction.statistics import infer_norm
+from optest.operators.samples import LARGE_SIZE, call, in_every_layout, of_one_element, refused, standard, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    dense,
+    given,
+    normalize_dim,
+    require_same_dtype,
+)
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
+_MEAN_SQUARE_EPS = attribute(
+    "eps|epsilon: float = None",
+    "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
+    "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
+)
 _STATISTICS = attribute("statistics: bool = False", "Give standardization and std beside the result.")
 
 DESCRIPTORS = in_module(
@@ -42,17 +57,33 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="rms_norm",
         signature="input, weight? -> out",
-        attributes=(
-            _NORMALIZED_SHAPE,
-            attribute(
-                "eps|epsilon: float = None",
-                "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
-                "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
-            ),
-        ),
+        attributes=(_NORMALIZED_SHAPE, _MEAN_SQUARE_EPS),
         dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),
         rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),
         description="x / √(mean x² + eps) · weight over the last dimensions.",
+    ),
+    OperatorDescriptor(
+        name="add_rms_norm",
+        signature="input, other, weight? -> out, residual",
+        aliases=("fused_add_rms_norm",),
+        attributes=(_NORMALIZED_SHAPE, _MEAN_SQUARE_EPS),
+        dtype_variants=(*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16"))),
+        rule=composed("as rms_norm, 2·|y| and what rounding x to the dtype changes more; 0 for residual"),
+        description="rms_norm of x = input + other, and x itself. It may be rounded to the dtype before it is "
+        "normalised, or before it is scaled alone.",
+    ),
+    OperatorDescriptor(
+        name="normalize",
+        aliases=("lp_norm",),
+        attributes=(
+            attribute("p: float = 2.0", "Order of the norm, as of norm."),
+            attribute("dim|axis: int = 1", "Dimension of the vectors."),
+            attribute("eps: float = 1e-12", "Least divisor."),
+        ),
+        dtype_variants=FLOATS,
+        sum_length="..shapes:length_of_dim",
+        rule=composed("|y|·(error of norm / norm + 6)"),
+        description="x / max(norm of x over dim, eps).",
     ),
     twin="norms_reference",
     sum_length="terms_of_normalized_shape",
@@ -72,6 +103,22 @@ def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     require_parameters(spec, specs, _normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_add_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, other = given(specs, 0, "input"), given(specs, 1, "other")
+    require_same_dtype(spec, other, "other")
+    if other.shape != spec.shape:
+        raise UnfitArguments(f"other is {format_shape(other.shape)}, but should be {format_shape(spec.shape)}")
+    out = infer_rms_norm((spec, *specs[2:]), attributes)
+    return (*out, *out)
+
+
+def infer_normalize(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    normalize_dim(attributes.get("dim", 1), spec.rank)
+    infer_norm(specs, {**attributes, "keepdim": True})
     return (dense(spec.dtype, spec.shape),)
 
 
@@ -132,6 +179,48 @@ def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
     far = filled(whole((4,), 257, statistics=True), normal(30.0, 0.5))
     yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=HALVES)
     yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
+
+
+def add_rms_norm_samples() -> Iterator[Sample]:
+    def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+        sizes = (*rows, *shape)
+        return call({"normalized_shape": list(shape), **attributes}, input=sizes, other=sizes, weight=shape)
+
+    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
+    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    for half in HALVES[1:]:
+        yield from variations("dtypes", [{**calls[0], "dtypes": [half, half, "float32"]}])
+    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=HALVES)
+    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    yield from of_rows(whole, has_mean=False)
+    yield from variations("long", [whole((LARGE_SIZE,), 17)], dtypes=("float32",))
+    opposed = whole((4,), 65)  # what is left of 300 and -300 has lost nothing yet
+    opposed["generator"] = {"input": normal(300.0, 1.0), "other": normal(-300.0, 1.0)}
+    yield from variations("cancellation", [opposed], dtypes=(*HALVES, "float64"))
+    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    yield from refused(
+        call({"normalized_shape": [4]}, input=(3, 4), other=(4,)),
+        call({"normalized_shape": [4]}, input=(3, 4), other=(3, 4), weight=(3,)),
+        call({"normalized_shape": [4]}, input=(3, 4), other=(3, 4), dtypes=("float32", "float16")),
+    )
+
+
+def normalize_samples() -> Iterator[Sample]:
+    calls = [call(input=(4, 37)), call({"dim": 0}, input=(9, 5)), call({"dim": -1, "p": 1.0}, input=(3, 5, 7))]
+    yield from standard(calls, FLOATS, sized=lambda n: call(input=(3, n)))
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))
+    orders = [call({"p": p}, input=(4, 65)) for p in (0.0, 1.0, 3.0, 0.5, float("inf"))]
+    yield from variations("attributes", orders, dtypes=(*HALVES, "float64"))
+    small = [filled(call({"eps": eps}, input=(4, 65)), normal(0.0, 1e-3)) for eps in (1e-12, 1e-2, 0.5)]
+    zeros = filled(call(input=(3, 33)), {"fill": "zeros"})
+    yield from variations("epsilon", [*small, zeros], dtypes=HALVES)
+    large = filled(call(input=(3, 65)), normal(1500.0, 300.0))  # squares beyond float16
+    yield from variations("long", [large, call(input=(2, 65536)), call({"dim": 0}, input=(4097, 3))], dtypes=HALVES)
+    yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32",))
+    yield from variations("empty", [call(input=(0, 3)), call(input=(3, 0))])
+    yield from refused(call({"dim": 2}, input=(3, 4)), call(input=(3,)), call(input=(3, 4), dtypes=("int32",)))
 
 
 def rms_norm_samples() -> Iterator[Sample]:

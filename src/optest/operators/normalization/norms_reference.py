@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optest.numerics import dtype_of, round_to
 from optest.operators.arrays import (
     Array,
     Attributes,
@@ -17,7 +18,8 @@ from optest.operators.arrays import (
     sum_over,
     widen,
 )
-from optest.operators.budgets import growth_of_sum, half_subnormal
+from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
+from optest.operators.reduction.reduction_reference import norm_reference, norm_terms
 from optest.spec import ErrorBudget
 
 
@@ -121,16 +123,17 @@ def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 @quiet
 def rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
-    x = widen(array)
+    return (_rms_normalized(widen(array), parameter(inputs, 1), attributes, double=is_double(array)),)
+
+
+def _rms_normalized(x: Array, weight: Array | None, attributes: Attributes, *, double: bool) -> Array:
     if not x.size:
-        return (x,)
-    dims = trailing_dims(x, attributes)
-    square = mean_of(x * x, dims, extended=is_double(array))
-    y = x / np.sqrt(square + rms_epsilon(array, attributes))
-    return (scaled(y, parameter(inputs, 1), None),)
+        return x
+    square = mean_of(x * x, trailing_dims(x, attributes), extended=double)
+    return scaled(x / np.sqrt(square + rms_epsilon(attributes, double=double)), weight, None)
 
 
-def rms_epsilon(array: Array, attributes: Attributes) -> float:
+def rms_epsilon(attributes: Attributes, *, double: bool) -> float:
     """``eps``; without one, the spacing of 1 in the arithmetic: 2⁻⁵² for float64, 2⁻²³ for all others.
 
     torch documents finfo(input.dtype).eps, but takes that of float32, in which it computes, for 16-bit inputs too.
@@ -138,7 +141,26 @@ def rms_epsilon(array: Array, attributes: Attributes) -> float:
     stated = attributes.get("eps")
     if stated is not None:
         return float(stated)
-    return 2.0**-52 if is_double(array) else 2.0**-23
+    return 2.0**-52 if double else 2.0**-23
+
+
+@quiet
+def add_rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Of the sum as it is before it is rounded, and that sum."""
+    first = np.asarray(inputs[0])
+    total = widen(first) + widen(np.asarray(inputs[1]))
+    return _rms_normalized(total, parameter(inputs, 2), attributes, double=is_double(first)), total
+
+
+@quiet
+def normalize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    (norm,) = norm_reference([array], _of_vectors(attributes))
+    return (np.asarray(widen(array) / np.maximum(norm, attributes.get("eps", 1e-12))),)
+
+
+def _of_vectors(attributes: Attributes) -> dict[str, Any]:
+    return {"p": attributes.get("p", 2.0), "dim": (attributes.get("dim", 1),), "keepdim": True}
 
 
 def trailing_dims(x: Array, attributes: Attributes) -> tuple[int, ...]:
@@ -207,23 +229,60 @@ def rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
     n takes the place of 4√n. The first product may be rounded to a subnormal number, before it is multiplied again.
     """
     array = np.asarray(inputs[0])
-    x = as_float64(array)
+    return (_rms_budget(as_float64(array), parameter(inputs, 1), attributes, double=is_double(array)),)
+
+
+def _rms_budget(x: Array, weight: Array | None, attributes: Attributes, *, double: bool) -> ErrorBudget:
     if not x.size:
-        return (ErrorBudget(x, x),)
-    dims, weight = trailing_dims(x, attributes), parameter(inputs, 1)
+        return ErrorBudget(x, x)
+    dims = trailing_dims(x, attributes)
     count = float(np.prod([x.shape[i] for i in dims]))
     squares = x * x
     mean_square = squares.mean(dims, keepdims=True)
-    total = mean_square + rms_epsilon(array, attributes)
+    total = mean_square + rms_epsilon(attributes, double=double)
     s = np.where(np.isinf(total), 1.0, mean_square / total)
     growth, growth_variance = growth_of_sum(squares, count, dims)
     y = np.abs(x) / np.sqrt(total) * (1.0 if weight is None else np.abs(weight))
     fourth = (squares * squares).mean(dims, keepdims=True)
     spread = np.where(np.isinf(total), 1.0, fourth / (count * total * total))  # Σt²/2 beside s²/3
     shared = growth_variance * (s * s / 3.0 + spread / 2.0) / 4.0 + s * s + 2.0
-    lost = half_subnormal(double=is_double(array)) * (1.0 if weight is None else np.abs(weight) + 1.0 / np.sqrt(total))
+    lost = half_subnormal(double=double) * (1.0 if weight is None else np.abs(weight) + 1.0 / np.sqrt(total))
     worst = y * (s * (growth / 2.0 + 2.0) + 7.0) + lost
-    return (ErrorBudget(np.asarray(worst), np.asarray(y * y * (4.0 * shared + 1.0) + lost * lost)),)
+    return ErrorBudget(np.asarray(worst), np.asarray(y * y * (4.0 * shared + 1.0) + lost * lost))
+
+
+@quiet
+def add_rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """As rms_norm of x = input + other, and 2·|y| for rounding x, in its own place and in the mean square.
+
+    Where the dtype is narrower than the arithmetic, kernels differ in what they round to it: nothing, x where it is
+    scaled, or x in the mean square, too. The larger of both differences is added as it is. The residual is one sum,
+    which is rounded once.
+    """
+    first = np.asarray(inputs[0])
+    total, weight = as_float64(first) + as_float64(inputs[1]), parameter(inputs, 2)
+    double = is_double(first)
+    own = _rms_budget(total, weight, attributes, double=double)
+    stored = as_float64(round_to(total, dtype_of(first.dtype)))
+    y = _rms_normalized(total, weight, attributes, double=double)
+    changed = np.abs(_rms_normalized(stored, weight, attributes, double=double) - y)
+    scaled_alone = np.where(total == 0.0, 0.0, np.abs(y * (stored - total) / total))
+    u = unit_roundoff(first)
+    more = 2.0 * np.abs(y) + np.nan_to_num(np.maximum(changed, scaled_alone)) / u
+    nothing = np.zeros(total.shape)
+    return ErrorBudget(own.worst + more, own.variance + more * more), ErrorBudget(nothing, nothing)
+
+
+@quiet
+def normalize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """What the norm loses of itself, the rounding of eps and the quotient (2.5 ulp), all of |y|."""
+    array = np.asarray(inputs[0])
+    stated = _of_vectors(attributes)
+    (norm,), ((lost, variance, _),) = norm_reference([array], stated), norm_terms([array], stated)
+    y, divisor = np.abs(normalize_reference(inputs, attributes)[0]), np.maximum(norm, attributes.get("eps", 1e-12))
+    tiny = half_subnormal(double=is_double(array))
+    expected = np.asarray(variance) / (divisor * divisor)
+    return (ErrorBudget(y * (lost / divisor + 6.0) + tiny, y * y * (4.0 * expected + 12.0) + tiny * tiny),)
 
 
 @quiet

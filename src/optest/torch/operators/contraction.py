@@ -89,6 +89,51 @@ def _attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     )
 
 
+def _cached_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """torch's attention, given the tokens of the caches and the new ones, and a mask that ends at the last."""
+    query, key, value, key_cache, value_cache = tensors
+    pos, tokens = attributes["pos"], query.shape[1]
+    if pos < 0 or min(key_cache.shape[1], value_cache.shape[1]) < pos + tokens or query.shape[0] % key.shape[0]:
+        raise ValueError(f"{pos} tokens of {tuple(key_cache.shape)} and {tuple(key.shape)} are not those of the query")
+    keys, values = torch.cat([key_cache[:, :pos], key], 1), torch.cat([value_cache[:, :pos], value], 1)
+    seen = torch.ones(tokens, pos + tokens, dtype=torch.bool, device=query.device).tril(pos)
+    return (
+        _attention((query[None], keys[None], values[None], seen), {"enable_gqa": True})[0].transpose(0, 1).contiguous()
+    )
+
+
+def _paged_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """torch's attention, for one sequence after another."""
+    query, key_cache, value_cache, tables, lengths, slopes = (*tensors, None)[:6]
+    out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    if tables.shape[0] != query.shape[0] or lengths.shape != query.shape[:1]:
+        raise ValueError(f"block_tables and seq_lens of {tuple(lengths.shape)} do not fit {tuple(query.shape)}")
+    for row, length in enumerate(lengths.tolist()):
+        key, value = (
+            cache[tables[row]].transpose(0, 1).flatten(1, 2)[None, :, :length] for cache in (key_cache, value_cache)
+        )
+        distance = torch.arange(1 - length, 1, device=query.device)
+        bias = None if slopes is None else (slopes[:, None, None] * distance).to(query.dtype)[None]
+        stated = {"enable_gqa": True, "scale": attributes.get("scale")}
+        out[row] = _attention((query[row][None, :, None], key, value, bias), stated)[0, :, 0]
+    return out
+
+
+def _paged_caching(tensors: Tensors, _: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    """Put together from torch's assignment by index."""
+    *caches, key, value, slots = tensors
+    if key.shape[0] != slots.shape[0]:
+        raise ValueError(f"there are {slots.shape[0]} slots for {key.shape[0]} tokens")
+    kept, outs = slots >= 0, []
+    for cache, tokens in zip(caches, (key, value), strict=True):
+        blocks, _heads, places, _size = cache.shape
+        out = cache.clone(memory_format=torch.contiguous_format)
+        if blocks * places:
+            out.transpose(1, 2)[slots[kept] // places, slots[kept] % places] = tokens[kept]
+        outs.append(out)
+    return outs[0], outs[1]
+
+
 def _rope(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, cos, sin, positions = (*tensors, None)[:4]
     within = torch.promote_types(source.dtype, torch.float32)
@@ -177,6 +222,9 @@ CALLS: dict[str, TorchCall] = {
     "conv2d": _into(_convolution(functional.conv2d, 2)),
     "conv3d": _into(_convolution(functional.conv3d, 3)),
     "scaled_dot_product_attention": _attention,
+    "attention": _cached_attention,
+    "paged_attention": _paged_attention,
+    "paged_caching": _paged_caching,
     "rope": _rope,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,

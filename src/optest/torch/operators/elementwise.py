@@ -80,6 +80,9 @@ _UNARY = (
     "cos",
     "tanh",
     "erf",
+    "erfinv",
+    "digamma",
+    "selu",
     "floor",
     "ceil",
     "trunc",
@@ -92,6 +95,7 @@ _BINARY = (
     "remainder",
     "fmod",
     "pow",
+    "logaddexp",
     "maximum",
     "minimum",
     "eq",
@@ -179,6 +183,18 @@ def _along(parameter: torch.Tensor, source: torch.Tensor, attributes: Attributes
     return parameter.reshape(shape).expand_as(source)
 
 
+def _dequantize_awq(tensors: Tensors, _: Attributes) -> torch.Tensor:
+    """torch has no such operator: it is put together from shifts, in float32 and wider."""
+    weight, scales, zeros = tensors
+    if not len(scales) or len(weight) % len(scales) or len(zeros) != len(scales) or weight.dtype != torch.int32:
+        raise ValueError(f"{tuple(scales.shape)} scales of groups do not fit {weight.dtype} {tuple(weight.shape)}")
+    shifts = 4 * torch.tensor((0, 4, 1, 5, 2, 6, 3, 7), dtype=torch.int32, device=weight.device)
+    values, zero = ((each.unsqueeze(2) >> shifts & 15).flatten(1) for each in (weight, zeros))
+    size = len(weight) // len(scales)
+    factor_of, less = (each.repeat_interleave(size, 0) for each in (scales.float(), zero))
+    return ((values - less) * factor_of).to(scales.dtype)
+
+
 CALLS: dict[str, TorchCall] = {
     **{name: _unary(getattr(torch, name)) for name in _UNARY},
     **{name: _binary(getattr(torch, name)) for name in _BINARY},
@@ -202,4 +218,5 @@ CALLS: dict[str, TorchCall] = {
     "swiglu": _swiglu,
     "quantize": _quantize,
     "dequantize": _dequantize,
+    "dequantize_awq": _dequantize_awq,
 }

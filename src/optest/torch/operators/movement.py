@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from optest.torch.operators.calls import Attributes, Tensors, TorchCall
+from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES
 
 __all__ = ["CALLS"]
@@ -109,6 +110,62 @@ def _index_select(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return found.reshape((*source.shape[:dim], *index.shape, *source.shape[dim + 1 :]))
 
 
+def _index_add(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, index, added = tensors
+    alpha = attributes.get("alpha", 1.0)
+    whole = factor(alpha, source.dtype) if alpha == alpha // 1 else alpha
+    return torch.index_add(source, attributes["dim"], index, added, alpha=whole)
+
+
+def _kthvalue(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    found = torch.kthvalue(tensors[0], attributes["k"], attributes.get("dim", -1), attributes.get("keepdim", False))
+    return found.values, found.indices
+
+
+# torch has neither of the next two: they are put together in float32, which their results are.
+
+
+def _require_matrix(scores: torch.Tensor, topk: int, most: int) -> None:
+    if scores.dim() != 2 or not 1 <= topk <= most:
+        raise ValueError(f"{topk} of {most} cannot be chosen from {tuple(scores.shape)}")
+
+
+def _topksoftmax(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    _require_matrix(tensors[0], attributes["topk"], tensors[0].shape[-1])
+    shares = torch.softmax(tensors[0].float(), dim=1)
+    values, indices = torch.topk(shares, attributes["topk"], dim=1)
+    if attributes.get("norm"):
+        values = values / values.sum(1, keepdim=True)
+    return values, indices.int()
+
+
+def _topkrouter(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    count, groups_chosen = attributes.get("n_group", 8), attributes.get("topk_group", 4)
+    size = tensors[0].shape[-1] // count
+    _require_matrix(tensors[0], attributes["topk"], groups_chosen * size)
+    shares = torch.sigmoid(tensors[0].float())
+    rows, width = shares.shape
+    groups = (shares + tensors[1]).reshape(rows, count, size)
+    pairs = groups.topk(2, dim=2).values.sum(2)
+    chosen = pairs.topk(groups_chosen, dim=1).indices
+    seen = torch.zeros_like(pairs).scatter(1, chosen, 1.0).unsqueeze(2) > 0
+    indices = torch.where(seen, groups, 0.0).reshape(rows, width).topk(attributes["topk"], dim=1).indices
+    values = shares.gather(1, indices)
+    factor = attributes.get("routed_scaling_factor", 1.0)
+    return factor * values / (values.sum(1, keepdim=True) + 1e-20), indices.int()
+
+
+def _by_int64(function: Callable[..., torch.Tensor]) -> TorchCall:
+    """Of functions that take an index of int64 alone: one of int32 becomes one."""
+
+    def call(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+        source, index, *written = tensors
+        index = index.long() if index.dtype == torch.int32 else index
+        return function(source, *attributes.values(), index, *written)
+
+    return call
+
+
 CALLS: dict[str, TorchCall] = {
     "transpose": _transpose,
     "permute": lambda tensors, attributes: torch.permute(tensors[0], attributes["dims"]).contiguous(),
@@ -129,6 +186,13 @@ CALLS: dict[str, TorchCall] = {
     "gather": lambda tensors, attributes: torch.gather(tensors[0], attributes["dim"], tensors[1]),
     "index_select": _index_select,
     "scatter_add": lambda tensors, attributes: torch.scatter_add(tensors[0], attributes["dim"], tensors[1], tensors[2]),
+    "take": _by_int64(torch.take),
+    "index_add": _index_add,
+    "index_copy": _by_int64(torch.index_copy),
+    "scatter": _by_int64(torch.scatter),
+    "kthvalue": _kthvalue,
+    "topksoftmax": _topksoftmax,
+    "topkrouter": _topkrouter,
     "embedding": lambda tensors, attributes: functional.embedding(
         tensors[1], tensors[0], padding_idx=attributes.get("padding_idx")
     ),

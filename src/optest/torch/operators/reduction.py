@@ -141,6 +141,30 @@ def _rms_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         return functional.rms_norm(source, tuple(attributes["normalized_shape"]), weight, attributes.get("eps"))
 
 
+def _add_rms_norm(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    """torch has no such operator: it is put together from a sum and rms_norm, in float32 and wider."""
+    source, other, weight = (*tensors, None)[:3]
+    if (source.shape, source.dtype) != (other.shape, other.dtype):
+        raise ValueError(f"{source.dtype} {tuple(source.shape)} and {other.dtype} {tuple(other.shape)} are not alike")
+    total = source + other
+    wide = torch.promote_types(source.dtype, torch.float32)
+    row = total.to(wide), None if weight is None else weight.to(wide)
+    return _rms_norm(row, attributes).to(source.dtype), total
+
+
+def _cross_entropy(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, target, weight = (*tensors, None)[:3]
+    target = target.long() if target.dtype == torch.int32 else target  # torch takes int64 alone
+    stated = {name: attributes[name] for name in ("ignore_index", "reduction") if name in attributes}
+    return functional.cross_entropy(source, target, weight, **stated)
+
+
+def _normalize(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    return functional.normalize(
+        tensors[0], p=attributes.get("p", 2.0), dim=attributes.get("dim", 1), eps=attributes.get("eps", 1e-12)
+    )
+
+
 def _group_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, weight, bias = (*tensors, None, None)[:3]
     return functional.group_norm(source, attributes["num_groups"], weight, bias, attributes.get("eps", 1e-5))
@@ -185,6 +209,9 @@ CALLS: dict[str, TorchCall] = {
     "causal_softmax": _causal_softmax,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
+    "add_rms_norm": _add_rms_norm,
+    "normalize": _normalize,
+    "cross_entropy": _cross_entropy,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
 }

@@ -1,0 +1,288 @@
+"""Attention over keys and values of earlier tokens: attention, paged_attention and paged_caching."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.indexing.gather import MOVED, data, require_index
+from optest.operators.samples import (
+    MAIN_FLOATS,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    refused,
+    variations,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
+from optest.operators.variants import FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+
+_NAMES = tuple(name for (name,) in FLOATS)
+_PAGED = tuple((*(name,) * 3, "int64", "int64") for name in _NAMES)
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="attention",
+        signature="query, key, value, key_cache, value_cache -> out",
+        attributes=(attribute("pos: int", "How many tokens the caches hold."),),
+        dtype_variants=FLOATS,
+        mutates=("key_cache", "value_cache"),
+        rule=composed("as scaled_dot_product_attention"),
+        description="scaled_dot_product_attention of heads x tokens x E over the first pos tokens of the caches and "
+        "then key and value, where token i sees pos + i + 1 of them, as tokens x heads x E. The caches, which may be "
+        "longer, may be completed in place. Heads of query share those of key and value in groups.",
+    ),
+    OperatorDescriptor(
+        name="paged_attention",
+        signature="query, key_cache, value_cache, block_tables, seq_lens, alibi_slopes? -> out",
+        attributes=(attribute("scale: float = None", "Factor of the scores; none means 1/√E."),),
+        dtype_variants=(*_PAGED, *((*variant, "float32") for variant in _PAGED)),
+        domain="paged_attention_domain",
+        generator={"block_tables": "randint", "seq_lens": "randint", "alibi_slopes": "uniform"},
+        rule=composed("as scaled_dot_product_attention"),
+        description="Attention of one query for each sequence, sequences x heads x E, over caches of blocks x key "
+        "heads x tokens x E. A sequence has the first seq_lens tokens of the blocks in its row of block_tables. "
+        "alibi_slopes, one for each head, times the distance to the last token is taken from the scores.",
+    ),
+    OperatorDescriptor(
+        name="paged_caching",
+        signature="key_cache, value_cache, key, value, slot_mapping -> key_cache_out, value_cache_out",
+        dtype_variants=tuple((*(name,) * 4, "int64") for name in _NAMES),
+        alternatives="paged_caching_alternatives",
+        domain="paged_caching_domain",
+        generator={"slot_mapping": "randint"},
+        rule=replace(MOVED, formula="where a slot repeats, any of the elements that go there"),
+        description="Copies of the caches, blocks x heads x tokens x E, with each token of key and value, "
+        "tokens x heads x E, in its slot: token slot % tokens of block slot // tokens; a negative slot is left out.",
+    ),
+)
+
+
+def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    query, key = given(specs, 0, "query"), given(specs, 1, "key")
+    value, *caches = (given(specs, 2 + index, name) for index, name in enumerate(("value", "key_cache", "value_cache")))
+    for name, spec in (("query", query), ("key", key)):
+        _require_rank(spec, name, 3)
+    heads, tokens, size = query.shape
+    if key.shape[1:] != (tokens, size) or not key.shape[0] or heads % key.shape[0]:
+        raise UnfitArguments(
+            f"key is {format_shape(key.shape)}, but should have {tokens} tokens of {size} "
+            f"and a divisor of {heads} heads"
+        )
+    _require_like(key, value, "value", key.shape)
+    whole = attributes["pos"] + tokens
+    for name, cache in zip(("key_cache", "value_cache"), caches, strict=True):
+        _require_rank(cache, name, 3)
+        _require_like(key, cache, name, (key.shape[0], cache.shape[1], size))
+        if attributes["pos"] < 0 or cache.shape[1] < whole:
+            raise UnfitArguments(f"{name} has {cache.shape[1]} tokens, but should have {whole} or more")
+    require_same_dtype(query, key, "key")
+    return (dense(query.dtype, (tokens, heads, size)),)
+
+
+def infer_paged_attention(specs: Specs, _attributes: Attributes) -> Outputs:
+    query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key_cache", "value_cache")))
+    tables, lengths = given(specs, 3, "block_tables"), given(specs, 4, "seq_lens")
+    for name, spec, rank in (("query", query, 3), ("key_cache", key, 4), ("block_tables", tables, 2)):
+        _require_rank(spec, name, rank)
+    sequences, heads, size = query.shape
+    require_same_dtype(query, key, "key_cache")
+    if key.shape[3] != size or not key.shape[1] or heads % key.shape[1]:
+        raise UnfitArguments(
+            f"key_cache is {format_shape(key.shape)}, but should have vectors of {size} and a divisor of {heads} heads"
+        )
+    _require_like(key, value, "value_cache", key.shape)
+    for name, spec, shape in (
+        ("block_tables", tables, (sequences, tables.shape[1])),
+        ("seq_lens", lengths, (sequences,)),
+    ):
+        require_index(spec, name)
+        _require_like(spec, spec, name, shape)
+    slopes = optional(specs, 5)
+    if slopes is not None:
+        _require_like(slopes, slopes, "alibi_slopes", (heads,))
+    return (dense(query.dtype, query.shape),)
+
+
+def infer_paged_caching(specs: Specs, _attributes: Attributes) -> Outputs:
+    names = ("key_cache", "value_cache", "key", "value", "slot_mapping")
+    cache, other, key, value, slots = (given(specs, index, name) for index, name in enumerate(names))
+    _require_rank(cache, "key_cache", 4)
+    require_index(slots, "slot_mapping")
+    _require_rank(slots, "slot_mapping", 1)
+    _require_like(cache, other, "value_cache", cache.shape)
+    for name, spec in (("key", key), ("value", value)):
+        _require_like(cache, spec, name, (slots.shape[0], cache.shape[1], cache.shape[3]))
+    return (dense(cache.dtype, cache.shape),) * 2
+
+
+def _require_rank(spec: TensorSpec, name: str, rank: int) -> None:
+    if spec.rank != rank:
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {rank} dimensions")
+
+
+def _require_like(first: TensorSpec, spec: TensorSpec, name: str, shape: tuple[int, ...]) -> None:
+    require_same_dtype(first, spec, name)
+    if spec.shape != shape:
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}")
+
+
+def paged_attention_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    cache, tables = specs[1], specs[3]
+    if cache is None or tables is None or cache.rank != 4 or tables.rank != 2:
+        return {}
+    longest = float(max(tables.shape[1] * cache.shape[2], 1))
+    return {
+        "block_tables": Interval(low=0.0, high=max(cache.shape[0] - 1.0, 0.0)),
+        "seq_lens": Interval(low=1.0, high=longest),
+        "alibi_slopes": Interval(low=2.0**-8, high=0.5),
+    }
+
+
+def paged_caching_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    cache = specs[0]
+    slots = cache.shape[0] * cache.shape[2] if cache is not None and cache.rank == 4 else 1
+    return {"slot_mapping": Interval(low=0.0, high=max(slots - 1.0, 0.0))}
+
+
+def _everywhere(calls: Sequence[Mapping[str, Any]], names: Sequence[str], dtypes: Sequence[str]) -> Iterator[Sample]:
+    """What none goes without; ``dtypes`` are those of the input that is named first in each call."""
+    first = next(iter(calls[0]["shapes"]))
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", [{**each, "dtypes": {first: name}} for name in dtypes for each in calls])
+    for name, own in zip(dtypes, calls, strict=False):
+        in_dtype = {**own, "dtypes": {first: name}}
+        yield from in_every_layout([in_dtype], names=names)
+        yield from in_layouts_at_once([in_dtype], names=names)
+
+
+def _cached(
+    heads: int, tokens: int, size: int, pos: int, *, keys: int = 0, length: int = 0, **more: Any
+) -> dict[str, Any]:
+    """A call with ``keys`` heads of key (those of query if 0) and caches of ``length`` tokens (just enough if 0)."""
+    keys = keys or heads
+    new, cache = (keys, tokens, size), (keys, length or pos + tokens, size)
+    return call(
+        {"pos": pos}, query=(heads, tokens, size), key=new, value=new, key_cache=cache, value_cache=cache, **more
+    )
+
+
+def attention_samples() -> Iterator[Sample]:
+    calls = [_cached(4, 5, 8, 7, keys=2, length=17), _cached(3, 17, 16, 0), _cached(6, 1, 37, 12, keys=2, length=20)]
+    yield from _everywhere(calls, ("query", "key", "key_cache", "value_cache"), (*MAIN_FLOATS, "float64"))
+    several = [
+        *(_cached(2, n, 16, 3) for n in (1, 2, 15, 16, 33, 65)),
+        *(_cached(2, 3, n, 5, length=11) for n in (1, 7, 33, 64, 129)),
+        *(_cached(2, 2, 16, n) for n in (1, 14, 31, 63, 127, 1025)),
+        *(_cached(8, 3, 16, 4, keys=n) for n in (1, 2, 4)),
+        _cached(1, 1, 1, 0),
+        _cached(3, 1, 1, 4),
+        _cached(2, 3, 64, 9, length=1030),
+    ]
+    yield from variations("sizes", several, dtypes=("float32", "float16"))
+    yield from variations("sizes", [_cached(4, 0, 8, 5), _cached(2, 0, 16, 3, length=9)])
+    large = {"query": {"fill": "uniform", "low": 4.0, "high": 8.0}, "key": {"fill": "uniform", "low": 4.0, "high": 8.0}}
+    yield from variations("large scores", [_cached(2, 9, 16, 8, generator=large)], dtypes=MAIN_FLOATS)
+    positive = {name: {"fill": "uniform", "low": 1.0, "high": 2.0} for name in ("value", "value_cache")}
+    yield from variations("long", [_cached(4, 9, 16, 120, keys=2, generator=positive)], dtypes=MAIN_FLOATS)
+    unseen = _cached(1, 1, 2, 2, length=4)
+    stale = {"key_cache": data([[[1.0, 0.5], [-1.0, 0.25], ["nan", "nan"], ["inf", "nan"]]])}
+    yield from variations("special", [{**unseen, "generator": stale}], dtypes=MAIN_FLOATS)
+    yield from refused(_cached(4, 5, 8, 7, length=11), _cached(4, 5, 8, 7, keys=3), _cached(4, 5, 8, -1, length=9))
+
+
+def _paged(
+    sequences: int,
+    heads: int,
+    size: int,
+    *,
+    keys: int = 0,
+    blocks: int = 6,
+    tokens: int = 4,
+    columns: int = 3,
+    **more: Any,
+) -> dict[str, Any]:
+    """A call over ``blocks`` of so many ``tokens``, of which each sequence may have as many as there are columns."""
+    slopes = {"alibi_slopes": (heads,)} if more.pop("alibi", False) else {}
+    cache = (blocks, keys or heads, tokens, size)
+    attributes = {"scale": more.pop("scale")} if "scale" in more else {}
+    shapes: dict[str, Any] = {
+        "query": (sequences, heads, size),
+        "key_cache": cache,
+        "value_cache": cache,
+        "block_tables": (sequences, columns),
+        "seq_lens": (sequences,),
+        **slopes,
+    }
+    return call(attributes, **shapes, **more)
+
+
+def paged_attention_samples() -> Iterator[Sample]:
+    calls = [_paged(5, 4, 16, keys=2), _paged(3, 2, 37, alibi=True), _paged(2, 8, 64, keys=1, tokens=16)]
+    names = ("query", "key_cache", "value_cache", "block_tables")
+    yield from _everywhere(calls, names, (*MAIN_FLOATS, "float64"))
+    several = [
+        *(_paged(n, 2, 16) for n in (1, 17, 65)),
+        *(_paged(3, 2, n) for n in (1, 2, 17, 129, 256)),
+        *(_paged(3, 2, 16, tokens=n) for n in (1, 3, 16, 32)),
+        *(_paged(2, 8, 32, keys=n) for n in (2, 4, 8)),
+        _paged(2, 2, 32, blocks=130, tokens=16, columns=64),
+        _paged(1, 1, 1, blocks=1, tokens=1, columns=1),
+        _paged(4, 1, 1, columns=1),
+    ]
+    yield from variations(
+        "sizes", [{**each, "dtypes": {"query": n}} for n in ("float32", "float16") for each in several]
+    )
+    yield from variations("sizes", [_paged(0, 2, 8), _paged(0, 3, 16)])
+    attributes = [
+        *(_paged(3, 4, 16, keys=2, scale=scale) for scale in (1.0, 0.05, -0.5)),
+        *(_paged(3, heads, 16, keys=2, alibi=True) for heads in (2, 6)),
+    ]
+    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in attributes])
+    ends = {"seq_lens": data([1, 4, 5, 12]), "block_tables": data([[0, 0, 0], [5, 0, 0], [3, 1, 0], [2, 2, 2]])}
+    yield from variations("indices", [_paged(4, 2, 16, generator=ends)])
+    low = [[[[1.0], [2.0], ["nan"], ["inf"]]]]  # behind the last token lies what nobody has written
+    stale = {"value_cache": data(low), "seq_lens": data([2, 1]), "block_tables": data([[0], [0]])}
+    yield from variations("special", [_paged(2, 1, 1, blocks=1, columns=1, generator=stale)])
+    yield from refused(
+        _paged(3, 4, 16, keys=3),
+        {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "seq_lens": [4]}},
+        {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "block_tables": [2, 3]}},
+    )
+
+
+def _placed(blocks: int, heads: int, tokens: int, size: int, count: int, **more: Any) -> dict[str, Any]:
+    """A call that writes ``count`` tokens."""
+    cache, new = (blocks, heads, tokens, size), (count, heads, size)
+    return call(key_cache=cache, value_cache=cache, key=new, value=new, slot_mapping=(count,), **more)
+
+
+def paged_caching_samples() -> Iterator[Sample]:
+    calls = [_placed(4, 2, 5, 17, 6), _placed(3, 1, 16, 37, 9), _placed(6, 3, 1, 8, 2)]
+    names = ("key_cache", "value_cache", "key", "value")
+    yield from _everywhere(calls, names, (*MAIN_FLOATS, "float64"))
+    in_order = {"slot_mapping": "arange"}
+    several = [
+        *(_placed(8, 2, 16, 8, n, generator=in_order) for n in (0, 1, 17, 64, 128)),
+        *(_placed(4, 2, 4, n, 7, generator=in_order) for n in (1, 7, 33, 64, 129)),
+        *(_placed(1, 1, 1, n, 1) for n in (1, 2)),
+        _placed(0, 2, 4, 8, 0),
+        _placed(4097, 2, 8, 17, 300),
+    ]
+    yield from variations("sizes", several)
+    left_out = {"slot_mapping": data([3, -1, 19, -1, 0, 7])}
+    yield from variations(
+        "indices", [{**_placed(4, 2, 5, 17, 6, generator=left_out), "dtypes": {"key_cache": n}} for n in MAIN_FLOATS]
+    )
+    special = dict.fromkeys(names, "special")
+    yield from variations("special", [_placed(4, 2, 5, 17, 6, generator=special)])
+    yield from refused(
+        call(key_cache=(4, 2, 5, 8), value_cache=(4, 2, 5, 8), key=(6, 3, 8), value=(6, 3, 8), slot_mapping=(6,)),
+        call(key_cache=(4, 2, 5, 8), value_cache=(4, 2, 5, 8), key=(6, 2, 8), value=(6, 2, 8), slot_mapping=(5,)),
+        call(key_cache=(4, 5, 8), value_cache=(4, 5, 8), key=(6, 5, 8), value=(6, 5, 8), slot_mapping=(6,)),
+        _placed(4, 2, 5, 8, 2, generator={"slot_mapping": data([0, 20])}),
+    )

@@ -1,0 +1,124 @@
+"""cross_entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.indexing.gather import data, filled, indexed, of, outside, require_index
+from optest.operators.normalization.helpers import HALVES, uniform
+from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, call, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
+from optest.operators.variants import FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
+
+_OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="cross_entropy",
+        signature="input, target, weight? -> out",
+        attributes=(
+            attribute("ignore_index: int = -100", "Target whose loss is 0; it does not count in the mean."),
+            attribute(
+                "reduction: str = 'mean'",
+                "Each loss, their sum, or their sum divided by that of the weights.",
+                choices=("none", "sum", "mean"),
+            ),
+        ),
+        dtype_variants=(*_OF_CLASSES, *((name, index, name) for name, index in _OF_CLASSES)),
+        domain="cross_entropy_domain",
+        generator={"target": "randint", "weight": "uniform"},
+        sum_length="classes",
+        rule=composed("w·(error of log_softmax + |log_softmax|); of n losses also 4√n·Σ|loss|, all of it over Σw"),
+        description="-weight[target] * log_softmax(input)[target], where classes are dimension 1, or 0 of a vector. "
+        "Targets are indices of classes.",
+    ),
+)
+
+
+def class_dim(rank: int) -> int:
+    return 0 if rank == 1 else 1
+
+
+def infer_cross_entropy(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, target = given(specs, 0, "input"), given(specs, 1, "target")
+    require_dimensions(spec, "input", 1)
+    require_index(target, "target")
+    dim = class_dim(spec.rank)
+    rows = (*spec.shape[:dim], *spec.shape[dim + 1 :])
+    if target.shape != rows:
+        raise UnfitArguments(f"target is {format_shape(target.shape)}, but should be {format_shape(rows)}")
+    weight = optional(specs, 2)
+    if weight is not None and (weight.shape, weight.dtype) != ((spec.shape[dim],), spec.dtype):
+        raise UnfitArguments(
+            f"weight is {weight.dtype} {format_shape(weight.shape)}, but should be {spec.dtype} {spec.shape[dim]}"
+        )
+    return (dense(spec.dtype, rows if attributes.get("reduction") == "none" else ()),)
+
+
+def cross_entropy_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    spec = specs[0]
+    classes = spec.shape[class_dim(spec.rank)] if spec is not None and spec.rank else 1
+    return {"target": Interval(low=0.0, high=max(classes - 1.0, 0.0)), "weight": Interval(low=0.25, high=2.0)}
+
+
+def classes(specs: Specs, _attributes: Attributes) -> int:
+    spec = given(specs, 0, "input")
+    return spec.shape[class_dim(spec.rank)] if spec.rank else 1
+
+
+def _of_rows(*shape: int, weighted: bool = False, **attributes: Any) -> dict[str, Any]:
+    """A call with a target for each row of classes."""
+    dim = class_dim(len(shape))
+    rows: Shape = (*shape[:dim], *shape[dim + 1 :])
+    shapes: dict[str, Any] = {"input": shape, "target": rows, **({"weight": (shape[dim],)} if weighted else {})}
+    return call(attributes, **shapes)
+
+
+def cross_entropy_samples() -> Iterator[Sample]:
+    calls = [
+        _of_rows(4, 37),
+        _of_rows(3, 5, 7, reduction="none"),
+        _of_rows(33, 5, reduction="sum"),
+    ]
+    each = _of_rows(16, 37, reduction="none")
+    yield from indexed("input", calls, _OF_CLASSES, lambda n: _of_rows(3, max(n, 1)), {"input": {"fill": "randn"}})
+    yield from variations("sizes", of("input", ("float32",), [_of_rows(n, 5) for n in SIZES if n]))
+    weighted = [_of_rows(4, 37, weighted=True, reduction=kind) for kind in ("none", "sum", "mean")]
+    deep = _of_rows(2, 5, 3, 4, weighted=True)
+    for name in EVERY_FLOAT:
+        several = ({**one, "dtypes": [name, "int64", name]} for one in (*weighted, deep))
+        yield from variations("weights", several)
+    unweighted = [_of_rows(*shape, reduction=kind) for shape in ((9, 4), (2, 6, 5)) for kind in ("none", "sum", "mean")]
+    yield from variations("attributes", of("input", MAIN_FLOATS, [*unweighted, _of_rows(7), _of_rows(3, 1)]))
+    yield from variations("attributes", [_of_rows(2, 3, 2, 2, 2, 3), _of_rows(2, 3, 2, 2, 2, 3, reduction="none")])
+    for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (-100, "none"), (0, "none")):
+        targets = data([ignored, 1, 4, ignored, 3, 1])
+        rows = _of_rows(6, 5, ignore_index=ignored, reduction=kind)
+        yield from variations("ignored", of("input", HALVES, filled([rows], target=targets)))
+    for fill in (
+        uniform(-110.0, -95.0),
+        uniform(-200.0, 200.0),
+        uniform(900.0, 1000.0),
+        {"fill": "randn", "std": 0.01},
+    ):
+        yield from variations("special", of("input", HALVES, filled([each], input=fill)))
+    yield from variations("special", of("input", HALVES, filled([each], input="special")))
+    masked = data([["-inf", 1.0, "-inf", 2.0], ["inf", 0.0, 1.0, 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
+    rows = _of_rows(4, 4, reduction="none")
+    yield from variations("special", of("input", HALVES, filled([rows], input=masked, target=data([1, 0, 2, 1]))))
+    long = [_of_rows(2, 65536), _of_rows(4097, 3), _of_rows(2, 1025, 3, reduction="none")]
+    yield from variations("long", of("input", MAIN_FLOATS, long))
+    many = _of_rows(LARGE_SIZE, 17, reduction="none")
+    yield from variations("long", of("input", ("float32",), [many, _of_rows(LARGE_SIZE, 3)]))
+    yield from variations("empty", [_of_rows(0, 5, reduction="sum"), _of_rows(0, 5, reduction="none")])
+    yield from refused(
+        call(input=(3, 4), target=(4,)),
+        call(input=(3, 4), target=(3, 1)),
+        call(input=(3, 4), target=(3,), weight=(3,)),
+        call(input=(3, 4), target=(3,), dtypes=("float32", "float32")),
+    )
+    yield from outside(_of_rows(5, 4, reduction="none"), "target", [[0, 1, 2, 3, 3]], 4)
