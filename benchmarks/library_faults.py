@@ -88,7 +88,7 @@ def asked_for(fault: Fault) -> list[str]:
     wanted = {each.strip().replace("_", "") for each in fault.operators.split(",")}
     return [
         name
-        for name, entry in entries.items()
+        for name, (entry, *_) in entries.items()
         if entry.name.lower() in wanted and name in {op.name for op in operators}
     ]
 

@@ -12,8 +12,14 @@ from optest.clib.ffi.inspection import Inspection, inspect_files
 from optest.clib.ffi.libraries import find_library
 from optest.clib.ffi.protocols import OperatorFunctions, find_operators
 from optest.clib.ffi.signatures import Header
+from optest.clib.library.drift import (
+    Difference,
+    drift_of_mapping,
+    functions_of_operators,
+    functions_of_tensors,
+    functions_of_whole,
+)
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.mapping_drift import Drift, drift_of_mapping, functions_of_operators, functions_of_whole
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.mapping_lines import named_place
 from optest.clib.library.session import header_of
@@ -98,8 +104,8 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     )
 
 
-def _with_place(drift: Drift, file: Path) -> str:
-    return f"{drift.words}\n  stated in {named_place(file, *drift.keys)}"
+def _with_place(drift: Difference, file: Path) -> str:
+    return f"{drift.why}\n  stated in {named_place(file, *drift.keys)}"
 
 
 def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:
@@ -126,7 +132,7 @@ def _header(headers: Sequence[str]) -> Header:
 
 
 def _operators(
-    inspection: Inspection, mapping: LibraryMapping | None, drift: Sequence[Drift]
+    inspection: Inspection, mapping: LibraryMapping | None, drift: Sequence[Difference]
 ) -> tuple[tuple[OperatorEntry, ...], tuple[str, ...]]:
     """Those of the mapping, then those of the library that it does not have; and the functions of none of them."""
     callable_ = inspection.callable
@@ -152,17 +158,19 @@ def _entry_in_c(found: OperatorFunctions) -> OperatorEntry:
 
 
 def _mapped(
-    name: str, functions: tuple[str, ...], inspection: Inspection, mapping: LibraryMapping, drift: Sequence[Drift]
+    name: str, functions: tuple[str, ...], inspection: Inspection, mapping: LibraryMapping, drift: Sequence[Difference]
 ) -> OperatorEntry:
     drifted = (each.function or str(each.keys[0]) for each in drift if each.concerns(name, mapping))
+    entries = mapping.operators[name]
     missing = tuple(each for each in functions if each not in inspection.callable)
-    entry = mapping.operators.get(name)
+    is_here = len(missing) < len(functions)
+    missing += tuple(each for each in functions_of_tensors(entries) if each not in inspection.callable)
     return OperatorEntry(
         operator=name,
-        in_c=entry.name if entry else "",
+        in_c=entries[0].name,
         functions=functions,
         missing=missing,
-        is_here=len(missing) < len(functions),
+        is_here=is_here,
         drifted=tuple(dict.fromkeys(drifted)),
     )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from optest.clib.library.subject import Subject
 from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, TensorSpec, TestCase, dtype
 
 
@@ -48,3 +52,26 @@ def command_case(
 def inputs(kind: str = "float32") -> list[np.ndarray[Any, Any]]:
     first = np.arange(6, dtype=np.float64).reshape(2, 3)
     return [first.astype(kind), (first * 10).astype(kind)]
+
+
+class PythonCall:
+    """A function of Python in place of a call of C; nothing is made for it."""
+
+    function = SimpleNamespace(name="")
+    has_objects = lasting = False
+    workspace_bytes = 0
+
+    def __init__(self, run: Callable[[Mapping[str, Any]], None]) -> None:
+        self._run = run
+
+    def __call__(self, pointers: Mapping[str, Any]) -> None:
+        self._run(pointers)
+
+    @contextmanager
+    def alive(self, *, forgets: bool = False) -> Iterator[None]:
+        yield
+
+
+def subject_of(run: Callable[[Mapping[str, Any]], None]) -> Subject:
+    call: Any = PythonCall(run)
+    return Subject(call, lambda: ())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from handmade import case_of
 
-from optest.clib.library.direct_binding import bind_case
+from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
 from optest.errors import UsageError
+from optest.operators import operators
 from optest.spec import TensorSpec, dtype
 
 ENTRY = """
@@ -36,19 +38,18 @@ def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL
 
 @pytest.mark.parametrize("word", ["null", '"null"'])
 def test_null_needs_no_quotes(tmp_path: Path, word: str) -> None:
-    (entry,) = read_mapping(mapping(tmp_path, call=f"{word}, {CALL}")).direct["softmax"]
-    assert entry.arguments()[0].kind == "null"
+    (entry,) = read_mapping(mapping(tmp_path, call=f"{word}, {CALL}")).operators["softmax"]
+    assert entry.read.arguments[0].kind == "null"
 
 
 def test_an_attribute_that_is_none_stays_none_in_when(tmp_path: Path) -> None:
-    (entry,) = read_mapping(mapping(tmp_path, entry="when: {dim: [null, -1]}")).direct["softmax"]
+    (entry,) = read_mapping(mapping(tmp_path, entry="when: {dim: [null, -1]}")).operators["softmax"]
     assert entry.when == {"dim": [None, -1]}
 
 
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        ({"entry": "layouts: {}"}, "operators.softmax: Object contains unknown field `layouts`"),
         ({"entry": "choice: {dim: {0: 1}}"}, "did you mean choices? known: functions, dims"),
         ({"entry": "choices: {dim: {0: 1}}"}, "choices names 'dim', which call does not pass; it passes none"),
         ({"entry": "left_out: {dim: 1}"}, "left_out names 'dim', which call does not pass"),
@@ -64,8 +65,8 @@ def test_an_attribute_that_is_none_stays_none_in_when(tmp_path: Path) -> None:
             "mine.yaml:5: handle: Expected `str`, got `int` - at `$.create.arguments[1]`",
         ),
         (
-            {"file": "handle: {create: {function: f, arguments: [slot, 'constant:1']}, destroy: g}"},
-            "handle.create.arguments[1] is 'constant:1', but should say its C type",
+            {"file": "handle: {create: {function: f, arguments: [slot, 'constant:1 as long']}, destroy: g}"},
+            "handle.create.arguments[1] is 'constant:1 as long', but should be 'constant:1 as scalar|float|double|int",
         ),
     ],
 )
@@ -80,8 +81,10 @@ def spec(*shape: int, strides: tuple[int, ...] | None = None) -> TensorSpec:
 
 
 def bound(path: Path, specs: dict[str, TensorSpec], **attributes: object) -> dict[str, object]:
-    found = bind_case(read_mapping(path).direct["softmax"], specs, attributes, from_lowest=False)
-    return {argument.key: value for argument, value in found.values.items()}
+    case = case_of(
+        operators.get("softmax"), specs["input:input"], outputs=(specs["output:out"],), attributes=dict(attributes)
+    )
+    return {str(argument): value for argument, value in bind_case(case, read_mapping(path)).values.items()}
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handmade import subject_of
 
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Place, Where
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.library.subject import Subject
 from optest.clib.probing.call_conditions import FIRST
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan
 from optest.clib.probing.results import Answer
@@ -28,7 +28,7 @@ Sum = Callable[[Mapping[str, Any]], None]
 
 
 def memory_of(one: Array, other: Array, request: CallRequest = NO_REQUEST) -> CaseMemory:
-    entry = read_mapping(mapping_path("infiniop", "")).operators["add"]
+    entry = read_mapping(mapping_path("infiniop", "")).operators["add"][0]
     given = {"input": one, "other": other}
     return CaseMemory(entry, given, {"out": TensorSpec(dtype=F32, shape=one.shape)}, request=request)
 
@@ -45,7 +45,7 @@ def asked(one: Array, other: Array, run: Sum, request: CallRequest = NO_REQUEST)
     home: Place = memory.place(Where())
     home.fill(FIRST.filling, memory.values)
     run(memory.pointers(home))
-    return ExtraProbes(memory, Subject(run), run, home, Answer(home.collect()))
+    return ExtraProbes(memory, subject_of(run), run, home, Answer(home.collect()))
 
 
 def added(one: Array, other: Array) -> Sum:

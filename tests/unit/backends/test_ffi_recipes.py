@@ -3,57 +3,127 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from test_ffi_config import case_of
 
-from optest.clib.library.descriptors import _Creation
+from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
+from optest.clib.ffi.statuses import StatusCodes
+from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
 from optest.clib.library.driver import _required
 from optest.clib.probing.library_probe import LibraryProbe
 from optest.clib.probing.policy import _what_one_call_shows
 from optest.spec import CheckState, Fault, Reason
 
+INT = CType(kind=CKind.INT, size=4, spelling="int")
+ADDRESS = CType(kind=CKind.POINTER, size=8, spelling="void *", pointee=CType(kind=CKind.VOID, size=0, spelling="void"))
+
 
 class Creates:
     """A function ``create(first, slot, handle)`` that puts the given pointers into the slot, None for none."""
 
-    keys = ("first", "slot", "handle")
+    name = "create"
+    codes = StatusCodes.of({"OK": 0})
+    prototype = Prototype(
+        name=name, result=INT, parameters=tuple(Parameter(name=each, type=ADDRESS) for each in ("f", "s", "h"))
+    )
 
     def __init__(self, *pointers: int | None) -> None:
         self.pointers = list(pointers)
         self.told: list[tuple[Any, Any]] = []
-        self.function = SimpleNamespace(name="create", again=self._again)
 
-    def __call__(self, values: dict[str, Any]) -> None:
-        self._again([values[key] for key in self.keys])
+    def converted(self, arguments: Sequence[Any]) -> list[Any]:
+        return list(arguments)
 
-    def _again(self, told: Sequence[Any]) -> None:
+    def again(self, told: Sequence[Any]) -> int:
         self.told.append((told[0], told[2]))
         pointer = self.pointers.pop(0)
         if pointer is not None:
             told[1]._obj.value = pointer
+        return 0
+
+
+def thing_made_by(function: Any) -> PreparedObject:
+    create = PlainCall(function, [None, None, 7], {0: "first", 1: "slot"})
+    return PreparedObject(
+        name="thing",
+        create=create,
+        sets=(),
+        late_sets=(),
+        destroy=None,
+        struct=None,
+        fill=None,
+        is_late=False,
+        is_brief=False,
+        said=None,
+    )
 
 
 def test_every_call_is_told_its_own_pointers() -> None:
-    call: Any = Creates(11, 12, 13)
-    creation = _Creation(call)
-    made = [creation.pointer({"handle": 7}, {"first": first}, "thing") for first in (1, 2, None)]
+    function = Creates(11, 12, 13)
+    thing = thing_made_by(function)
+    with ExitStack() as alive:
+        made = [thing.made({"first": first}, alive) for first in (1, 2, None)]
     assert made == [11, 12, 13]
-    assert call.told == [(1, 7), (2, 7), (None, 7)]
+    assert function.told == [(1, 7), (2, 7), (None, 7)]
 
 
 @pytest.mark.parametrize("before", [(), (11,), (11, 12)])
 def test_a_pointer_of_the_call_before_is_none_of_this_one(before: tuple[int, ...]) -> None:
-    call: Any = Creates(*before, None)
-    creation = _Creation(call)
-    for pointer in before:
-        assert creation.pointer({"handle": 7}, {"first": 1}, "thing") == pointer
-    with pytest.raises(Fault, match="thing was created without an error, but its pointer is NULL") as found:
-        creation.pointer({"handle": 7}, {"first": 1}, "thing")
+    thing = thing_made_by(Creates(*before, None))
+    with ExitStack() as alive:
+        for pointer in before:
+            assert thing.made({"first": 1}, alive) == pointer
+        with pytest.raises(Fault, match="thing was created without an error, but its pointer is NULL") as found:
+            thing.made({"first": 1}, alive)
     assert found.value.reason is Reason.NOT_REFUSED
+
+
+class Ends:
+    """Records what is made and ended, and what it was told."""
+
+    prototype = Prototype(name="f", result=ADDRESS, parameters=(Parameter(name="x", type=ADDRESS),))
+    name, codes = "f", None
+
+    def __init__(self, name: str, log: list[str], result: int = 1) -> None:
+        self._name = name
+        self._log = log
+        self._result = result
+
+    def converted(self, arguments: Sequence[Any]) -> list[Any]:
+        return list(arguments)
+
+    def again(self, told: Sequence[Any]) -> int:
+        self._log.append(self._name)
+        return self._result
+
+
+def made_and_ended(name: str, log: list[str], *, is_brief: bool) -> PreparedObject:
+    create, destroy = cast("Any", Ends(f"+{name}", log)), cast("Any", Ends(f"-{name}", log))
+    return replace(
+        thing_made_by(create),
+        name=name,
+        create=PlainCall(create, [None]),
+        destroy=PlainCall(destroy, [None], {0: "self"}),
+        is_brief=is_brief,
+    )
+
+
+def test_descriptors_of_tensors_end_when_the_operator_s_is_made_but_beside_another() -> None:
+    log: list[str] = []
+    objects = [made_and_ended("tensor a", log, is_brief=True), made_and_ended("operator", log, is_brief=False)]
+    run: Any = Ends("run", log)
+    call = OperatorCall(PlainCall(run, [None]), c_objects=objects)
+    with call.alive():
+        call({})
+    assert log == ["+tensor a", "+operator", "-tensor a", "run", "-operator"]
+    log.clear()
+    with call.alive_beside():
+        log.append("beside")
+    assert log == ["+tensor a", "+operator", "beside", "-operator", "-tensor a"]
 
 
 def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:

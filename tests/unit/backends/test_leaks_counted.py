@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handmade import subject_of
 
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.subject import Subject
 from optest.clib.probing.case_probe import CaseProbe
 from optest.clib.probing.policy import Policy
 from optest.clib.probing.side_effects import require_no_leak_of_refusals
@@ -168,13 +168,13 @@ def test_what_the_collector_would_free_hides_no_growth() -> None:
         elif losing.calls == CALLS_BEFORE_THE_HEAP_IS_READ + 1 and gc.isenabled():
             gc.collect()
 
-    entry = read_mapping(mapping_path("infiniop", "")).operators["relu"]
+    entry = read_mapping(mapping_path("infiniop", "")).operators["relu"][0]
     memory = CaseMemory(entry, {"input": values}, {"out": TensorSpec(dtype=dtype("float32"), shape=values.shape)})
     thresholds = gc.get_threshold()
     gc.set_threshold(1_000_000, 1_000, 1_000)
     try:
         with pytest.raises(Fault, match=r"each call loses 1\d{5} bytes of the heap"):
-            CaseProbe(memory, Subject(call), call, Policy(), None).run()
+            CaseProbe(memory, subject_of(call), call, Policy(), None).run()
     finally:
         gc.set_threshold(*thresholds)
         losing.end()

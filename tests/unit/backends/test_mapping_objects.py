@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from handmade import case_of
 
-from optest.clib.library.direct_binding import bind_case
-from optest.clib.library.direct_cases import names_unknown
+from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
+from optest.clib.library.unknown_names import unknown_names
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TensorSpec, dtype
@@ -94,27 +95,27 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, stated: dict[str, 
 
 def test_an_operator_takes_over_the_keys_of_another(tmp_path: Path) -> None:
     read = read_mapping(mapping(tmp_path, entry="least: {k: 1}"))
-    assert read.direct["log_softmax"][0].least == {"k": 1}
-    assert read.direct["log_softmax"][0].functions["float32"] == "mine_log_softmax"
+    assert read.operators["log_softmax"][0].least == {"k": 1}
+    assert read.operators["log_softmax"][0].functions["float32"] == "mine_log_softmax"
 
 
 def test_things_are_made_of_tensors_first_then_in_their_order(tmp_path: Path) -> None:
     call = "object:plan, descriptor:out, output:out, descriptor:input, input:input"
-    (entry,) = read_mapping(mapping(tmp_path, file=TENSOR, entry=PLAN, call=call)).direct["softmax"]
-    assert [each.name for each in entry.c_objects()] == ["tensor out", "tensor input", "plan"]
+    (entry,) = read_mapping(mapping(tmp_path, file=TENSOR, entry=PLAN, call=call)).operators["softmax"]
+    assert [each.name for each in entry.read.c_objects] == ["tensor out", "tensor input", "plan"]
 
 
 def test_a_tensor_as_a_struct_is_memory_of_the_case(tmp_path: Path) -> None:
     path = mapping(tmp_path, file=STRUCT, call="input:input as tensor, output:out as tensor")
-    (entry,) = read_mapping(path).direct["softmax"]
+    (entry,) = read_mapping(path).operators["softmax"]
     assert {role.key for role in entry.roles()} == {"input:input", "output:out"}
 
 
 def bound(path: Path, specs: dict[str, TensorSpec], **attributes: object) -> dict[str, object]:
-    found = bind_case(
-        read_mapping(path).direct["softmax"], specs, attributes, from_lowest=False, dtypes={"float32": "T_F32"}
+    case = case_of(
+        operators.get("softmax"), specs["input:input"], outputs=(specs["output:out"],), attributes=dict(attributes)
     )
-    return {argument.text: value for argument, value in found.values.items()}
+    return {argument.text: value for argument, value in bind_case(case, read_mapping(path)).values.items()}
 
 
 def spec(*shape: int, strides: tuple[int, ...] | None = None) -> TensorSpec:
@@ -163,9 +164,9 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize("name", ["gsl", "volk"])
 def test_the_mappings_of_the_examples_are_right(name: str) -> None:
     read = read_mapping(ROOT / "examples" / name / f"{name}.yaml")
-    for operator, alternatives in read.direct.items():
+    for operator, alternatives in read.operators.items():
         for entry in alternatives:
-            assert names_unknown(entry, operators.get(operator)) == []
+            assert unknown_names(entry, operators.get(operator)) == []
 
 
 def test_the_mappings_of_the_documentation_are_right(tmp_path: Path) -> None:
@@ -175,6 +176,6 @@ def test_the_mappings_of_the_documentation_are_right(tmp_path: Path) -> None:
     for index, block in enumerate(blocks):
         path = tmp_path / f"{index}.yaml"
         path.write_text(block)
-        for operator, alternatives in read_mapping(path).direct.items():
+        for operator, alternatives in read_mapping(path).operators.items():
             for entry in alternatives:
-                assert names_unknown(entry, operators.get(operator)) == []
+                assert unknown_names(entry, operators.get(operator)) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optest.clib.ffi.signatures import CKind, CType, Field
-from optest.clib.library.direct_values import put
+from optest.clib.library.values import put
 
 
 class Seeing:

@@ -56,7 +56,6 @@ def test_dense_dimensions_are_one(shape: tuple[int, ...], gap: int) -> None:
 def test_one_dimension_of_others_is_taken_for_all_that_have_no_name() -> None:
     assert axes_of(spec((2, 3, 5)), ("m...", "k")) == (Axis(size=6, stride=5), Axis(size=5, stride=1))
     assert axes_of(spec((5,)), ("m...", "k")) == (Axis(size=1, stride=1), Axis(size=5, stride=1))
-    assert axes_of(spec((3, 5)), ("k", "m"), swapped=True) == (Axis(size=5, stride=1), Axis(size=3, stride=5))
 
 
 @pytest.mark.parametrize(

@@ -81,17 +81,25 @@ class Function:
         if code not in self.codes.success:
             self.codes.require(self.prototype.name, code)
 
-    def again(self, arguments: Sequence[Any]) -> None:
-        """Call with arguments as ctypes takes them, of kinds that were checked in an earlier call; require success.
+    def again(self, arguments: Sequence[Any]) -> Any:
+        """Call with arguments as ctypes takes them (:meth:`converted`), and return what C returned.
 
         Raises:
-            StatusError: for any status but success.
+            StatusError: for any status but success, where the result is one.
         """
         code = self._symbol(*arguments)
         codes = self.codes
-        assert codes is not None  # a call that was checked returns one
-        if code not in codes.success:
+        if codes is not None and code not in codes.success:
             codes.require(self.prototype.name, code)
+        return code
+
+    def converted(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments as ctypes takes them. Whoever uses them keeps their memory alive.
+
+        Raises:
+            BadCall: as a plain call does.
+        """
+        return self._converted(tuple(arguments))
 
     def ready(self, *arguments: Any) -> Callable[[], Any]:
         """The call with its arguments checked and converted now, to be made often: it returns what C returns.

@@ -3,12 +3,12 @@ mapping states them, and as an operator needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from optest.clib.library.direct_arguments import Argument, Known, parsed, wrong_argument, wrong_template
+from optest.clib.library.arguments import IN_MAKING, PLAIN, Argument, Words, parsed, words_of_tensor, wrong_argument
 
 __all__ = [
     "NO_CALL",
@@ -17,6 +17,7 @@ __all__ = [
     "Call",
     "ObjectEntry",
     "Step",
+    "calls_of",
     "is_of_a_tensor",
     "key_of_tensor",
     "object_key",
@@ -26,7 +27,7 @@ __all__ = [
     "problems_of_tensor",
 ]
 
-_NAMELESS = ("self", "slot", "handle", "null")
+_NAMELESS = (*IN_MAKING, "handle", "null")
 _OF_TENSOR = "tensor "
 """The names of what is made of a tensor begin so, which no name in a mapping does."""
 
@@ -50,13 +51,17 @@ NO_CALL = Call()
 class ObjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something opaque: how it is made, what is told it then (``set``), and the function that ends it, to which it is
     passed alone unless that is a call with arguments of its own. Or a ``struct`` of the headers, whose ``fields`` are
-    filled in; those that are not named are 0, or what ``set`` made of them."""
+    filled in; those that are not named are 0, or what ``set`` made of them.
+
+    One that ``copies`` what it is made of needs the descriptors of tensors no longer: they end when it is made.
+    """
 
     create: Call = NO_CALL
     set: tuple[Call, ...] = ()
     destroy: str | Call = ""
     struct: str = ""
     fields: Mapping[str, str] = {}
+    copies: bool = False
 
     @property
     def ended_by(self) -> str:
@@ -86,6 +91,7 @@ class CObject:
     destroy: Step | None = None
     struct: str = ""
     fields: tuple[tuple[str, Argument], ...] = ()
+    copies: bool = False
 
     def arguments(self) -> tuple[Argument, ...]:
         """All that is told to make it, in order."""
@@ -108,7 +114,7 @@ def key_of_tensor(tensor: str) -> str:
 
 def object_key(argument: Argument) -> str:
     """The same for what an argument names; empty for one that names nothing made."""
-    if argument.kind == "descriptor" or argument.as_tensor:
+    if argument.as_descriptor or argument.as_tensor:
         return key_of_tensor(argument.name)
     return argument.key if argument.kind == "object" else ""
 
@@ -116,6 +122,16 @@ def object_key(argument: Argument) -> str:
 def object_of(name: str, made: ObjectEntry) -> CObject:
     """An object of an operator."""
     return _c_object(name, f"objects.{name}", made, parsed)
+
+
+def calls_of(made: ObjectEntry) -> Mapping[str, Call]:
+    """The calls that make and end an object, by key."""
+    ended = {"destroy": made.destroy} if isinstance(made.destroy, Call) else {}
+    return {
+        **({"create": made.create} if made.create != NO_CALL else {}),
+        **{f"set[{index}]": each for index, each in enumerate(made.set)},
+        **ended,
+    }
 
 
 def object_of_tensor(argument: Argument, template: ObjectEntry) -> CObject:
@@ -133,53 +149,49 @@ def _of_tensor(one: Argument, of: Argument) -> Argument:
     return replace(one, name=of.name) if one.kind not in _NAMELESS and not one.name else one
 
 
-def _c_object(name: str, key: str, made: ObjectEntry, told: object) -> CObject:
-    assert callable(told)
+def _c_object(name: str, key: str, made: ObjectEntry, told: Callable[[tuple[str, ...]], Sequence[Argument]]) -> CObject:
     ended = made.destroy if isinstance(made.destroy, Call) else Call(function=made.destroy, arguments=("self",))
     return CObject(
         name=name,
         create=None
         if made.create == NO_CALL
-        else Step(key=f"{key}.create", call=made.create, arguments=told(made.create.arguments)),
+        else Step(key=f"{key}.create", call=made.create, arguments=tuple(told(made.create.arguments))),
         set=tuple(
-            Step(key=f"{key}.set[{index}]", call=each, arguments=told(each.arguments))
+            Step(key=f"{key}.set[{index}]", call=each, arguments=tuple(told(each.arguments)))
             for index, each in enumerate(made.set)
         ),
-        destroy=Step(key=f"{key}.destroy", call=ended, arguments=told(ended.arguments))
+        destroy=Step(key=f"{key}.destroy", call=ended, arguments=tuple(told(ended.arguments)))
         if made.ended_by or ended.functions
         else None,
         struct=made.struct,
         fields=tuple((field, told((text,))[0]) for field, text in made.fields.items() if told((text,))),
+        copies=made.copies,
     )
 
 
-def problems_of_object(where: str, made: ObjectEntry, known: Known, dtypes: Sequence[str]) -> Iterable[str]:
+def problems_of_object(where: str, made: ObjectEntry, words: Words, dtypes: Sequence[str]) -> Iterable[str]:
     """What is wrong with how an object of an operator is made."""
     yield from _wrong_shape(where, made, dtypes)
-    inside = replace(known, making=True)
-    for key, texts in _texts(made).items():
-        for index, text in enumerate(texts):
-            why = wrong_argument(text, inside)
-            if why:
-                yield f"{where}.{key}[{index}] is {text!r}, {why}"
-    for field, text in made.fields.items():
-        why = wrong_argument(text, known)
-        if why:
-            yield f"{where}.fields.{field} is {text!r}, {why}"
+    yield from _wrong_texts(where, made, replace(words, plain=(*PLAIN, *IN_MAKING)), words)
 
 
 def problems_of_tensor(where: str, made: ObjectEntry) -> Iterable[str]:
     """What is wrong with the template by which something is made of every tensor."""
     yield from _wrong_shape(where, made, ())
-    for key, texts in _texts(made).items():
-        for index, text in enumerate(texts):
-            why = wrong_template(text, struct=False)
-            if why:
-                yield f"{where}.{key}[{index}] is {text!r}, {why}"
-    for field, text in made.fields.items():
-        why = wrong_template(text, struct=True)
+    yield from _wrong_texts(where, made, words_of_tensor(struct=False), words_of_tensor(struct=True))
+
+
+def _wrong_texts(where: str, made: ObjectEntry, in_calls: Words, in_fields: Words) -> Iterable[str]:
+    texts = [
+        (f"{key}.arguments[{index}]", text, in_calls)
+        for key, call in calls_of(made).items()
+        for index, text in enumerate(call.arguments)
+    ]
+    texts += [(f"fields.{field}", text, in_fields) for field, text in made.fields.items()]
+    for key, text, words in texts:
+        why = wrong_argument(text, words)
         if why:
-            yield f"{where}.fields.{field} is {text!r}, {why}"
+            yield f"{where}.{key} is {text!r}, {why}"
 
 
 def _wrong_shape(where: str, made: ObjectEntry, dtypes: Sequence[str]) -> Iterable[str]:
@@ -188,22 +200,9 @@ def _wrong_shape(where: str, made: ObjectEntry, dtypes: Sequence[str]) -> Iterab
         yield f"{where} should say how it is made: either `create`, a function, or `struct`, a type of the headers"
     if made.fields and not is_struct:
         yield f"{where}.fields are those of a struct, but no `struct` is named"
-    for key, call in _calls(made).items():
+    for key, call in calls_of(made).items():
         if bool(call.function) == bool(call.functions):
             yield f"{where}.{key} should name one `function`, or `functions` by dtype"
         missing = [each for each in dtypes if call.functions and each not in call.functions]
         if missing:
             yield f"{where}.{key}.functions has none for {missing[0]}, which the operator has"
-
-
-def _calls(made: ObjectEntry) -> Mapping[str, Call]:
-    ended = {"destroy": made.destroy} if isinstance(made.destroy, Call) else {}
-    return {
-        **({"create": made.create} if made.create != NO_CALL else {}),
-        **{f"set[{index}]": each for index, each in enumerate(made.set)},
-        **ended,
-    }
-
-
-def _texts(made: ObjectEntry) -> Mapping[str, Sequence[str]]:
-    return {f"{key}.arguments": call.arguments for key, call in _calls(made).items()}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.sections import SectionReader
-from optest.clib.library.direct_cases import names_unknown
-from optest.clib.library.mapping import LibraryMapping, unknown_names
+from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.requests import NO_REQUEST, CallRequest, read_call
+from optest.clib.library.unknown_names import unknown_names
 from optest.errors import UsageError
 from optest.settings import infini_root
 from optest.spec import Numerics, TensorSpec, TestCase
@@ -197,11 +197,9 @@ class _Reader(SectionReader):
         except UsageError as error:
             self.say("mapping", f"cannot be used: {error}")
             return path, None
-        operator = mapping.entry(self.case.descriptor)
-        direct = mapping.direct.get(self.case.descriptor.name, ())
-        unknown = [] if operator is None else unknown_names(operator, self.case.descriptor)
-        for problem in (*unknown, *(each for entry in direct for each in names_unknown(entry, self.case.descriptor))):
-            self.say("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
+        for entry in mapping.entries(self.case.descriptor):
+            for problem in unknown_names(entry, self.case.descriptor):
+                self.say("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
         return path, mapping
 
     def _device(self, mapping: LibraryMapping) -> tuple[str, int]:

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
+from optest.clib.library.attributes import attribute_values, notes_of_attributes
+from optest.clib.library.binding import BoundCase, bind_case, lack, rebind
+from optest.clib.library.calls import OperatorCall
+from optest.clib.library.case_tensors import made_inputs
 from optest.clib.library.config import FfiConfig, read_ffi_config
-from optest.clib.library.descriptors import BoundCall
-from optest.clib.library.direct_calls import DirectFunction
-from optest.clib.library.direct_cases import (
-    as_requested,
-    attribute_values,
-    bound_case,
-    direct_lack,
-    narrowed,
-    specs_of_case,
-)
-from optest.clib.library.direct_session import DirectSession
 from optest.clib.library.layouts import Gap
-from optest.clib.library.mapping import OperatorMapping
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.operands import (
-    as_c_counts,
-    lack,
-    made_inputs,
-    notes_of_attributes,
-    outputs_for_a_refusal,
-    outputs_of_c,
-    values,
-)
 from optest.clib.library.options import NAMES, config_of_options, mapping_of_options, require_installed
 from optest.clib.library.places import PlacePool
-from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.samples import session_sample, with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
 from optest.clib.library.session import Session
-from optest.clib.library.subject import Described, DirectSubject, Subject
+from optest.clib.library.subject import Subject, other_calls
 from optest.clib.probing.library_probe import LibraryProbe
-from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
 
 __all__ = ["FfiBackend"]
@@ -60,8 +40,8 @@ class FfiBackend(BackendDriver):
     options = NAMES
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[Any, ...], Session | DirectSession] = {}
-        self._asked: dict[tuple[Any, int], tuple[FfiConfig, Session | DirectSession, LibraryProbe]] = {}
+        self._sessions: dict[tuple[Any, ...], Session] = {}
+        self._asked: dict[int, tuple[FfiConfig, Session, LibraryProbe]] = {}
         self._probes: dict[tuple[Any, ...], LibraryProbe] = {}
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
@@ -92,7 +72,7 @@ class FfiBackend(BackendDriver):
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         mapping = mapping_of_options(self._stated)
-        if mapping is None or descriptor.name in mapping.names:
+        if mapping is None or mapping.entries(descriptor):
             return None
         return f"not in mapping {mapping.name}"
 
@@ -114,9 +94,7 @@ class FfiBackend(BackendDriver):
         config, problems = read_ffi_config(case)
         if config is None or problems:
             return None
-        if case.descriptor.name in config.mapping.direct:
-            return direct_lack(case, config.mapping, config.layouts, config.call)
-        return lack(case, config.mapping, config.layouts)
+        return lack(case, config.mapping, config.layouts, config.call)
 
     def numerics_of(self, case: TestCase) -> Numerics:
         config, _ = read_ffi_config(case)
@@ -146,11 +124,11 @@ class FfiBackend(BackendDriver):
         self._checks, self._further = {}, {}
         config = _required(case)
         try:
-            return self._answer(case, config, self._session(case, config), inputs)
+            return self._answer(case, config, self._session(config), inputs)
         except StatusError as error:
             if case.expects_error is not None:
-                probe = self._library_probe(case, config)
-                session = self._session(case, config)
+                probe = self._library_probe(config)
+                session = self._session(config)
                 probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, session, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:
@@ -167,27 +145,27 @@ class FfiBackend(BackendDriver):
             return
         with (
             suppress(StatusError),  # it accepted the call that is judged
-            self._described(case, config, self._session(case, config), inputs) as (memory, _, _, subject),
+            self._called(case, config, self._session(config), inputs) as (_, memory, _, subject),
         ):
-            self._library_probe(case, config).blame(case.key, memory, subject, config)
+            self._library_probe(config).blame(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """C's function on memory that is where it is for a test; nothing is poisoned or looked at between the calls."""
         config = _required(case)
-        session = self._session(case, config)
-        with self._described(case, config, session, inputs) as (memory, call, passed, _):
+        session = self._session(config)
+        with self._called(case, config, session, inputs) as (_, memory, call, _):
             placed: dict[str, Any] = {}
 
             def run(pointers: Mapping[str, Any]) -> None:
                 placed.update(pointers)
-                call({**passed, **pointers})
+                call(pointers)
                 session.synchronize()
 
             memory.outputs_if_accepted(run)
             try:
                 yield PreparedCall(
-                    call=call.ready({**passed, **placed}),
+                    call=call.ready(placed),
                     outputs=lambda: memory.outputs_if_accepted(run),
                     synchronize=session.synchronize,
                 )
@@ -195,108 +173,69 @@ class FfiBackend(BackendDriver):
                 memory.release()
 
     @contextmanager
-    def _described(
-        self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
-    ) -> Iterator[tuple[CaseMemory, BoundCall | DirectFunction, dict[str, Any], Subject]]:
-        """The memory of a case, the call, the values of its arguments beside the pointers into that memory, and both
-        as what can be called again."""
-        if isinstance(session, DirectSession):
-            memory, direct, other = self._direct(case, config, session, inputs)
-            with direct.alive():
-                memory.take_workspace(direct.workspace_bytes)
-                yield memory, direct, {}, DirectSubject(direct, other)
-            return
-        name = config.mapping.key(case.descriptor)
-        if name is None:
-            raise Fault(Reason.UNSUPPORTED, f"mapping {config.mapping.name} has no operator {case.descriptor.name}")
-        entry, operator = config.mapping.operators[name], session.operator(name)
-        given = _given(case, inputs)
-        outputs = _output_specs(case, config, entry)
-        made = made_inputs(case, entry, given, outputs)
-        memory = CaseMemory(
-            entry, {**given, **made}, outputs, request=config.call, pool=self._pool, alignment=config.mapping.alignment
-        )
-        passed = {**values(case, entry, given, session.constant), "stream": None, "null": None}
-        if "handle" in config.call.null:
-            passed["handle"] = None
-        specs = as_c_counts(memory.specs(), case, entry)
-        subject = Described(
-            operator.run, specs, passed, partial(session.recipe, operator), session.workspace_of(operator)
-        )
-        with subject.alive() as descriptor:
-            memory.take_workspace(subject.workspace_bytes)
-            yield memory, operator.run, {**passed, "descriptor": descriptor}, subject
-
-    def _direct(
-        self, case: TestCase, config: FfiConfig, session: DirectSession, inputs: Sequence[Any]
-    ) -> tuple[CaseMemory, DirectFunction, Callable[[], DirectFunction | None]]:
-        """The same for an operator that is one function: the arguments say the layouts, and nothing is described;
-        beside it what makes the function for tensors of twice the sizes."""
-        specs = as_requested(specs_of_case(case, config.layouts), config.call)
-        entry = bound_case(case, config.mapping, specs).entry
-        outputs = {key.partition(":")[2]: spec for key, spec in specs.items() if spec and key.startswith("output:")}
+    def _called(
+        self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]
+    ) -> Iterator[tuple[BoundCase, CaseMemory, OperatorCall, Subject]]:
+        """The entry that answers a case, its memory, the call with everything but the pointers into that memory, and
+        that as what can be called again; what the call needs is there while inside."""
+        mapping = config.mapping
+        try:
+            bound = bind_case(case, mapping, config.layouts, config.call)
+        except Gap as gap:
+            raise Fault(Reason.UNSUPPORTED, f"mapping {mapping.name}: {gap}") from None
+        entry = bound.entry
+        given = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
         memory = CaseMemory(
             entry,
-            _given(case, inputs),
-            outputs,
+            {**given, **made_inputs(case, entry, bound.specs)},
+            {key.partition(":")[2]: spec for key, spec in bound.specs.items() if spec and key.startswith("output:")},
             request=config.call,
             pool=self._pool,
-            alignment=config.mapping.alignment,
+            alignment=mapping.alignment,
         )
         placed = {key: spec for key, spec in memory.specs().items() if spec is not None}
         attributes = attribute_values(entry, case)
+        scalars = {each.name: given[each.name].reshape(-1)[0].item() for each in entry.roles() if each.kind == "scalar"}
 
-        def called(with_specs: Mapping[str, TensorSpec | None], request: CallRequest) -> DirectFunction:
-            return session.call(bound_case(case, config.mapping, {**specs, **with_specs}), attributes, request)
-
-        def other() -> DirectFunction | None:
-            twice = {
-                key: TensorSpec(dtype=spec.dtype, shape=tuple(2 * size for size in spec.shape))
-                for key, spec in placed.items()
-            }
+        def call_of(specs: Mapping[str, TensorSpec], told: Mapping[str, Any]) -> OperatorCall | None:
             try:
-                return called(twice, NO_REQUEST)
+                return session.call(rebind(bound, specs, case, mapping), told, scalars)
             except Gap:
                 return None
 
-        return memory, called(placed, config.call), other
+        call = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
+        with call.alive():
+            memory.take_workspace(call.workspace_bytes)
+            yield bound, memory, call, Subject(call, lambda: other_calls(call_of, placed, attributes))
 
-    def _session(self, case: TestCase, config: FfiConfig) -> Session | DirectSession:
-        return self._known(case, config)[1]
+    def _session(self, config: FfiConfig) -> Session:
+        return self._known(config)[1]
 
-    def _library_probe(self, case: TestCase, config: FfiConfig) -> LibraryProbe:
-        return self._known(case, config)[2]
+    def _library_probe(self, config: FfiConfig) -> LibraryProbe:
+        return self._known(config)[2]
 
-    def _known(self, case: TestCase, config: FfiConfig) -> tuple[FfiConfig, Session | DirectSession, LibraryProbe]:
+    def _known(self, config: FfiConfig) -> tuple[FfiConfig, Session, LibraryProbe]:
         """The same for the same configuration, which is kept alive; it counts by identity."""
-        kind = DirectSession if case.descriptor.name in config.mapping.direct else Session
-        known = self._asked.get((kind, id(config)))
+        known = self._asked.get(id(config))
         if known is None:
             if len(self._asked) >= _MOST_ASKED:
                 self._asked.clear()
-            known = self._asked[kind, id(config)] = (
-                config,
-                self._session_of(kind, config),
-                self._probe_of(config),
-            )
+            known = self._asked[id(config)] = (config, self._session_of(config), self._probe_of(config))
         return known
 
-    def _session_of(self, kind: type[Session] | type[DirectSession], config: FfiConfig) -> Session | DirectSession:
+    def _session_of(self, config: FfiConfig) -> Session:
         """The same for all that name the same library and device."""
-        key = (kind, *config.identity)
-        if key not in self._sessions:
+        if config.identity not in self._sessions:
             require_runtime(config)
-            self._sessions[key] = kind(config)
-        return self._sessions[key]
+            self._sessions[config.identity] = Session(config)
+        return self._sessions[config.identity]
 
-    def _answer(
-        self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
-    ) -> Mapping[str, Any]:
+    def _answer(self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
         if config.session and session.fault is not None:
             raise session.fault
-        probe = self._library_probe(case, config)
-        with self._described(case, config, session, inputs) as (memory, _, _, subject):
+        probe = self._library_probe(config)
+        with self._called(case, config, session, inputs) as (bound, memory, _, subject):
             if case.expects_error is not None:
                 try:
                     accepted = probe.probe_refusal(memory, subject)
@@ -308,7 +247,8 @@ class FfiBackend(BackendDriver):
                     raise Fault(Reason.NOT_REFUSED, said)
                 return {name: accepted[name] for name in names or accepted}
             result = probe.probe_case(case.key, memory, subject, config)
-        self._checks = {case.key: (*result.checks, *_notes_of_attributes(case, config), *_notes_of_session(session))}
+        notes = (*notes_of_attributes(bound.entry, case), *_notes_of_session(session))
+        self._checks = {case.key: (*result.checks, *notes)}
         self._further = {case.key: [_of_the_operator(each, names) for each in result.further]}
         return {name: result.outputs[name] for name in names}
 
@@ -331,14 +271,7 @@ def _required(case: TestCase) -> FfiConfig:
     return config
 
 
-def _notes_of_attributes(case: TestCase, config: FfiConfig) -> Sequence[Check]:
-    """What is to be said of the attributes that C gets."""
-    if case.descriptor.name not in config.mapping.direct:
-        return notes_of_attributes(case, config.mapping)
-    return narrowed(bound_case(case, config.mapping, specs_of_case(case, config.layouts)).entry, case)
-
-
-def _notes_of_session(session: Session | DirectSession) -> Sequence[Check]:
+def _notes_of_session(session: Session) -> Sequence[Check]:
     fault = session.fault
     return () if fault is None else (Check(name="device selection", state=CheckState.NOTE, detail=str(fault)),)
 
@@ -346,34 +279,6 @@ def _notes_of_session(session: Session | DirectSession) -> Sequence[Check]:
 def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:
     """Without the outputs that C has and optest's operator does not."""
     return replace(answer, outputs={name: answer.outputs[name] for name in names})
-
-
-def _given(case: TestCase, inputs: Sequence[Any]) -> dict[str, Array]:
-    return {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
-
-
-def _output_specs(case: TestCase, config: FfiConfig, entry: OperatorMapping) -> dict[str, TensorSpec]:
-    """The outputs' layouts: dense unless the case says otherwise.
-
-    A call that should be refused may have no output that follows from its inputs.
-    """
-    specs = outputs_of_c(case, entry)
-    if not specs and case.expects_error is not None:
-        specs = outputs_for_a_refusal(case, entry)
-    if not specs:
-        raise Fault(Reason.UNSUPPORTED, "the shapes of the outputs are not known; state them under `shapes:`")
-    for name, strides, offset in config.layouts:
-        if name not in specs:
-            raise Fault(Reason.BAD_CASE, f"backend_config.ffi.outputs.{name}: this case has no such output")
-        specs[name] = TensorSpec(dtype=specs[name].dtype, shape=specs[name].shape, strides=strides, offset=offset)
-    return {name: _as_asked(spec, f"output:{name}", config.call) for name, spec in specs.items()}
-
-
-def _as_asked(spec: TensorSpec, key: str, request: CallRequest) -> TensorSpec:
-    """Another dtype or shape than follows from the inputs, where the case asks for it."""
-    if key not in request.dtypes and key not in request.shapes:
-        return spec
-    return TensorSpec(dtype=request.dtypes.get(key, spec.dtype), shape=request.shapes.get(key, spec.shape))
 
 
 def _refused(case: TestCase, config: FfiConfig, error: StatusError) -> Fault:

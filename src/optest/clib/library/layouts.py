@@ -48,19 +48,14 @@ class Matrix:
     is_transposed: bool
 
 
-def axes_of(spec: TensorSpec, dims: Sequence[str], *, swapped: bool = False) -> tuple[Axis, ...]:
+def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
     """The dimensions of a tensor by the names that a mapping gives them; ``n...`` takes all that no other name has.
-
-    ``swapped`` reads the last two dimensions the other way round, for an attribute that says so.
 
     Raises:
         Gap: for another number of dimensions, or some that have to be walked as one and do not lie evenly.
     """
     shape = spec.shape
     strides = contiguous_strides(shape) if spec.strides is None else spec.strides
-    if swapped and len(shape) > 1:
-        shape = (*shape[:-2], shape[-1], shape[-2])
-        strides = (*strides[:-2], strides[-1], strides[-2])
     many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
     if many is None:
         if len(shape) != len(dims):

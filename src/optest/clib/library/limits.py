@@ -1,14 +1,18 @@
-"""What a library says that an operator of its takes: dtypes and ranks of the mapping, held against tensors."""
+"""What a library says that an operator of its takes: dtypes, ranks and layouts of the mapping, held against tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from optest.clib.library.direct import SAME, DirectCall
-from optest.clib.library.mapping import LAYOUTS, RANK, OperatorMapping
+from optest.clib.library.layouts import Gap
+from optest.clib.library.mapping import LAYOUTS, RANK
+from optest.clib.library.operator_mapping import SAME, OperatorMapping
 from optest.spec import TensorSpec, TestCase, contiguous_strides
 
-__all__ = ["SAME", "lack_of_dtypes", "lack_of_layouts", "lack_of_tensors", "tensors_of"]
+__all__ = ["require_dtypes", "require_layouts", "require_ranks", "tensors_of"]
+
+Tensors = Mapping[str, TensorSpec]
+"""By name."""
 
 
 def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
@@ -20,36 +24,40 @@ def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
     }
 
 
-def lack_of_tensors(case: TestCase, entry: OperatorMapping) -> str | None:
-    """What the operator does not have of what the case asks (``for int8``), None if it has it all."""
-    tensors = tensors_of(case)
-    return lack_of_dtypes(tensors, entry) or _lack_of_ranks(tensors, entry)
+def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[str] = ()) -> str:
+    """The dtype that the tensors share; those that C is ``told`` in a wrong call may have any.
+
+    Raises:
+        Gap: for a dtype, or a mixture of them, that the operator does not have.
+    """
+    function = entry.any_function
+    alike: list[str] = []
+    for tensor, spec in tensors.items():
+        own, allowed = spec.dtype.name, entry.dtypes_of.get(tensor)
+        if tensor in told:
+            alike += [] if alike else [own]
+        elif allowed is None or (SAME in allowed and own not in allowed):
+            alike.append(own)
+        elif own not in allowed:
+            raise Gap(f"{function} takes {tensor} of {' or '.join(allowed)}, but the case has {own}")
+    shared = list(dict.fromkeys(alike))
+    if len(shared) > 1:
+        raise Gap(f"{function} takes tensors of one dtype, but the case has {', '.join(sorted(shared))}")
+    name = shared[0] if shared else next(iter(entry.dtypes), "")
+    is_free = len(told) == len(tensors) and len(set(entry.functions.values())) < 2
+    if entry.dtypes and name not in entry.dtypes and not is_free:
+        known = ", ".join(dict.fromkeys(entry.functions.values())) or f"{function} for {', '.join(entry.dtypes)}"
+        raise Gap(f"there is no function for {name}; there is {known}")
+    return name or next((spec.dtype.name for spec in tensors.values()), "float32")
 
 
-def lack_of_dtypes(tensors: Mapping[str, TensorSpec], entry: OperatorMapping | DirectCall) -> str | None:
-    """Which dtype, or mixture of them, the operator does not have; None if it has it."""
-    if not entry.dtypes and not entry.dtypes_of:
-        return None
-    alike = list(dict.fromkeys(spec.dtype.name for name, spec in tensors.items() if name not in entry.dtypes_of))
-    for name in alike:
-        if entry.dtypes and name not in entry.dtypes:
-            return f"for {name}"
-    if len(alike) > 1:
-        return f"for {' with '.join(alike)}"
-    for tensor, allowed in entry.dtypes_of.items():
-        if tensor in tensors:
-            own = tensors[tensor].dtype.name
-            if own not in allowed and not (SAME in allowed and own in alike):
-                return f"for {own} as {tensor}"
-    return None
-
-
-def lack_of_layouts(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) -> str | None:
-    """Which tensor lies in memory as the operator does not take it; None if each does as it should."""
+def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
+    """Raises:
+    Gap: for a tensor that lies in memory as the operator does not take it.
+    """
     for tensor, needed in entry.layouts.items():
         if tensor in tensors and not _has_layout(tensors[tensor], needed):
-            return f"for {tensor} {tensors[tensor]}: {LAYOUTS[needed]}"
-    return None
+            raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {LAYOUTS[needed]}")
 
 
 def _has_layout(spec: TensorSpec, needed: str) -> bool:
@@ -59,14 +67,16 @@ def _has_layout(spec: TensorSpec, needed: str) -> bool:
     return not innermost or 1 in (innermost if needed == "matrix" else innermost[-1:])
 
 
-def _lack_of_ranks(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) -> str | None:
+def require_ranks(tensors: Tensors, entry: OperatorMapping) -> None:
+    """Raises:
+    Gap: for a number of dimensions that the operator does not take.
+    """
     for tensor, allowed in entry.ranks.items():
         if tensor in tensors and tensors[tensor].rank not in {_rank(each, tensors) for each in allowed}:
-            return f"for {tensor} of {tensors[tensor].rank} dimensions"
-    return None
+            raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
 
 
-def _rank(stated: int | str, tensors: Mapping[str, TensorSpec]) -> int | None:
+def _rank(stated: int | str, tensors: Tensors) -> int | None:
     """A number, or some less than another tensor has; None where that one is left out."""
     rule = RANK.fullmatch(stated) if isinstance(stated, str) else None
     if rule is None:

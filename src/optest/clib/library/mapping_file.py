@@ -12,10 +12,11 @@ import msgspec
 import yaml
 
 from optest.clib.library.c_objects import NO_OBJECT, ObjectEntry
-from optest.clib.library.direct import DirectCall
-from optest.clib.library.mapping import LibraryMapping, OperatorMapping, StatusWords
+from optest.clib.library.mapping import LibraryMapping, StatusWords
 from optest.clib.library.mapping_lines import named_place
 from optest.clib.library.mapping_problems import problems_of_mapping
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.shorthand import expanded, expanded_tensor, is_shorthand
 from optest.errors import UsageError, nearest
 
 __all__ = ["mapping_path", "read_mapping"]
@@ -44,11 +45,16 @@ def read_mapping(path: Path) -> LibraryMapping:
         raise UsageError(_no_such_mapping(path))
     try:
         data = _whole(path, ())
-        mapping = _with_tensors(msgspec.convert(_as_read(data), LibraryMapping))
     except yaml.YAMLError as error:
         raise UsageError(f"mapping {path} is no YAML: {error}") from None
+    try:
+        read = _with_entries(_with_status(_with_words(data)))
+    except _Misread as error:
+        raise UsageError(f"mapping {_placed(path, str(error))}: {error}") from None
+    try:
+        mapping = _with_tensors(msgspec.convert(read, LibraryMapping))
     except msgspec.ValidationError as error:
-        said = _located(str(error), data)
+        said = _located(str(error), read)
         raise UsageError(f"mapping {_placed(path, said)}: {said}") from None
     problems = list(problems_of_mapping(mapping))
     if problems:
@@ -75,10 +81,6 @@ def _whole(path: Path, heirs: tuple[Path, ...]) -> Any:
     return {**taken_over, **data, "operators": {name: each for name, each in operators.items() if each is not None}}
 
 
-def _as_read(data: Any) -> Any:
-    return _with_status(_with_direct(_with_words(data)))
-
-
 def _placed(path: Path, problem: str) -> str:
     """The line on which stands what a problem names first (``operators.add.call[2] …``)."""
     place = _PLACE.match(problem)
@@ -99,18 +101,52 @@ def _with_status(data: Any) -> Any:
     return {**data, "status": stated.get("type", "int"), "statuses": words}
 
 
+def _with_entries(data: Any) -> Any:
+    """Each operator as a list of entries, in which no shorthand is left and every dtype with a function is stated."""
+    stated = data.get("operators") if isinstance(data, dict) else None
+    if not isinstance(stated, dict):
+        return data
+    protocol = data.get("protocol")
+    operators = {
+        name: [_entry(place, each, protocol) for place, each in _alternatives(f"operators.{name}", entries)]
+        for name, entries in stated.items()
+    }
+    tensor = {} if protocol is None or "tensor" not in data else {"tensor": expanded_tensor(data["tensor"])}
+    return {**data, **tensor, "operators": operators}
+
+
+def _alternatives(place: str, entries: Any) -> list[tuple[str, Any]]:
+    listed = entries if isinstance(entries, list) else [entries]
+    return [(place + (f"[{index}]" if len(listed) > 1 else ""), each) for index, each in enumerate(listed)]
+
+
+class _Misread(Exception):
+    """What is wrong with a shorthand; the message begins with its place."""
+
+
+def _entry(place: str, entry: Any, protocol: Any) -> Any:
+    if is_shorthand(entry):
+        try:
+            return expanded(entry, protocol)
+        except msgspec.ValidationError as error:
+            raise _Misread(f"{place}: {error}") from None
+    if isinstance(entry, dict) and isinstance(entry.get("functions"), dict) and "dtypes" not in entry:
+        return {**entry, "dtypes": list(entry["functions"])}
+    return entry
+
+
 def _with_tensors(mapping: LibraryMapping) -> LibraryMapping:
-    """Operators that are one function know what the file makes of tensors."""
+    """Operators know what the file makes of tensors."""
     if mapping.tensor == NO_OBJECT:
         return mapping
-    direct = {
+    operators = {
         name: tuple(
             msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NO_OBJECT else each
             for each in alternatives
         )
-        for name, alternatives in mapping.direct.items()
+        for name, alternatives in mapping.operators.items()
     }
-    return msgspec.structs.replace(mapping, direct=direct)
+    return msgspec.structs.replace(mapping, operators=operators)
 
 
 def _with_words(data: Any) -> Any:
@@ -136,9 +172,9 @@ def _sizes_as_words(dims: Any) -> Any:
     return [str(each) if type(each) is int else each for each in dims] if isinstance(dims, list) else dims
 
 
-def _located(said: str, data: Any) -> str:
+def _located(said: str, read: Any) -> str:
     """A schema's complaint about an operator, with the operator's name and the keys that could stand there."""
-    for where, entry, kind in _entries(_as_read(data)):
+    for where, entry, kind in _entries(read):
         try:
             msgspec.convert(entry, kind)
         except msgspec.ValidationError as error:  # noqa: PERF203 - the first that is wrong is found
@@ -151,11 +187,9 @@ def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
         return
     yield "status", read.get("statuses", {}), StatusWords
     yield from ((key, read[key], ObjectEntry) for key in ("tensor", "handle") if key in read)
-    if isinstance(read.get("operators"), dict):
-        yield from ((f"operators.{name}", each, OperatorMapping) for name, each in read["operators"].items())
-    for name, alternatives in read.get("direct", {}).items():
-        for index, each in enumerate(alternatives):
-            yield f"operators.{name}" + (f"[{index}]" if len(alternatives) > 1 else ""), each, DirectCall
+    for name, alternatives in read["operators"].items() if isinstance(read.get("operators"), dict) else ():
+        for place, each in _alternatives(f"operators.{name}", alternatives):
+            yield place, each, OperatorMapping
 
 
 def _known_keys(entry: Any, kind: Any) -> str:
@@ -165,20 +199,6 @@ def _known_keys(entry: Any, kind: Any) -> str:
         return ""
     near = nearest(str(unknown[0]), fields)
     return f"; {f'did you mean {near}? ' if near else ''}known: {', '.join(fields)}"
-
-
-def _with_direct(data: Any) -> Any:
-    """The operators that are one function apart from those that a descriptor is made for."""
-    stated = data.get("operators") if isinstance(data, dict) else None
-    if not isinstance(stated, dict):
-        return data
-    direct = {
-        name: each if isinstance(each, list) else [each]
-        for name, each in stated.items()
-        if isinstance(each, list) or (isinstance(each, dict) and ("call" in each or "functions" in each))
-    }
-    others = {name: each for name, each in stated.items() if name not in direct}
-    return {**data, "operators": others, **({"direct": direct} if direct else {})}
 
 
 def _no_such_mapping(path: Path) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 from optest.clib.ffi.faults import FaultReport
 from optest.clib.ffi.lent import LENT_FROM_BYTES, lent_buffer
 from optest.clib.ffi.statuses import StatusError
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.library.roles import Entry
 from optest.numerics import Array, dtype_of
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
 
@@ -35,7 +35,7 @@ class CaseMemory:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: OperatorMapping,
         given: Mapping[str, Array],
         layouts: Mapping[str, TensorSpec],
         *,
@@ -262,7 +262,7 @@ def _overlaps_itself(spec: TensorSpec) -> bool:
 
 
 def _cannot_start(
-    entry: Entry, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
+    entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
 ) -> bool:
     """Whether an output is described so that it has to be refused, and cannot hold what it should start as."""
     start = entry.starts_as
@@ -272,7 +272,7 @@ def _cannot_start(
     return dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape)
 
 
-def _start(entry: Entry, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:
+def _start(entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:
     """The values that an output holds when the call begins, by its key."""
     start = entry.starts_as
     if start is None or start.input not in given:

@@ -7,16 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.clib.library.direct import DirectCall
-from optest.clib.library.limits import lack_of_dtypes
-from optest.clib.library.mapping import OperatorMapping
+from optest.clib.library.layouts import Gap
+from optest.clib.library.limits import require_dtypes
+from optest.clib.library.operator_mapping import SAME, OperatorMapping
 from optest.clib.library.sample_calls import SampleCall, Shape, inferred
 from optest.clib.library.stride_patterns import Pattern, patterns
 from optest.spec import Sample, TensorSpec, TestCase, contiguous_strides, dtype
 
 __all__ = ["refusals"]
 
-Refusing = OperatorMapping | DirectCall
 _REFUSED = {"type": "StatusError"}
 _OTHER_DTYPES = (
     *("float32", "float64", "float16", "bfloat16"),
@@ -30,7 +29,7 @@ _CUT_OFF_BITS = (8, 16, 32)
 """An index that is read in so few bits is another one."""
 
 
-def refusals(call: SampleCall, entry: Refusing, kinds: Sequence[str]) -> Iterator[Sample]:
+def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[Sample]:
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
     roles = _tensors_passed(entry, call)
     made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
@@ -50,20 +49,20 @@ def refusals(call: SampleCall, entry: Refusing, kinds: Sequence[str]) -> Iterato
             yield Sample(case_set="refused", case={**case, "expects_error": dict(_REFUSED)})
 
 
-def _tensors_passed(entry: Refusing, call: SampleCall) -> list[str]:
+def _tensors_passed(entry: OperatorMapping, call: SampleCall) -> list[str]:
     """The tensors of a call as roles (``input:a``), each once."""
     passed = {role.key for role in entry.roles() if role.kind in ("input", "output")}
     present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
     return [each for each in present if each in passed]
 
 
-def _required(entry: Refusing, roles: Sequence[str]) -> list[str]:
+def _required(entry: OperatorMapping, roles: Sequence[str]) -> list[str]:
     """Those that a call cannot leave out."""
     optional = {role.key for role in entry.roles() if role.optional}
     return [each for each in roles if each not in optional]
 
 
-def _workspace(entry: Refusing) -> tuple[str, ...]:
+def _workspace(entry: OperatorMapping) -> tuple[str, ...]:
     return ("workspace",) if entry.workspace and any(role.kind == "workspace" for role in entry.roles()) else ()
 
 
@@ -73,7 +72,7 @@ def _asking(call: SampleCall, *asked: Any) -> Iterator[Mapping[str, Any]]:
             yield call.configured({"call": request}).case()
 
 
-def _dtypes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _dtypes(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
     """All tensors of a dtype that the operator does not have; one tensor of another dtype than the others."""
     shared = next(iter(call.dtypes_of_inputs.values()))
     for name in _OTHER_DTYPES:
@@ -84,7 +83,7 @@ def _dtypes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
         for name in _OTHER_DTYPES:
             if name != own and _is_foreign(tensor, name, shared, entry) and _is_passed(tensor, entry):
                 mixed = _with_dtypes(call, {**call.dtypes_of_inputs, tensor: name})
-                if len(mixed.inputs) > 1 and lack_of_dtypes(mixed.input_specs(), entry) is not None:
+                if len(mixed.inputs) > 1 and not _is_taken(mixed, entry):
                     yield _plain(mixed)
     for tensor in call.outputs:
         for name in _OTHER_DTYPES:
@@ -92,7 +91,16 @@ def _dtypes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
                 yield call.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
 
 
-def _narrow_outputs(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _is_taken(call: SampleCall, entry: OperatorMapping) -> bool:
+    """Whether the inputs have dtypes that the operator takes together."""
+    try:
+        require_dtypes(call.input_specs(), entry)
+    except Gap:
+        return False
+    return True
+
+
+def _narrow_outputs(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
     """An output of a dtype that does not hold every result: of one more than its integers count."""
     for attribute, rule in entry.implied.items():
         tensor, _, what = str(rule).partition(".")
@@ -109,12 +117,12 @@ def _with_dtypes(call: SampleCall, dtypes: Mapping[str, str]) -> SampleCall:
     return dataclasses.replace(call, dtypes_of_inputs=dtypes)
 
 
-def _is_foreign(tensor: str, name: str, shared: str, entry: Refusing) -> bool:
-    allowed = entry.dtypes_of.get(tensor, ("same",))
-    return name not in allowed and not ("same" in allowed and name == shared)
+def _is_foreign(tensor: str, name: str, shared: str, entry: OperatorMapping) -> bool:
+    allowed = entry.dtypes_of.get(tensor, (SAME,))
+    return name not in allowed and not (SAME in allowed and name == shared)
 
 
-def _is_passed(tensor: str, entry: Refusing) -> bool:
+def _is_passed(tensor: str, entry: OperatorMapping) -> bool:
     return any(role.key == f"input:{tensor}" for role in entry.roles())
 
 
@@ -125,7 +133,7 @@ def _plain(call: SampleCall) -> dict[str, Any]:
     return case
 
 
-def _shapes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _shapes(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
     """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
     made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
     for tensor in () if made else call.inputs:
@@ -181,7 +189,7 @@ def _reshaped(call: SampleCall, tensor: str, shape: Shape) -> dict[str, Any]:
     return case
 
 
-def _attributes(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _attributes(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
     """Numbers that the operator does not take for its attributes."""
     specs = call.input_specs()
     passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
@@ -205,7 +213,7 @@ def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
             yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _ODD_PLACES)
 
 
-def _indices(call: SampleCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+def _indices(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
     """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
     everywhere, as the last of many, and as the first."""
     for tensor, place in entry.indexes.items():

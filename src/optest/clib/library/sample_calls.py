@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from optest.clib.library.roles import Entry
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.stride_patterns import Pattern
 from optest.registry import load_object
 from optest.spec import Sample, TensorSpec, TestCase, UnfitArguments, dtype
@@ -85,7 +85,7 @@ class SampleCall:
         changed = {each: name if own == shared else own for each, own in self.dtypes_of_inputs.items()}
         return dataclasses.replace(self, dtypes_of_inputs=changed)
 
-    def dtypes(self, entry: Entry) -> list[str]:
+    def dtypes(self, entry: OperatorMapping) -> list[str]:
         """Those that the call can be asked in; float32 and its like first."""
         variants = {name for variant in self.base.descriptor.dtype_variants for name in variant}
         known = [name for name in (entry.dtypes or sorted(variants)) if self.of_dtype(name).is_legal()]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from optest.clib.library.direct_samples import can_take, in_its_dtypes, own_by_function
-from optest.clib.library.mapping import LibraryMapping, OperatorMapping
-from optest.clib.library.operands import as_c_takes_them
+from optest.clib.library.attributes import as_c_takes_them
+from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.refusals import refusals
-from optest.clib.library.roles import Entry
 from optest.clib.library.sample_calls import SampleCall, calls_from
 from optest.clib.library.sample_sizes import in_blocks, large, whole
+from optest.clib.library.samples_by_entry import can_take, in_its_dtypes, own_by_entry
 from optest.clib.library.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
 
@@ -55,23 +55,31 @@ def with_samples_of_c(
 
     ``lack`` says why the mapping cannot call a case.
     """
-    if not own:
-        return []
-    descriptor = own[0][1].descriptor
-    if descriptor.name in mapping.direct:
-        return _of_functions(own, mapping, lack)
-    entry = mapping.entry(descriptor)
-    if entry is None:
+    alternatives = mapping.entries(own[0][1].descriptor) if own else ()
+    if not alternatives:
         return [sample for sample, _ in own]
-    asked = [_as_c_gets_it(sample, entry, descriptor) for sample, _ in own]
-    kinds = mapping.promised(entry)
-    calls = calls_from(own, lack)
-    for call in calls[:1]:
-        asked += [*_extremes(call, entry), *(_sample("large", each) for each in large(call))]
-    for call in calls:
-        derived = (each for each in _derived(call, entry) if not entry.layouts or can_take(each, call.base, lack))
-        asked += [*derived, *_far_indices(call, entry), *refusals(call, entry, kinds)]
+    further = in_its_dtypes(own, mapping, lack)
+    asked = [_as_c_gets_it(sample, alternatives[0], case.descriptor) for sample, case in (*own, *further)]
+    by_entry = own_by_entry([*own, *further], mapping, lack)
+    is_special = any(sample.case_set == "special" for _, answered in by_entry for sample, _ in answered)
+    for entry, answered in by_entry:
+        for index, call in enumerate(calls_from(answered, lack)):
+            usual = _of_first(call, entry, is_special=is_special) if index == 0 else ()
+            derived = (*usual, *_derived(call, entry), *_far_indices(call, entry))
+            wrong = refusals(call, entry, mapping.promised(entry)) if mapping.status else ()
+            is_limited = bool(entry.dims or entry.layouts)  # in what it can be told: most of it would be gaps
+            asked += [each for each in (*derived, *wrong) if not is_limited or can_take(each, call.base, lack)]
     return asked
+
+
+def _of_first(call: SampleCall, entry: OperatorMapping, *, is_special: bool) -> Iterator[Sample]:
+    """What is asked of one call: numbers at the limits of integers, and millions of them; where the operator's own
+    samples are spread over functions, which all have to meet them, values of every kind."""
+    if entry.dims:
+        yield from _fills(call, entry, is_special=is_special)
+        return
+    yield from _extremes(call, entry)
+    yield from (_sample("large", each) for each in large(call))
 
 
 def session_sample(
@@ -79,29 +87,12 @@ def session_sample(
 ) -> Sample | None:
     """The one case of a check that reports what the library did wrong before any case, on a call that it takes."""
     calls = calls_from(own, lack)
-    if not calls or mapping.get_device is None or own[0][1].descriptor.name in mapping.direct:
+    if not calls or mapping.get_device is None:
         return None
     return _sample("session", calls[0].configured({"session": True}))
 
 
-def _of_functions(
-    own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
-) -> list[Sample]:
-    """For an operator that is a function: what it cannot be told is not asked, nor refused."""
-    further = in_its_dtypes(own, mapping, lack)
-    asked = [sample for sample, _ in (*own, *further)]
-    by_function = own_by_function([*own, *further], mapping, lack)
-    is_special = any(sample.case_set == "special" for _, answered in by_function for sample, _ in answered)
-    for entry, answered in by_function:
-        for index, call in enumerate(calls_from(answered, lack)):
-            derived = (*_derived(call, entry), *(() if index else _fills(call, entry, is_special=is_special)))
-            asked += [each for each in derived if can_take(each, call.base, lack)]
-            wrong = refusals(call, entry, mapping.promised(entry)) if mapping.status else ()
-            asked += [each for each in wrong if can_take(each, call.base, lack)]
-    return asked
-
-
-def _fills(call: SampleCall, entry: Entry, *, is_special: bool) -> Iterator[Sample]:
+def _fills(call: SampleCall, entry: OperatorMapping, *, is_special: bool) -> Iterator[Sample]:
     """Numbers of both signs, none above 0, tiny and huge ones; special ones where one of the operator's functions is
     asked for them at all, since another may answer those samples, or all of them may meet a NaN."""
     for name in call.dtypes(entry):
@@ -146,7 +137,7 @@ def _with_fill(name: str, call: SampleCall, generator: Any) -> Sample:
     return Sample(case_set=name, case=call.case(generator=generator), tier=Tier.PARITY)
 
 
-def _derived(call: SampleCall, entry: Entry) -> Iterator[Sample]:
+def _derived(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
     yield from _attribute_values(call, entry, _VALUES)
     for flat in call.flattened():
         yield _sample("ranks", flat)
@@ -165,7 +156,9 @@ def _as_c_gets_it(sample: Sample, entry: OperatorMapping, descriptor: OperatorDe
     return Sample(case_set=sample.case_set, case={**sample.case, "attributes": attributes}, tier=sample.tier)
 
 
-def _attribute_values(call: SampleCall, entry: Entry, values: Mapping[str, Sequence[Any]]) -> Iterator[Sample]:
+def _attribute_values(
+    call: SampleCall, entry: OperatorMapping, values: Mapping[str, Sequence[Any]]
+) -> Iterator[Sample]:
     """Every attribute in turn with other values that the operator takes; dtypes take turns."""
     if "nan" in repr(call.stated.get("generator")):
         return  # it shows what an attribute's own value keeps from the result
@@ -180,7 +173,7 @@ def _attribute_values(call: SampleCall, entry: Entry, values: Mapping[str, Seque
                 yield _sample("attribute-values", changed.of_dtype(dtypes[count % len(dtypes)]))
 
 
-def _layouts(call: SampleCall, entry: Entry) -> Iterator[Sample]:
+def _layouts(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
     """Each tensor in turn in every layout, then all of them at once; dtypes take turns."""
     dtypes = call.dtypes(entry)
     count = 0
@@ -220,13 +213,15 @@ def _layouts(call: SampleCall, entry: Entry) -> Iterator[Sample]:
             yield _sample("squares", square.laid(dict(_turned(square.shapes, turn, 0))))
 
 
-def _places(call: SampleCall, entry: Entry, is_wanted: Callable[[Pattern], bool]) -> Iterator[tuple[str, Pattern]]:
+def _places(
+    call: SampleCall, entry: OperatorMapping, is_wanted: Callable[[Pattern], bool]
+) -> Iterator[tuple[str, Pattern]]:
     for tensor, shape in call.shapes.items():
         if not _is_started(tensor, entry):
             yield from ((tensor, place) for place in patterns(shape) if is_wanted(place))
 
 
-def _is_started(tensor: str, entry: Entry) -> bool:
+def _is_started(tensor: str, entry: OperatorMapping) -> bool:
     """Whether an input has no memory of its own, because an output starts as it."""
     return entry.starts_as is not None and entry.starts_as.input == tensor
 
@@ -239,7 +234,7 @@ def _turned(shapes: Mapping[str, Sequence[int]], turn: int, step: int) -> Iterat
             yield name, places[(turn + step * index) % len(places)]
 
 
-def _in_place(call: SampleCall, entry: Entry) -> Iterator[Sample]:
+def _in_place(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
     """An output is an input: dense, and in layouts that both have."""
     dtypes = call.dtypes(entry)
     for index, (output, given) in enumerate((out, name) for out in call.outputs for name in entry.in_place):
@@ -255,7 +250,7 @@ def _in_place(call: SampleCall, entry: Entry) -> Iterator[Sample]:
             yield _sample("in-place", grown.configured(config))
 
 
-def _sizes(call: SampleCall, entry: Entry) -> Iterator[Sample]:
+def _sizes(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
     """Every size of the call around the widths of blocks, against pages that nobody may touch, and with threads."""
     dtypes = call.dtypes(entry)
     pages = {"guard": "pages"}
@@ -298,7 +293,7 @@ def _far_indices(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
                 yield Sample(case_set="indices", case=typed.case(generator=last), tier=Tier.PARITY)
 
 
-def _extremes(call: SampleCall, entry: Entry) -> Iterator[Sample]:
+def _extremes(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
     """Integers that another integer type or a float does not hold: each input in turn, then all of them."""
     for name in call.dtypes(entry):
         kind = dtype(name)

@@ -1,29 +1,35 @@
-"""A loaded library that follows a mapping: its handle, its operators' functions, and the descriptors of one case."""
+"""A loaded library that follows a mapping: its device and handle, and its functions, bound once and held against the
+headers."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from optest.clib.ffi.calls import Function, bind
-from optest.clib.ffi.handles import Handle, HandleError, Ledger
+from optest.clib.ffi.handles import Handle, Ledger
 from optest.clib.ffi.libraries import Library, open_library
-from optest.clib.ffi.signatures import Header
+from optest.clib.ffi.preprocessor import find_header
+from optest.clib.ffi.signatures import CKind, CType, Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
-from optest.clib.library.c_objects import ObjectEntry
+from optest.clib.ffi.structs import field_of, structure_of
+from optest.clib.library.arguments import Argument, literal, parsed
+from optest.clib.library.binding import BoundCase
+from optest.clib.library.c_objects import Call, CObject, Step, is_of_a_tensor, key_of_tensor, object_key
+from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
-from optest.clib.library.descriptors import BoundCall, BoundOperator, Descriptor, Recipe, TensorFunctions
-from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.drift import drift_of_arguments, drift_of_entry, functions_of_entry, functions_of_tensors
+from optest.clib.library.mapping import PLAIN_STATUSES
 from optest.clib.library.mapping_lines import drifted
-from optest.clib.library.roles import Role, drift, literal
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.clib.library.values import Late, Values, put
 from optest.errors import Unavailable, UsageError, nearest
-from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
+from optest.spec import DType, Fault, Reason, dtype
 
 __all__ = ["Session", "header_of", "opened"]
-
-Values = Mapping[str, Any]
 
 _NO_SUCH_DEVICE = 9_999
 
@@ -36,67 +42,72 @@ class Session:
     """
 
     def __init__(self, config: FfiConfig) -> None:
-        """Load, read the headers, select the device, take a handle.
+        """Load, read the headers, select the device.
 
         Raises:
             Unavailable: for a library, header, symbol or device that is not there.
             Fault: BAD_CASE where the mapping is not what the headers say.
+            StatusError: if a function of ``setup`` fails.
         """
-        self.mapping: LibraryMapping = config.mapping
-        self._mapping_file = config.mapping_file
+        self._mapping = config.mapping
+        self._file = config.mapping_file
         self._library = opened(config)
-        self._header = header_of(config.headers)
-        self._codes = StatusCodes.of(self._statuses())
+        self._header: Header = header_of(config.headers or [str(find_header(each)) for each in config.mapping.headers])
+        self._functions: dict[tuple[str, bool], Function] = {}
+        self._held: set[tuple[int, str]] = set()
         self._ledger = Ledger()
-        self._operators: dict[str, BoundOperator] = {}
-        self._synchronize: BoundCall | None = None
+        self._handle: Handle | None = None
+        self._wait: Callable[[Mapping[str, Any]], Any] | None = None
+        self._codes = self._status_codes()
+        for index, call in enumerate(self._mapping.setup):
+            self._whole_call(call, "setup", index)
+        self._device = {"device": self._mapping.devices[config.device], "device_id": config.device_number}
         self._select(config)
         self.fault = self._fault_of_selection(config)
-        self._create_tensor = self._call(
-            "tensor", self.mapping.tensor.create.function, self.mapping.tensor.create.arguments
-        )
-        self._destroy_tensor = self._function(self.mapping.tensor.ended_by)
-        self._handle = self._take_handle()
 
-    def operator(self, name: str) -> BoundOperator:
-        """The functions of one of optest's operators; bound once.
+    def call(
+        self,
+        bound: BoundCase,
+        attributes: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+        request: CallRequest = NO_REQUEST,
+    ) -> OperatorCall:
+        """The call with everything but its tensors, which come by role: ``input:a``, ``output:out``.
 
         Raises:
-            Unavailable: if the library lacks one of them.
+            Unavailable: if the library lacks a function.
             Fault: BAD_CASE where the mapping is not what the headers say.
+            StatusError: if the library refuses to make the handle.
         """
-        if name not in self._operators:
-            self._operators[name] = self._bound(name)
-        return self._operators[name]
-
-    def recipe(self, operator: BoundOperator, specs: Mapping[str, TensorSpec | None], further: Values) -> Recipe:
-        """What makes the operator's descriptors for tensors by role, None for one that is left out."""
-        values = {"handle": self._handle, **further}
-        tensors = TensorFunctions(
-            create=self._create_tensor, destroy=self._destroy_tensor, values=self._values_of_tensor
+        entry, element, read = bound.entry, dtype(bound.dtype), bound.entry.read
+        self._require_no_drift(entry, element)
+        values = Values(
+            bound=bound,
+            attributes=attributes,
+            scalars=scalars,
+            element=element,
+            constant=self._constant,
+            handle=lambda: None if "handle" in request.null else self._taken_handle(),
         )
-        return Recipe(f"{operator.name} descriptor", operator.create, operator.destroy, tensors, specs, values)
-
-    def workspace_of(self, operator: BoundOperator) -> Callable[[Descriptor], int]:
-        """What asks a descriptor of the operator for its workspace, in bytes; the first call is checked."""
-        function = operator.workspace
-        if function is None:
-            return lambda _: 0
-        size = ctypes.c_size_t()
-        slot = ctypes.byref(size)
-        is_checked = False
-
-        def ask(descriptor: Descriptor) -> int:
-            nonlocal is_checked
-            size.value = 0
-            if is_checked:
-                function.again((descriptor.address, slot))
-            else:
-                function.succeed(descriptor, slot)
-                is_checked = True
-            return size.value
-
-        return ask
+        later = {object_key(each) for each in (*read.arguments, *(read.sized.arguments if read.sized else ()))}
+        copies = any(each.copies for each in read.c_objects)
+        late: set[str] = set()
+        c_objects = []
+        for c_object in read.c_objects:
+            if values.is_left_out(c_object):
+                continue
+            is_brief = copies and is_of_a_tensor(c_object.name) and f"object:{c_object.name}" not in later
+            prepared = self._prepared(c_object, values, late, is_brief=is_brief)
+            if prepared.is_late:
+                late.add(prepared.key)
+            c_objects.append(prepared)
+        return OperatorCall(
+            self._plain(bound.function, read.arguments, values, has_status=not entry.returns),
+            c_objects=c_objects,
+            sized=None if read.sized is None else self._sized(read.sized, values),
+            returns=f"output:{entry.returns}" if entry.returns else "",
+            without=_without(c_objects, request),
+        )
 
     def synchronize(self) -> None:
         """Wait for the device, with the function that the mapping names; without one nothing is waited for.
@@ -104,66 +115,30 @@ class Session:
         Raises:
             StatusError: if the device reports an error.
         """
-        call = self.mapping.synchronize
-        if call is not None and self._synchronize is None:
-            self._synchronize = self._call("synchronize", call.function, call.arguments)
-        if self._synchronize is not None:
-            self._synchronize({"stream": None, "null": None})
-
-    def _values_of_tensor(self, spec: TensorSpec) -> dict[str, Any]:
-        rank = spec.rank
-        strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
-        return {
-            "ndim": rank,
-            "shape": (ctypes.c_size_t * rank)(*spec.shape),
-            "strides": (ctypes.c_ssize_t * rank)(*strides),
-            "dtype": self._dtype(spec),
-        }
-
-    def _dtype(self, spec: TensorSpec) -> int:
-        return self.constant(self.mapping.dtypes[spec.dtype.name])
-
-    def constant(self, name: str) -> int:
-        """The value of a name in the headers.
-
-        Raises:
-            Fault: BAD_CASE if no header has it.
-        """
-        if name not in self._header.constants:
-            near = nearest(name, self._header.constants)
-            hint = f"; did you mean {near}?" if near else ""
-            said = f"mapping {self.mapping.name}: {name} is declared in no header{hint}"
-            key = next((key for key, constant in self.mapping.dtypes.items() if constant == name), "")
-            raise drifted(said, self._mapping_file, *(("dtypes", key) if key else ("operators",)))
-        return self._header.constants[name]
-
-    def _statuses(self) -> Mapping[str, int]:
-        try:
-            return self._header.enum(self.mapping.status)
-        except UsageError as error:
-            said = f"mapping {self.mapping.name}, status: {error}"
-            raise drifted(said, self._mapping_file, "status") from None
+        if self._mapping.synchronize is None:
+            return
+        if self._wait is None:
+            self._wait = self._whole(self._mapping.synchronize, "synchronize")
+        self._wait({})
 
     def _select(self, config: FfiConfig) -> None:
-        call = self._call("set_device", self.mapping.set_device.function, self.mapping.set_device.arguments)
         try:
-            call({"device": self.mapping.devices[config.device], "device_id": config.device_number})
+            self._whole_call(self._mapping.set_device, "set_device", given=self._device)
         except StatusError as error:
             raise Unavailable(f"device {config.device}:{config.device_number}", str(error)) from None
 
     def _fault_of_selection(self, config: FfiConfig) -> Fault | None:
         """STATE if a device that is not there stays selected after it was refused; the right one is selected again."""
-        if self.mapping.get_device is None:
+        if self._mapping.get_device is None:
             return None
-        select = self._call("set_device", self.mapping.set_device.function, self.mapping.set_device.arguments)
-        selected = self._call("get_device", self.mapping.get_device.function, self.mapping.get_device.arguments)
-        before = self._selected(selected)
+        before = self._selected()
         fault = None
-        for device in dict.fromkeys((self.mapping.devices[config.device], *self.mapping.devices.values())):
+        for device in dict.fromkeys((self._mapping.devices[config.device], *self._mapping.devices.values())):
             try:
-                select({"device": device, "device_id": _NO_SUCH_DEVICE})
+                wrong = {"device": device, "device_id": _NO_SUCH_DEVICE}
+                self._whole_call(self._mapping.set_device, "set_device", given=wrong)
             except StatusError as error:  # noqa: PERF203 - each device is refused by itself
-                after = self._selected(selected)
+                after = self._selected()
                 if after != before:
                     detail = f"device {before[0]}:{before[1]} was selected, and then {after[0]}:{after[1]}"
                     message = f"a device that was refused stays selected: {detail}; {error}"
@@ -172,45 +147,196 @@ class Session:
         self._select(config)
         return fault
 
-    def _selected(self, get_device: BoundCall) -> tuple[int, int]:
+    def _selected(self) -> tuple[int, int]:
         device, number = ctypes.c_int(-1), ctypes.c_int(-1)
-        get_device({"device_slot": ctypes.byref(device), "device_id_slot": ctypes.byref(number)})
+        slots = {"device_slot": ctypes.byref(device), "device_id_slot": ctypes.byref(number)}
+        assert self._mapping.get_device is not None
+        self._whole_call(self._mapping.get_device, "get_device", given=slots)
         return device.value, number.value
 
-    def _take_handle(self) -> Handle:
-        where = f"mapping {self.mapping.name}, handle"
-        return take_handle(
-            self._ledger, self.mapping.handle, where, self._function, self.constant, file=self._mapping_file
+    def _whole_call(self, call: Call, *keys: str | int, given: Mapping[str, Any] | None = None) -> Any:
+        """Call a function that belongs to no operator, and return its result; ``keys`` are where the mapping states it.
+
+        Raises:
+            StatusError: if it fails.
+            Fault: BAD_CASE where the mapping is not what the headers say.
+        """
+        return self._whole(call, *keys)(given or {}) if call.function else None
+
+    def _whole(self, call: Call, *keys: str | int) -> Callable[[Mapping[str, Any]], Any]:
+        """The same to be called often, held against its prototype."""
+        function, arguments = self._bound(call.function), parsed(call.arguments)
+        where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+        where = f"mapping {self._mapping.name}, {where}"
+        why = drift_of_arguments(where, arguments, function.prototype, None, self._header)
+        if why:
+            raise drifted(why, self._file, *keys)
+
+        def called(given: Mapping[str, Any]) -> Any:
+            known = {"null": None, "stream": None, **given}
+            told = [known[each.kind] if each.kind in known else self._number(each) for each in arguments]
+            return function.again(function.converted(told))
+
+        return called
+
+    def _number(self, argument: Argument) -> float | int:
+        stated = literal(argument.name, argument.type)
+        return self._constant(argument.name) if stated is None else stated
+
+    def _plain(self, name: str, arguments: Sequence[Argument], values: Values, *, has_status: bool) -> PlainCall:
+        function = self._bound(name, has_status=has_status)
+        parameters = function.prototype.parameters
+        told = [values.of(each, parameter.type) for each, parameter in zip(arguments, parameters, strict=True)]
+        return PlainCall(
+            function,
+            [None if isinstance(each, Late) else each for each in told],
+            {index: each.key for index, each in enumerate(told) if isinstance(each, Late)},
+            values.behind,
         )
 
-    def _bound(self, name: str) -> BoundOperator:
-        entry = self.mapping.operators[name]
-        functions = {
-            part: getattr(self.mapping.protocol, part).replace("{name}", entry.name)
-            for part in ("create", "workspace", "run", "destroy")
-        }
-        return BoundOperator(
-            name=entry.name,
-            create=self._call(f"operators.{name}.create", functions["create"], entry.create),
-            run=self._call(f"operators.{name}.run", functions["run"], entry.run),
-            destroy=self._function(functions["destroy"]),
-            workspace=self._function(functions["workspace"]) if entry.workspace else None,
+    def _prepared(self, c_object: CObject, values: Values, late: Collection[str], *, is_brief: bool) -> PreparedObject:
+        """``late`` are the keys of objects that can only be made when memory is there."""
+
+        def needs_memory(arguments: Iterable[Argument]) -> bool:
+            return any(each.is_late or object_key(each) in late for each in arguments)
+
+        def called(step: Step) -> PlainCall:
+            return self._plain(step.call.named(values.element.name), step.arguments, values, has_status=True)
+
+        fields = [each for _, each in c_object.fields]
+        is_late = needs_memory([*(c_object.create.arguments if c_object.create else ()), *fields])
+        sets = [(called(step), not is_late and needs_memory(step.arguments)) for step in c_object.set]
+        return PreparedObject(
+            name=c_object.name,
+            create=called(c_object.create) if c_object.create else None,
+            sets=[each for each, waits in sets if not waits],
+            late_sets=[each for each, waits in sets if waits],
+            destroy=called(c_object.destroy) if c_object.destroy else None,
+            struct=structure_of(self._header, c_object.struct) if c_object.struct else None,
+            fill=self._filler(c_object, values) if c_object.struct else None,
+            is_late=is_late,
+            is_brief=is_brief and not is_late,
+            said=self._codes.said if self._codes else None,
         )
 
-    def _call(self, where: str, name: str, arguments: Sequence[str]) -> BoundCall:
-        function = self._function(name)
-        roles = tuple(map(Role.parse, arguments))
-        why = drift(f"mapping {self.mapping.name}, {where}", roles, function.prototype)
-        if why is not None:
-            raise drifted(why, self._mapping_file, *where.split("."))
-        return BoundCall(function=function, roles=roles, keys=tuple(role.key for role in roles))
+    def _filler(self, c_object: CObject, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
+        fields = [(path, field_of(self._header, c_object.struct, path), each) for path, each in c_object.fields]
+        told = [(path, field, values.of(each, field.type)) for path, field, each in fields]
 
-    def _function(self, name: str) -> Function:
-        try:
-            prototype = self._header.prototype(name)
-        except UsageError as error:
-            raise Unavailable(f"function {name}", str(error)) from None
-        return bind(self._library, prototype, codes=self._codes)
+        def fill(struct: Any, given: Mapping[str, Any]) -> list[Any]:
+            held = [given.get(value.key) if isinstance(value, Late) else value for _, _, value in told]
+            for (path, field, value), known in zip(told, held, strict=True):
+                behind = values.behind.get(value.key, 0) if isinstance(value, Late) else 0
+                put(struct, path, field, known, behind)
+            return held
+
+        return fill
+
+    def _sized(self, sized: Step, values: Values) -> PlainCall:
+        has_slot = any(each.kind == "slot" for each in sized.arguments)
+        return self._plain(sized.call.function, sized.arguments, values, has_status=has_slot)
+
+    def _constant(self, name: str) -> int:
+        """Of a number, or of a name of the headers.
+
+        Raises:
+            Fault: BAD_CASE if no header has it.
+        """
+        if name.lstrip("+-").isdecimal():
+            return int(name)
+        if name not in self._header.constants:
+            near = nearest(name, self._header.constants)
+            hint = f"; did you mean {near}?" if near else ""
+            said = f"mapping {self._mapping.name}: {name} is declared in no header{hint}"
+            key = next((key for key, constant in self._mapping.dtypes.items() if constant == name), "")
+            raise drifted(said, self._file, *(("dtypes", key) if key else ("operators",)))
+        return self._header.constants[name]
+
+    def _taken_handle(self) -> Handle:
+        """One for all calls, made when the first function wants it.
+
+        Raises:
+            StatusError: if the library refuses to make it.
+            Fault: RAISED for success without a handle.
+        """
+        if self._handle is None:
+            self._handle = self._made_handle(self._mapping.handle.create)
+        return self._handle
+
+    def _made_handle(self, create: Call) -> Handle:
+        slot = ctypes.c_void_p()
+        result = self._whole_call(create, "handle", "create", given={"slot": ctypes.byref(slot)})
+        pointer = slot.value if "slot" in create.arguments else result
+        if not pointer:
+            detail = "the handle was created without an error, but its pointer is NULL"
+            raise Fault(Reason.RAISED, f"{create.function}: {detail}")
+        return self._ledger.adopt("handle", pointer, self._bound(self._mapping.handle.ended_by))
+
+    def _status_codes(self) -> StatusCodes | None:
+        mapping = self._mapping
+        if not mapping.status:
+            return None
+        names: Mapping[str, int] = {}
+        if mapping.status not in PLAIN_STATUSES:
+            try:
+                names = self._header.enum(mapping.status)
+            except UsageError as error:
+                raise drifted(f"mapping {mapping.name}, status: {error}", self._file, "status") from None
+        usual = 1 if mapping.status == "bool" else 0
+        stated = [each if isinstance(each, int) else self._constant(each) for each in mapping.statuses.success]
+        return StatusCodes.of(names, success=frozenset(stated or [usual]), said=self._said())
+
+    def _said(self) -> Callable[[int], str] | None:
+        """What the library says of a status, as text."""
+        message = self._mapping.statuses.message
+        if message is None:
+            return None
+        function = self._bound(message.function, has_status=False)
+
+        def said(code: int) -> str:
+            known = {"status": code, "null": None}
+            given = [self._taken_handle() if each == "handle" else known[each] for each in message.arguments]
+            text = function(*given)
+            return ctypes.string_at(text).decode(errors="replace") if text else ""
+
+        return said
+
+    def _bound(self, name: str, *, has_status: bool = True) -> Function:
+        """The function, which requires success where its result is a status.
+
+        Raises:
+            Unavailable: if the headers or the library lack it.
+        """
+        key = (name, has_status)
+        if key not in self._functions:
+            try:
+                prototype = self._header.prototype(name)
+            except UsageError as error:
+                raise Unavailable(f"function {name}", str(error)) from None
+            codes = self._codes if has_status and _is_a_status(prototype.result) else None
+            self._functions[key] = bind(self._library, prototype, codes=codes)
+        return self._functions[key]
+
+    def _require_no_drift(self, entry: OperatorMapping, element: DType) -> None:
+        """Ask once for each operator and dtype."""
+        key = (id(entry), element.name)
+        if key in self._held:
+            return
+        for each in (*functions_of_entry(entry, (element.name,)), *functions_of_tensors((entry,))):
+            self._bound(each)
+        for found in drift_of_entry(self._mapping, self._place_of(entry), element, self._header):
+            raise drifted(found.why, self._file, *found.keys)
+        self._held.add(key)
+
+    def _place_of(self, entry: OperatorMapping) -> tuple[str, int]:
+        """The operator that an entry is of, and which of its alternatives it is."""
+        places = (
+            (name, index)
+            for name, alternatives in self._mapping.operators.items()
+            for index, each in enumerate(alternatives)
+            if each is entry
+        )
+        return next(places)
 
 
 def opened(config: FfiConfig) -> Library:
@@ -232,51 +358,11 @@ def header_of(headers: Sequence[str]) -> Header:
         raise Unavailable("what the library declares", str(error)) from None
 
 
-def take_handle(
-    ledger: Ledger,
-    made: ObjectEntry,
-    where: str,
-    function: Callable[[str], Function],
-    constant: Callable[[str], int],
-    *,
-    file: Path,
-) -> Handle:
-    """A handle that lives in ``ledger``. ``function`` binds by name, ``constant`` gives the value of a header's name;
-    ``file`` is the mapping's.
-
-    Raises:
-        StatusError: if the library refuses.
-        Fault: BAD_CASE where the mapping is not what the headers say; RAISED for success without a handle.
-    """
-    create, destroy = function(made.create.function), function(made.ended_by)
-    roles = tuple(map(Role.parse, made.create.arguments))
-    why = drift(where, roles, create.prototype)
-    if why is not None:
-        raise drifted(why, file, "handle", "create", "arguments")
-    values = {role.key: _value(role, constant) for role in roles if role.kind != "slot"}
-    try:
-        if any(role.kind == "slot" for role in roles):
-            return ledger.make("handle", lambda slot: _called(create, roles, {**values, "slot": slot}), destroy)
-        return _returned(ledger, _called(create, roles, values), destroy)
-    except HandleError as error:
-        raise Fault(Reason.RAISED, f"{create.name}: {error}") from None
+def _is_a_status(result: CType) -> bool:
+    return result.is_integer or result.kind is CKind.BOOL
 
 
-def _value(role: Role, constant: Callable[[str], int]) -> Any:
-    if role.kind == "null":
-        return None
-    number = literal(role.name, role.type)
-    return constant(role.name) if number is None else number
-
-
-def _called(create: Function, roles: Sequence[Role], values: dict[str, Any]) -> Any:
-    result = create(*[values[role.key] for role in roles])
-    if create.codes is not None:
-        create.codes.require(create.name, result)
-    return result
-
-
-def _returned(ledger: Ledger, pointer: int | None, destroy: Function) -> Handle:
-    if not pointer:
-        raise HandleError("the handle that it returned is NULL")
-    return ledger.adopt("handle", pointer, destroy)
+def _without(c_objects: Sequence[PreparedObject], request: CallRequest) -> frozenset[str]:
+    """The objects that a call that has to be refused gets NULL in place of."""
+    hidden = [each.key for each in c_objects if "descriptor" in request.null and not each.is_of_a_tensor]
+    return frozenset([*hidden, *(key_of_tensor(each.partition(":")[2]) for each in request.null_descriptor)])

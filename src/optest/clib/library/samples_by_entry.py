@@ -1,20 +1,20 @@
-"""Which samples an operator that is one function is asked: those of each of its functions, where it can take them."""
+"""Which entry of a mapping answers which samples of an operator, and in which dtypes they are asked."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from optest.clib.library.direct import DirectCall
-from optest.clib.library.direct_cases import bound_case, specs_of_case
+from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
-from optest.clib.library.limits import SAME
 from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.operator_mapping import SAME, OperatorMapping
 from optest.clib.library.sample_calls import inferred
 from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, dtype
 
-__all__ = ["can_take", "in_its_dtypes", "own_by_function"]
+__all__ = ["can_take", "in_its_dtypes", "own_by_entry"]
 
 _USUAL = "float32"
 Owned = Sequence[tuple[Sample, TestCase]]
@@ -23,12 +23,14 @@ Owned = Sequence[tuple[Sample, TestCase]]
 def in_its_dtypes(
     own: Owned, mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
 ) -> list[tuple[Sample, TestCase]]:
-    """The samples of float32 in other dtypes, where the operator's functions have no float32, or tensors of theirs
-    (such as indices) have others: most samples of the catalogue are of float32 and int64, and a library of doubles
-    would be asked next to nothing."""
-    alternatives = mapping.direct[own[0][1].descriptor.name]
+    """The samples of float32 in other dtypes, where functions are chosen by dtype and none is for float32, or tensors
+    of theirs (such as indices) have others: most samples of the catalogue are of float32 and int64, and a library of
+    doubles would be asked next to nothing."""
+    alternatives = mapping.entries(own[0][1].descriptor)
     has_usual = any(_USUAL in entry.functions for entry in alternatives)
-    if has_usual and not any(entry.dtypes_of for entry in alternatives):
+    if any(entry.function for entry in alternatives) or (
+        has_usual and not any(entry.dtypes_of for entry in alternatives)
+    ):
         return []
     found: dict[str, tuple[Sample, TestCase]] = {}
     for entry in alternatives:
@@ -44,7 +46,7 @@ def in_its_dtypes(
     return list(found.values())
 
 
-def _dtypes_in(case: TestCase, entry: DirectCall, shared: str) -> list[str] | None:
+def _dtypes_in(case: TestCase, entry: OperatorMapping, shared: str) -> list[str] | None:
     """Those of the inputs as the function has them; None where they are that already, or are none of the usual."""
     given = [each.spec.dtype.name for each in case.inputs]
     if any(own != _USUAL for each, own in zip(case.inputs, given, strict=True) if each.name not in entry.dtypes_of):
@@ -74,17 +76,17 @@ def _retyped(case: TestCase, names: Sequence[str]) -> TestCase | None:
     return None if outputs is None else dataclasses.replace(case, inputs=tuple(arguments), outputs=outputs)
 
 
-def own_by_function(
+def own_by_entry(
     own: Owned, mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
-) -> list[tuple[DirectCall, Owned]]:
+) -> list[tuple[OperatorMapping, Owned]]:
     """The operator's own samples by the function that answers them; those that none answers are left out."""
-    alternatives = mapping.direct[own[0][1].descriptor.name]
+    alternatives = mapping.entries(own[0][1].descriptor)
     answered = [(sample, case) for sample, case in own if case.outputs and lack(case) is None]
-    by_function: dict[int, list[tuple[Sample, TestCase]]] = {index: [] for index in range(len(alternatives))}
+    by_entry: dict[int, list[tuple[Sample, TestCase]]] = {index: [] for index in range(len(alternatives))}
     for sample, case in answered:
-        entry = bound_case(case, mapping, specs_of_case(case, ())).entry
-        by_function[alternatives.index(entry)].append((sample, case))
-    return [(alternatives[index], found) for index, found in by_function.items()]
+        with suppress(Gap):  # of a configuration that cannot be used, which is told with every case
+            by_entry[alternatives.index(bind_case(case, mapping).entry)].append((sample, case))
+    return [(alternatives[index], found) for index, found in by_entry.items()]
 
 
 def can_take(sample: Sample, base: TestCase, lack: Callable[[TestCase], str | None]) -> bool:

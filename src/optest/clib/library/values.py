@@ -1,4 +1,4 @@
-"""What C gets for the arguments of a plain function: numbers, arrays of them, and what waits for memory."""
+"""What C gets for the arguments of a function: numbers, arrays of them, and what waits for memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.signatures import CType, Field
+from optest.clib.library.arguments import ELEMENTS, Argument, ArrayForm, literal
+from optest.clib.library.binding import COMPUTED, BoundCase
 from optest.clib.library.c_objects import CObject, is_of_a_tensor, object_key
-from optest.clib.library.direct_arguments import Argument, ArrayForm
-from optest.clib.library.direct_binding import COMPUTED, BoundCase
-from optest.clib.library.roles import ELEMENTS
 from optest.numerics import numpy_dtype
 from optest.spec import DType
 
@@ -30,10 +29,12 @@ class Late:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """Those of one case. ``attributes`` are by name: numbers, lists of them, names of the headers."""
+    """Those of one case. ``attributes`` are by name: numbers, lists of them, names of the headers; ``scalars`` are the
+    inputs that go over by value."""
 
     bound: BoundCase
     attributes: Mapping[str, Any]
+    scalars: Mapping[str, Any]
     element: DType
     constant: Callable[[str], int]
     handle: Callable[[], Any]
@@ -52,11 +53,12 @@ class Values:
     def of(self, argument: Argument, type_: CType) -> Any:
         """What an argument of this type gets; a :class:`Late` for what is not known yet."""
         kind = argument.kind
-        if kind in ("object", "descriptor") or argument.as_tensor:
-            return Late(object_key(argument))
+        made = object_key(argument)
+        if made:
+            return Late(made)
         if argument.is_late or kind in ("self", "slot"):
             return Late(argument.key)
-        if kind == "null":
+        if kind in ("null", "stream"):
             return None
         if kind == "text":
             return argument.name.encode()
@@ -72,7 +74,11 @@ class Values:
         if kind == "constant" and not argument.type:
             return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
-            return number(argument.name, argument.type, type_, self.element)
+            stated = literal(argument.name, argument.type)
+            stated = self.constant(argument.name) if stated is None else stated
+            return number(stated, argument.type, type_, self.element)
+        if kind == "scalar":
+            return number(self.scalars[argument.name], argument.type, type_, self.element)
         if kind == "attribute":
             return self._attribute(argument, type_)
         value = self.bound.values[argument]
@@ -83,7 +89,7 @@ class Values:
 
     def _form_of(self, name: str) -> ArrayForm:
         """That of the argument by which an attribute goes over as an array."""
-        found = (each.array for each in self.bound.entry.told() if each.kind == "attribute" and each.name == name)
+        found = (each.array for each in self.bound.entry.read.attributes if each.name == name)
         return next(each for each in found if each is not None)
 
     def _attribute(self, argument: Argument, type_: CType) -> Any:

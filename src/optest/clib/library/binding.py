@@ -1,18 +1,22 @@
-"""Which function answers a case, and with which sizes, increments and leading dimensions; nothing is called here."""
+"""Which entry of a mapping answers a case, with which sizes, increments and leading dimensions; nothing is called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.clib.library.direct import LAST, DirectCall
-from optest.clib.library.direct_arguments import Argument, ArrayForm
+from optest.clib.library.arguments import Argument, ArrayForm
+from optest.clib.library.attributes import require_attributes
+from optest.clib.library.case_tensors import OutputLayout, specs_of_case
 from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
-from optest.clib.library.limits import SAME
-from optest.spec import TensorSpec, contiguous_strides, dtype
+from optest.clib.library.limits import require_dtypes, require_layouts, require_ranks
+from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.spec import TensorSpec, TestCase, contiguous_strides, dtype
 
-__all__ = ["COMPUTED", "BoundCase", "bind_case", "broadcast_specs"]
+__all__ = ["COMPUTED", "BoundCase", "bind_case", "broadcast_specs", "lack", "rebind"]
 
 Specs = Mapping[str, TensorSpec | None]
 """By role: ``input:a``, ``output:out``; None for an input that is left out."""
@@ -21,152 +25,204 @@ Specs = Mapping[str, TensorSpec | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCase:
     """A function for one case. ``values`` are integers, lists of them and the names of constants, by argument;
-    ``dtype`` is the one by which it was chosen.
+    ``dtype`` is the one by which it was chosen, ``specs`` the tensors by role.
 
     ``behind`` says for each tensor by role how many bytes behind element [0, 0, …] the pointer points: below 0 for a
     vector that is walked backwards and named by its lowest address.
     """
 
-    entry: DirectCall
+    entry: OperatorMapping
     function: str
     dtype: str
     values: Mapping[Argument, int | str | tuple[int, ...]]
     behind: Mapping[str, int]
+    specs: Specs
+
+
+def lack(
+    case: TestCase, mapping: LibraryMapping, layouts: Sequence[OutputLayout] = (), request: CallRequest = NO_REQUEST
+) -> str | None:
+    """Why no function of the mapping can be called for this case, in words; ``layouts`` are those of the outputs,
+    ``request`` is what is done otherwise in the call."""
+    alternatives = mapping.entries(case.descriptor)
+    if not alternatives:
+        return f"mapping {mapping.name} has no operator {case.descriptor.name}; it has {', '.join(mapping.operators)}"
+    if case.expects_error is not None:
+        why = _why_accepted(case, mapping, request)
+        if why:
+            return f"mapping {mapping.name}: {case.descriptor.name} {why}"
+    try:
+        bound = bind_case(case, mapping, layouts, request)
+        if case.expects_error is not None:
+            _require_told(bound, case, request)
+    except Gap as gap:
+        return f"mapping {mapping.name}: {gap}"
+    return None
+
+
+def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest) -> str:
+    """Why nobody can expect that a call is refused; empty if one can."""
+    if not mapping.status:
+        return "is called without a status by which it could refuse"
+    promised = {kind for entry in mapping.entries(case.descriptor) for kind in mapping.promised(entry)}
+    mixed = len({argument.spec.dtype for argument in case.inputs}) > 1
+    if not request and not promised & {"dtype" if mixed else "shape", "index"}:
+        return "does not promise to refuse what does not fit (`refuses: [shape, dtype]`)"
+    return ""
+
+
+def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
+    """A call can be refused for what C is told of it.
+
+    Raises:
+        Gap: naming the tensor of which C is not told what is wrong, or the argument that it does not have.
+    """
+    entry, told, function = bound.entry, bound.entry.read.told, bound.entry.any_function
+    specs = {key.partition(":")[2]: spec for key, spec in bound.specs.items() if spec is not None}
+    for each in told:
+        if each.kind == "scalar":
+            specs.pop(each.name, None)
+    if entry.starts_as is not None:
+        specs.pop(entry.starts_as.input, None)  # C is told of the output that holds it
+    wanted = []
+    if request.shapes or not case.outputs:
+        wanted.append("shape")
+    if request.dtypes or len({spec.dtype for spec in specs.values()}) > 1:
+        wanted.append("dtype")
+    for kind in wanted:
+        for tensor in specs:
+            if (kind, tensor) not in entry.read.kinds:
+                raise Gap(f"{function} is not told the {kind} of {tensor}, so it cannot refuse it")
+    for key in request.null:
+        has_it = {
+            "handle": any(each.kind == "handle" for each in told),
+            "descriptor": bool(entry.objects),
+            "workspace": entry.workspace is not None,
+        }
+        if not has_it.get(key, key != f"output:{entry.returns}"):
+            raise Gap(f"{function} takes no {key}")
+    for key in request.null_descriptor:
+        tensor = key.partition(":")[2]
+        if not any(each.name == tensor and (each.as_descriptor or each.as_tensor) for each in told):
+            raise Gap(f"{function} takes no descriptor of {tensor}")
+    if request.short_workspace and entry.workspace is None:
+        raise Gap(f"{function} takes no workspace")
 
 
 def bind_case(
-    alternatives: Sequence[DirectCall],
-    specs: Specs,
-    attributes: Mapping[str, Any],
-    *,
-    from_lowest: bool,
-    dtypes: Mapping[str, str] | None = None,
-    is_wrong: bool = False,
+    case: TestCase, mapping: LibraryMapping, layouts: Sequence[OutputLayout] = (), request: CallRequest = NO_REQUEST
 ) -> BoundCase:
-    """The first of the alternatives that can say what these tensors are.
-
-    ``dtypes`` are the headers' names of them, for a function that is told; ``is_wrong`` lets tensors of which the dtype
-    is told have any, since the call has to be refused.
+    """The first of the operator's entries that can express the case.
 
     Raises:
         Gap: why none can, told of the one that came nearest.
     """
     reasons: list[tuple[int, str]] = []
-    for entry in alternatives:
-        binding = _Binding(entry, specs, attributes, from_lowest=from_lowest, constants=dtypes or {}, is_wrong=is_wrong)
+    for entry in mapping.entries(case.descriptor):
+        step = 0
         try:
-            return binding.bound()
+            first = case.inputs[0].spec if case.inputs else None
+            require_attributes(case, entry, first)
+            step = 1
+            binding = _Binding(entry, specs_of_case(case, entry, layouts, request), case, mapping)
+            try:
+                return binding.bound()
+            finally:
+                step += binding.step
         except Gap as gap:
-            reasons.append((binding.step, str(gap)))
+            reasons.append((step, str(gap)))
+    if not reasons:
+        raise Gap(f"there is no operator {case.descriptor.name}")
     raise Gap(max(reasons, key=lambda each: each[0])[1])
+
+
+def rebind(bound: BoundCase, specs: Specs, case: TestCase, mapping: LibraryMapping) -> BoundCase:
+    """The same entry for other tensors, by role.
+
+    Raises:
+        Gap: if it cannot express them.
+    """
+    return _Binding(bound.entry, {**bound.specs, **specs}, case, mapping).bound()
 
 
 class _Binding:
     """One attempt; ``step`` tells how far it came."""
 
-    def __init__(
-        self,
-        entry: DirectCall,
-        specs: Specs,
-        attributes: Mapping[str, Any],
-        *,
-        from_lowest: bool,
-        constants: Mapping[str, str],
-        is_wrong: bool,
-    ) -> None:
+    def __init__(self, entry: OperatorMapping, specs: Specs, case: TestCase, mapping: LibraryMapping) -> None:
         self.entry = entry
         self.step = 0
-        self._attributes = attributes
-        self._from_lowest = from_lowest
-        self._constants = constants
-        self._is_wrong = is_wrong
-        self._function = self._dtype = ""
+        self._told = entry.read.told
+        self._kinds = entry.read.kinds
+        self._attributes = case.attributes
+        self._mapping = mapping
+        self._is_wrong = case.expects_error is not None
+        self._function, self._dtype = entry.any_function, ""
+        self._given = specs
         self._specs = broadcast_specs(entry, specs)
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._matrices: dict[str, Matrix] = {}
+        self._sizes: dict[str, int] = {}
 
     def bound(self) -> BoundCase:
-        steps = (self._require_inputs, self._require_attributes, self._choose, self._measure, self._lay_out)
+        steps: tuple[Callable[[], None], ...] = (
+            self._require_inputs,
+            self._choose,
+            self._require_promised,
+            self._measure,
+            self._lay_out,
+        )
         for step in steps:
             step()
             self.step += 1
-        arguments = tuple(dict.fromkeys(each for each in self.entry.told() if not self._is_left_out(each)))
+        arguments = [each for each in self._told if not self._is_left_out(each)]
         return BoundCase(
             entry=self.entry,
             function=self._function,
             dtype=self._dtype,
             values={each: self._value(each) for each in arguments if each.kind in COMPUTED},
             behind={each.key: self._behind(each.name) for each in arguments if each.kind in ("input", "output")},
+            specs=self._specs,
         )
 
     def _is_left_out(self, argument: Argument) -> bool:
         """Whether it says something of a tensor that the case leaves out and C does without: nothing is made of it."""
         is_made = argument.kind in COMPUTED and argument.kind not in ("size", "order")
-        return is_made and self._spec(argument.name) is None and self._is_optional(argument.name)
-
-    def _is_optional(self, tensor: str) -> bool:
-        return any(each.kind == "input" and each.name == tensor and each.optional for each in self.entry.roles())
+        return is_made and self._spec(argument.name) is None and self.entry.read.inputs.get(argument.name, False)
 
     def _require_inputs(self) -> None:
-        start = self.entry.starts_as
-        taken = {each.name: each.optional for each in self.entry.roles() if each.kind == "input"}
-        if start is not None:
-            taken.setdefault(start.input, bool(start.without))
-        present = [key.partition(":")[2] for key, spec in self._specs.items() if key.startswith("input:") and spec]
-        for name in present:
-            if name not in taken:
-                raise Gap(f"{self._any_function()} does not take the input {name}")
+        taken, made = self.entry.read.inputs, self.entry.read.made_tensors
+        present = {
+            key.partition(":")[2]: spec for key, spec in self._specs.items() if key.startswith("input:") and spec
+        }
+        for name in sorted(present):
+            if name not in taken and name not in made:
+                raise Gap(f"{self._function} does not take the input {name}")
         for name, optional in taken.items():
             if name not in present and not optional:
-                raise Gap(f"{self._any_function()} needs the input {name}, which the case leaves out")
-
-    def _require_attributes(self) -> None:
-        for name, wanted in self.entry.when.items():
-            value = self._attributes.get(name)
-            if not any(self._is(value, each) for each in (wanted if isinstance(wanted, list) else [wanted])):
-                raise Gap(f"{self._any_function()} has no {name} of {value!r}")
-
-    def _is(self, value: Any, wanted: Any) -> bool:
-        """``last`` is the first input's last dimension, counted from either end, perhaps in a list."""
-        if wanted != LAST:
-            return bool(value == wanted)
-        spec = next(spec for key, spec in self._specs.items() if key.startswith("input:") and spec is not None)
-        one = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
-        return type(one) is int and one in (-1, spec.rank - 1)
+                raise Gap(f"{self._function} needs the input {name}, which the case leaves out")
+        for each in self.entry.roles():
+            if each.kind == "scalar" and each.name in present and present[each.name].elements != 1:
+                raise Gap(f"{self._function} takes the input {each.name} by value, but it is {present[each.name]}")
 
     def _choose(self) -> None:
-        dtypes = list(dict.fromkeys(self._dtypes_alike()))
-        if len(dtypes) > 1:
-            said = ", ".join(sorted(dtypes))
-            raise Gap(f"{self._any_function()} takes tensors of one dtype, but the case has {said}")
-        name = dtypes[0] if dtypes else next(iter(self.entry.functions))
-        if name not in self.entry.functions and not self._is_told_any_dtype():
-            known = ", ".join(dict.fromkeys(self.entry.functions.values()))
-            raise Gap(f"there is no function for {name}; there is {known}")
-        self._dtype = name
-        self._function = self.entry.functions.get(name) or self._any_function()
+        """The function for the dtype that the tensors share; a wrong call may have any that C is told."""
+        tensors = self._tensors()
+        start = self.entry.starts_as
+        known = {name for kind, name in self._kinds if kind == "dtype"} | ({start.input} if start else set())
+        told = [name for name in tensors if name in known] if self._is_wrong else []
+        self._dtype = require_dtypes(tensors, self.entry, told)
+        self._function = self.entry.function_of(self._dtype)
 
-    def _dtypes_alike(self) -> list[str]:
-        """Those of the tensors that have to share one; another one of theirs is a gap."""
-        found: list[str] = []
-        for key, spec in self._specs.items():
-            tensor, own = key.partition(":")[2], "" if spec is None else spec.dtype.name
-            allowed = self.entry.dtypes_of.get(tensor)
-            if spec is None or key == f"output:{self.entry.returns}":
-                continue
-            if self._is_wrong and found and self.entry.is_told("dtype", tensor):
-                continue
-            if allowed is None or (SAME in allowed and own not in allowed):
-                found.append(own)
-            elif own not in allowed:
-                raise Gap(f"{self._any_function()} takes {tensor} of {' or '.join(allowed)}, but the case has {own}")
-        return found
+    def _tensors(self) -> dict[str, TensorSpec]:
+        """Those that lie in memory, by name."""
+        returned = f"output:{self.entry.returns}"
+        return {key.partition(":")[2]: spec for key, spec in self._specs.items() if spec and key != returned}
 
-    def _is_told_any_dtype(self) -> bool:
-        """For a call that has to be refused: one function for all dtypes, which is told them."""
-        tensors = [key.partition(":")[2] for key, spec in self._specs.items() if spec is not None]
-        is_one = len(set(self.entry.functions.values())) == 1
-        return self._is_wrong and is_one and all(self.entry.is_told("dtype", each) for each in tensors)
+    def _require_promised(self) -> None:
+        if not self._is_wrong:
+            given = {key.partition(":")[2]: spec for key, spec in self._given.items() if spec is not None}
+            require_ranks(given, self.entry)
+            require_layouts(given, self.entry)
 
     def _measure(self) -> None:
         """Every name of a dimension is one size."""
@@ -175,8 +231,10 @@ class _Binding:
             spec = self._spec(tensor)
             if spec is None:
                 continue
-            told = _dense(spec) if self._is_told_strides(tensor) else spec
-            self._axes[tensor] = self._of(tensor, axes_of, told, dims, swapped=self._is_swapped(tensor))
+            told = self._counted(tensor)
+            self._axes[tensor] = self._of(
+                tensor, axes_of, _dense(told) if self._is_told_strides(tensor) else told, dims
+            )
             for name, axis in zip(dims, self._axes[tensor], strict=True):
                 plain = name.removesuffix("...")
                 if plain.isdecimal():
@@ -198,7 +256,7 @@ class _Binding:
             raise self._gap(tensor, f"has the size {size}, but should have {wanted} there")
 
     def _lay_out(self) -> None:
-        arguments = self.entry.told()
+        arguments = self._told
         ordering = next((each for each in arguments if each.kind == "order"), None)
         order = Order() if ordering is None else self._order_of(ordering.name)
         said = self._said(arguments)
@@ -249,7 +307,7 @@ class _Binding:
                 )
 
     def _is_told_strides(self, tensor: str) -> bool:
-        return self.entry.is_told("strides", tensor)
+        return ("strides", tensor) in self._kinds
 
     def _order_of(self, tensor: str) -> Order:
         """By rows if the tensor lies so, else by columns."""
@@ -286,18 +344,15 @@ class _Binding:
         return leading * self._present(name).dtype.itemsize_bytes if argument.type == "bytes" else leading
 
     def _constant_of(self, name: str) -> str:
-        if name not in self._constants:
+        if name not in self._mapping.dtypes:
             raise Gap(f"{self._function} is told dtypes, of which the mapping does not have {name}")
-        return self._constants[name]
+        return self._mapping.dtypes[name]
 
     def _array(self, argument: Argument) -> tuple[int, ...]:
         """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""
-        spec, form = self._present(argument.name), argument.array or ArrayForm(element="int")
+        spec, form = self._counted(argument.name), argument.array or ArrayForm(element="int")
         shape = list(spec.shape)
         strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
-        if self._is_swapped(argument.name) and spec.rank > 1:
-            for each in (shape, strides):
-                each[-2:] = each[-1], each[-2]
         if form.length is not None and spec.rank > form.length:
             raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
         for _ in range((form.length or 0) - spec.rank):
@@ -316,29 +371,35 @@ class _Binding:
 
     def _behind(self, tensor: str) -> int:
         axes = self._axes.get(tensor, ())
-        if not self._from_lowest or len(axes) != 1 or axes[0].stride >= 0:
+        if self._mapping.negative_increments != "lowest" or len(axes) != 1 or axes[0].stride >= 0:
             return 0
         return axes[0].stride * max(axes[0].size - 1, 0) * self._present(tensor).dtype.itemsize_bytes
 
-    def _is_swapped(self, tensor: str) -> bool:
-        stated = self.entry.swapped.get(tensor, False)
-        return stated if isinstance(stated, bool) else bool(self._attributes.get(stated))
+    def _counted(self, tensor: str) -> TensorSpec:
+        """A tensor with its dimensions in C's order; one of too few dimensions as it is."""
+        spec, rule = self._present(tensor), self.entry.swapped.get(tensor, False)
+        last_two = rule if isinstance(rule, bool) else isinstance(rule, str) and bool(self._attributes.get(rule))
+        one, two = rule if isinstance(rule, tuple) else (-2, -1) if last_two else (0, 0)
+        if one == two or not all(-spec.rank <= dim < spec.rank for dim in (one, two)):
+            return spec
+        shape = list(spec.shape)
+        strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
+        for sizes in (shape, strides):
+            sizes[one], sizes[two] = sizes[two], sizes[one]
+        return TensorSpec(dtype=spec.dtype, shape=tuple(shape), strides=tuple(strides), offset=spec.offset)
 
     def _spec(self, tensor: str) -> TensorSpec | None:
         return self._specs.get(f"input:{tensor}") or self._specs.get(f"output:{tensor}")
 
-    def _of(self, tensor: str, measure: Any, *arguments: Any, **named: Any) -> Any:
+    def _of(self, tensor: str, measure: Any, *arguments: Any) -> Any:
         """What is measured of a tensor, with its name in a gap."""
         try:
-            return measure(*arguments, **named)
+            return measure(*arguments)
         except Gap as gap:
             raise self._gap(tensor, str(gap)) from None
 
     def _gap(self, tensor: str, why: str) -> Gap:
         return Gap(f"{self._function} cannot take {tensor}, which {why}")
-
-    def _any_function(self) -> str:
-        return next(iter(self.entry.functions.values()))
 
 
 COMPUTED = (
@@ -352,7 +413,7 @@ def _allowed(increment: Argument) -> str:
     return increment.type.removesuffix("bytes").strip() or "nonzero"
 
 
-def broadcast_specs(entry: DirectCall, specs: Specs) -> dict[str, TensorSpec | None]:
+def broadcast_specs(entry: OperatorMapping, specs: Specs) -> dict[str, TensorSpec | None]:
     """The tensors as memory will hold them: of the first output's shape, by strides of 0, where the mapping says so."""
     outputs = [spec for key, spec in specs.items() if key.startswith("output:") and spec is not None]
     if not entry.broadcasts or not outputs:

@@ -1,0 +1,236 @@
+"""What C is told of a case's attributes: values, numbers in place of them, and in words what it cannot be told."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from optest.clib.library.arguments import Argument
+from optest.clib.library.layouts import Gap
+from optest.clib.library.limits import tensors_of
+from optest.clib.library.mapping import SIZE
+from optest.clib.library.operator_mapping import LAST, OperatorMapping
+from optest.spec import Check, CheckState, DType, OperatorDescriptor, TensorSpec, TestCase
+
+__all__ = [
+    "BOUNDS",
+    "always",
+    "as_c_takes_them",
+    "attribute_values",
+    "notes_of_attributes",
+    "require_attributes",
+    "stated_value",
+    "whole_limits",
+]
+
+BOUNDS = {"lowest": -math.inf, "highest": math.inf}
+_MISSING = object()
+_SINGLE = ("float32", "complex64")
+
+
+def stated_value(case: TestCase, entry: OperatorMapping, name: str) -> Any:
+    """An attribute's value, with what the mapping puts in place of none and of an input that is left out."""
+    start = entry.starts_as
+    if start is not None and name in start.without and all(each.name != start.input for each in case.inputs):
+        return start.without[name]
+    value = case.attributes.get(name)
+    if value is not None or name not in entry.left_out:
+        return value
+    instead = entry.left_out[name]
+    if isinstance(instead, Mapping):
+        dtypes = [argument.spec.dtype.name for argument in case.inputs]
+        return instead.get(dtypes[0] if dtypes else "", instead.get("other"))
+    return instead
+
+
+def attribute_values(entry: OperatorMapping, case: TestCase) -> dict[str, Any]:
+    """The attributes that are passed, by name: numbers, lists of them, or names of the headers."""
+    return {each.name: _told(entry, case, each.name) for each in entry.read.attributes}
+
+
+def _told(entry: OperatorMapping, case: TestCase, name: str) -> Any:
+    value = stated_value(case, entry, name)
+    if name in entry.choices:
+        return _choice_of(entry.choices[name], value)
+    return BOUNDS[value] if isinstance(value, str) and value in BOUNDS else value
+
+
+def _choice_of(choices: Mapping[Any, Any], value: Any) -> Any:
+    """What stands for ``value``; True is not 1 here."""
+    found = (passed for stated, passed in choices.items() if stated == value and type(stated) is type(value))
+    return next(found, _MISSING)
+
+
+def always(case: TestCase, entry: OperatorMapping) -> dict[str, Any]:
+    """What a mapping states of attributes, as the operator reads it: 5 for [5]."""
+    return {name: case.descriptor.attribute(name).read(value) for name, value in entry.always.items()}
+
+
+def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec | None) -> None:
+    """C can be told what the attributes are, or does by itself what they say; ``first`` is the first input.
+
+    Raises:
+        Gap: naming the attribute and its value.
+    """
+    function = entry.any_function
+    for name, wanted in entry.when.items():
+        value = case.attributes.get(name)
+        if not any(_is(value, each, first) for each in (wanted if isinstance(wanted, list) else [wanted])):
+            raise Gap(f"{function} has no {name} of {value!r}")
+    unsaid = _unsaid(case, entry)
+    if unsaid:
+        raise Gap(unsaid)
+    tensors = [*(each.spec for each in case.inputs), *case.outputs]
+    is_wide = case.expects_error is None and any(spec.dtype.name == "float64" for spec in tensors)
+    for argument in entry.read.attributes:
+        value = _told(entry, case, argument.name) if argument.name not in entry.choices else None
+        why = _why_untold(argument, stated_value(case, entry, argument.name), entry)
+        if why:
+            said = case.attributes.get(argument.name)
+            hint = "; left_out may say what is passed then" if said is None else ""
+            raise Gap(f"{function} takes {why} as {argument.name}, but it is {said!r}{hint}")
+        if is_wide and argument.type == "float" and isinstance(value, (int, float)) and not _is_float(value):
+            raise Gap(
+                f"the attribute {argument.name} is {value!r}, but C takes a float, which is too coarse beside float64; "
+                f"state {_narrow(value)!r}"
+            )
+    _require_tensors(case, entry)
+
+
+def _is(value: Any, wanted: Any, first: TensorSpec | None) -> bool:
+    """``last`` is the first input's last dimension, counted from either end, perhaps in a list."""
+    if wanted != LAST or first is None:
+        return bool(value == wanted)
+    one = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+    return type(one) is int and one in (-1, first.rank - 1)
+
+
+def _unsaid(case: TestCase, entry: OperatorMapping) -> str:
+    """Of the first attribute that is not passed and has another value than C takes by itself."""
+    tensors = tensors_of(case) if entry.implied else {}
+    said = entry.read.stated_attributes
+    for attribute in case.descriptor.attributes:
+        name, default = attribute.name, attribute.default
+        value = case.attributes.get(name, default)
+        if name in entry.implied:
+            implied = _implied_value(entry.implied[name], tensors)
+            wanted = default if implied is None else implied
+            if value != wanted:
+                return f"{entry.any_function} takes {wanted!r} for {name} without being told, but it is {value!r}"
+        elif name in entry.always:
+            if value not in (always(case, entry)[name], default):
+                return f"{entry.any_function} does not take the attribute {name}, which is {value!r}"
+        elif name not in said and value != default:
+            return f"{entry.any_function} does not take the attribute {name}, which is {value!r}"
+    return ""
+
+
+def _implied_value(rule: Any, tensors: Mapping[str, TensorSpec]) -> Any:
+    """A value, or sizes of tensors: ``[input[-1]]``; a size that is not there is None."""
+    if isinstance(rule, (list, tuple)):
+        return tuple(_implied_value(each, tensors) for each in rule)
+    size = SIZE.fullmatch(rule) if isinstance(rule, str) else None
+    if size is None:
+        return rule
+    spec = tensors.get(size["name"])
+    if spec is None or size["dim"] is None:
+        return None if spec is None else spec.dtype.name
+    dim = int(size["dim"])
+    return spec.shape[dim] if -spec.rank <= dim < spec.rank else None
+
+
+def _why_untold(argument: Argument, value: Any, entry: OperatorMapping) -> str:
+    """What C takes instead of such a value; empty if it takes it. One number may stand in a list, as where dimensions
+    are counted."""
+    choices = entry.choices.get(argument.name)
+    if choices is not None:
+        return "" if _choice_of(choices, value) is not _MISSING else " or ".join(map(repr, choices))
+    value = BOUNDS.get(value, value) if isinstance(value, str) else value
+    listed = value if isinstance(value, (list, tuple)) else (value,)
+    is_number = all(isinstance(each, (int, float)) for each in listed)
+    form = argument.array
+    if form is not None:
+        fits = is_number and (form.length is None or len(listed) in (1, form.length))
+        return "" if fits else f"{'numbers' if form.length is None else f'one number or {form.length}'}"
+    if argument.index is not None:
+        fits = is_number and (len(listed) == 1 or argument.index < len(listed))
+        return "" if fits else f"one number or {argument.index + 1} and more"
+    return "" if is_number and len(listed) == 1 else "a number"
+
+
+def _require_tensors(case: TestCase, entry: OperatorMapping) -> None:
+    """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there.
+
+    Raises:
+        Gap: naming the attribute.
+    """
+    made = entry.read.made_tensors
+    for name in made:
+        value, kind = stated_value(case, entry, name), _first_dtype(case)
+        if not isinstance(value, (int, float)) and value not in BOUNDS:
+            raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
+        if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
+            raise Gap(f"the attribute {name} is {value!r}, which {kind} cannot hold in a tensor")
+    if made and all(case.attributes.get(name) is None for name in made):
+        raise Gap(f"{' and '.join(made)} are none, so there is nothing to pass")
+
+
+def whole_limits(kind: DType) -> tuple[int, int]:
+    """The smallest and the largest number of a dtype without fractions."""
+    return kind.min_int, kind.max_int if kind.is_integer else 1
+
+
+def _is_held(value: Any, kind: DType) -> bool:
+    low, high = whole_limits(kind)
+    return bool(low <= value <= high and value == value // 1)
+
+
+def _first_dtype(case: TestCase) -> DType:
+    """Of the first output, or of the first input where no output follows from the inputs."""
+    return (case.outputs[0] if case.outputs else case.inputs[0].spec).dtype
+
+
+def notes_of_attributes(entry: OperatorMapping, case: TestCase) -> list[Check]:
+    """A note for every attribute that C's float cannot hold, since the reference computes with the number itself."""
+    is_single = bool(case.inputs) and case.inputs[0].spec.dtype.name in _SINGLE
+    found = []
+    for argument in entry.read.attributes:
+        type_ = argument.type if argument.array is None else argument.array.element
+        if argument.name in entry.choices or not (type_ == "float" or (type_ == "scalar" and is_single)):
+            continue
+        stated = _told(entry, case, argument.name)
+        for value in stated if isinstance(stated, (list, tuple)) else (stated,):
+            if not _is_float(value):
+                detail = (
+                    f"{argument.name} is {float(value)!r}, but C takes a float: {_narrow(value)!r}; "
+                    "the reference computes with the former"
+                )
+                found.append(Check(name="attributes as stated", state=CheckState.NOTE, detail=detail))
+    return found
+
+
+def _is_float(value: Any) -> bool:
+    """Whether C's float holds the number, or it is none."""
+    return bool(_narrow(value) == float(value)) or value != value
+
+
+def _narrow(value: Any) -> float:
+    return ctypes.c_float(float(value)).value
+
+
+def as_c_takes_them(attributes: Mapping[str, Any], entry: OperatorMapping, descriptor: OperatorDescriptor) -> Any:
+    """Attributes of a sample, rounded to C's float where C takes one, defaults that are not floats among them: so that
+    a check asks for nothing that C cannot be told."""
+    found = dict(attributes)
+    known = {attribute.name: attribute.default for attribute in descriptor.attributes}
+    named = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
+    stated = {named[name] for name in found if name in named}
+    for name in {each.name for each in entry.read.attributes if each.type == "float"}:
+        if name not in stated and isinstance(known.get(name), float) and _narrow(known[name]) != known[name]:
+            found[name] = _narrow(known[name])
+        for alias in found:
+            if named.get(alias) == name and isinstance(found[alias], (int, float)):
+                found[alias] = _narrow(found[alias])
+    return found

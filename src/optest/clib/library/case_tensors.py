@@ -1,0 +1,140 @@
+"""The tensors of a case as C has them: those of the operator, others that optest makes, and outputs of wrong calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.clib.library.attributes import BOUNDS, always, stated_value, whole_limits
+from optest.clib.library.layouts import Gap
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.requests import CallRequest
+from optest.numerics import Array, numpy_dtype, round_to
+from optest.registry import load_object
+from optest.spec import DType, Parameter, TensorSpec, TestCase, UnfitArguments, dtype
+
+__all__ = ["OutputLayout", "made_inputs", "output_specs", "specs_of_case"]
+
+OutputLayout = tuple[str, tuple[int, ...] | None, int]
+"""Name, strides and offset of an output, in elements."""
+Specs = dict[str, TensorSpec | None]
+
+
+def specs_of_case(
+    case: TestCase, entry: OperatorMapping, layouts: Sequence[OutputLayout], request: CallRequest
+) -> Specs:
+    """The tensors by role (``input:a``), None for one that is left out; those that optest makes among them.
+
+    Raises:
+        Gap: where no output is known, or the layout of one is given that the case does not have.
+    """
+    outputs = output_specs(case, entry, layouts, request)
+    specs: Specs = {f"input:{each.name}": each.spec for each in case.inputs}
+    like = next(iter(outputs.values()))
+    for name in entry.read.made_tensors:
+        specs[f"input:{name}"] = TensorSpec(dtype=like.dtype, shape=like.shape, strides=(0,) * like.rank)
+    # Inputs that do not fit one another may be legal beside positions that the case does not state.
+    for name, counting in entry.arange.items() if case.outputs or case.expects_error is None else ():
+        of = specs.get(f"input:{counting.of}")
+        if f"input:{name}" not in specs and of is not None and -of.rank <= counting.dim < of.rank:
+            specs[f"input:{name}"] = TensorSpec(dtype=dtype(counting.dtype), shape=(of.shape[counting.dim],))
+    return {**specs, **{f"output:{name}": spec for name, spec in outputs.items()}}
+
+
+def made_inputs(case: TestCase, entry: OperatorMapping, specs: Mapping[str, TensorSpec | None]) -> dict[str, Array]:
+    """Tensors that C wants and the case does not have: attributes as tensors of one number, by strides of 0; and
+    positions 0, 1, 2 … for an input that is left out."""
+    made: dict[str, Array] = {}
+    for name in entry.read.made_tensors:
+        spec = specs[f"input:{name}"]
+        assert spec is not None
+        made[name] = np.broadcast_to(_filled(stated_value(case, entry, name), spec.dtype), spec.shape)
+    given = {each.name for each in case.inputs}
+    for name in entry.arange:
+        spec = specs.get(f"input:{name}")
+        if name not in given and spec is not None:
+            made[name] = np.arange(spec.elements).astype(numpy_dtype(spec.dtype))
+    return made
+
+
+def _filled(value: Any, kind: DType) -> Array:
+    """A 0-d array; ``lowest`` and ``highest`` are the infinities, or the smallest and the largest integer."""
+    if kind.is_inexact:
+        number = float(BOUNDS.get(value, value))
+        return np.asarray(round_to(np.asarray(number), kind))
+    low, high = whole_limits(kind)
+    return np.asarray({"lowest": low, "highest": high}.get(value, value), numpy_dtype(kind))
+
+
+def output_specs(
+    case: TestCase, entry: OperatorMapping, layouts: Sequence[OutputLayout], request: CallRequest
+) -> dict[str, TensorSpec]:
+    """The outputs by name: dense unless the case says otherwise, in another dtype or shape where it asks for that.
+
+    Raises:
+        Gap: where none is known.
+    """
+    specs = _outputs_of_c(case, entry)
+    if not specs and case.expects_error is not None:
+        specs = _outputs_of_a_wrong_call(case, entry)
+    if not specs:
+        raise Gap("the shapes of the outputs are not known; state them under `shapes:`")
+    for name, strides, offset in layouts:
+        if name not in specs:
+            raise Gap(f"the layout of {name} is stated, which the case does not have")
+        specs[name] = TensorSpec(dtype=specs[name].dtype, shape=specs[name].shape, strides=strides, offset=offset)
+    for key in dict.fromkeys((*request.dtypes, *request.shapes)):
+        name = key.partition(":")[2]
+        if name in specs:
+            own = specs[name]
+            specs[name] = TensorSpec(dtype=request.dtypes.get(key, own.dtype), shape=request.shapes.get(key, own.shape))
+    return specs
+
+
+def _outputs_of_c(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
+    """Outputs by name: those of the case, and those that C has whatever the case's attributes say."""
+    names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+    own = dict(zip(names, case.outputs, strict=True))
+    wanted = [role.name for role in entry.roles() if role.kind == "output"]
+    if not own or not entry.always or all(name in own for name in wanted):
+        return own
+    return {**_inferred(case, {**case.attributes, **always(case, entry)}, case.descriptor.tensors.inputs), **own}
+
+
+def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
+    """Outputs where none follow from inputs that do not fit: one like the input that it starts as; those without the
+    optional inputs, or with the attributes' defaults, so that nothing is wrong with them; else like the first input."""
+    like = {argument.name: argument.spec for argument in case.inputs}
+    if entry.starts_as is not None and entry.starts_as.input in like:
+        return {entry.starts_as.output: _dense(like[entry.starts_as.input])}
+    inputs = case.descriptor.tensors.inputs
+    required = [parameter for parameter in inputs if not parameter.optional]
+    defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
+    for attributes in (case.attributes, {**case.attributes, **defaults}):
+        for parameters in (inputs, required):
+            found = _inferred(case, {**attributes, **always(case, entry)}, parameters)
+            if found:
+                return found
+    return {role.name: _dense(next(iter(like.values()))) for role in entry.roles() if role.kind == "output"}
+
+
+def _dense(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
+
+
+def _inferred(case: TestCase, attributes: Mapping[str, Any], parameters: Sequence[Parameter]) -> dict[str, TensorSpec]:
+    """The outputs that follow from some of the inputs; none where they do not fit."""
+    infer = case.descriptor.infer
+    if infer is None:
+        return {}
+    function = load_object(infer) if isinstance(infer, str) else infer
+    given = {argument.name: argument.spec for argument in case.inputs}
+    taken = [parameter.name for parameter in parameters]
+    specs = [given.get(each.name) if each.name in taken else None for each in case.descriptor.tensors.inputs]
+    try:
+        found = tuple(function(specs, attributes))
+    except UnfitArguments:
+        return {}
+    return dict(zip(case.descriptor.tensors.output_names(len(found)) or (), found, strict=True))

@@ -1,0 +1,217 @@
+"""How one operator is called in C, as data: its function, what is made before it, and what the library promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from optest.clib.library.arguments import Argument, parsed
+from optest.clib.library.c_objects import (
+    NO_OBJECT,
+    Call,
+    CObject,
+    ObjectEntry,
+    Step,
+    calls_of,
+    object_of,
+    object_of_tensor,
+)
+
+__all__ = ["LAST", "SAME", "Counting", "OperatorMapping", "StartsAs"]
+
+SAME = "same"
+"""In ``dtypes_of``: the dtype that the other tensors share."""
+LAST = "last"
+"""In ``when``: the last dimension, -1 or the rank less 1."""
+
+
+class StartsAs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An output that holds an input's values when the call begins.
+
+    ``without`` are the attributes' values where the case leaves that input out.
+    """
+
+    output: str
+    input: str
+    without: Mapping[str, float] = {}
+
+
+class Counting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Positions 0, 1, 2 … in place of an input that is left out: as many as ``of`` has in dimension ``dim``."""
+
+    of: str
+    dim: int
+    dtype: str
+
+
+class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ``function`` for all dtypes, or ``functions`` by dtype, and the cases that they answer.
+
+    How C is called: ``call`` are the arguments in order. ``objects`` are made before the call, in their order, and
+    ended after it; ``tensor`` is what is made of each tensor that is passed as a descriptor or as tensor (of the file
+    where the operator says nothing). ``workspace`` asks for the bytes of the workspace: into a ``slot``, or as its
+    result. ``returns`` is the output that the result of the function is. ``name`` is the operator's in C, where the
+    file's ``protocol`` made the names of the functions.
+
+    ``dims`` names the dimensions of each tensor; one name is one size in all of them, a number is that size, and
+    ``n...`` stands for any number of dimensions that are walked as one. Without it C is told shapes and strides, and
+    any of them is legal. ``least`` are the least sizes that the function takes; ``same_layout`` tensors of which C is
+    told one layout; ``when`` values of attributes without which this is not the function; ``ignores`` attributes that
+    the shape of the output says already.
+
+    What the library promises: ``dtypes`` that all tensors share (() for every one of the library's), but those in
+    ``dtypes_of``, each with its own list, in which ``same`` is the shared one; ``ranks`` by tensor, with ``input-2``
+    for two less than another has; ``layouts``, how a tensor has to lie in memory; ``in_place``, the inputs that an
+    output may be, with the same layout; ``refuses``, what it refuses, where that is not what the library promises;
+    ``indexes``, of which tensor's dimension an input holds indices (``{position_ids: "cos[0]"}``).
+
+    Where C differs: ``broadcasts`` where operands have to have the output's shape, which strides of 0 give them;
+    ``choices`` are C's numbers (or names of them in the headers) for an attribute's values; ``left_out`` what is passed
+    for an attribute that is none, perhaps by the first input's dtype (``other`` is the rest); ``implied`` the only
+    values of attributes that are not passed, such as a size (``[input[-1]]``) or a dtype (``out.dtype``) of tensors;
+    ``always`` attributes by which optest's operator gives all outputs that C has; ``arange`` positions for an input
+    that is left out; ``swapped`` two dimensions of a tensor that C has the other way round: these, or the last two,
+    always (true) or where the attribute of that name is true.
+    """
+
+    functions: Mapping[str, str] = {}
+    dims: Mapping[str, tuple[str, ...]] = {}
+    call: tuple[str, ...]
+    function: str = ""
+    returns: str = ""
+    objects: Mapping[str, ObjectEntry] = {}
+    tensor: ObjectEntry = NO_OBJECT
+    workspace: Call | None = None
+    name: str = ""
+    least: Mapping[str, int] = {}
+    same_layout: tuple[str, ...] = ()
+    when: Mapping[str, Any] = {}
+    ignores: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    dtypes_of: Mapping[str, tuple[str, ...]] = {}
+    ranks: Mapping[str, tuple[int | str, ...]] = {}
+    layouts: Mapping[str, Literal["dense", "rows", "matrix"]] = {}
+    in_place: tuple[str, ...] = ()
+    refuses: tuple[str, ...] | None = None
+    indexes: Mapping[str, str] = {}
+    starts_as: StartsAs | None = None
+    broadcasts: bool = False
+    choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
+    left_out: Mapping[str, int | float | str | Mapping[str, int | float | str]] = {}
+    implied: Mapping[str, Any] = {}
+    always: Mapping[str, Any] = {}
+    arange: Mapping[str, Counting] = {}
+    swapped: Mapping[str, str | bool | tuple[int, int]] = {}
+
+    @property
+    def any_function(self) -> str:
+        """For messages that hold for all dtypes."""
+        return self.function or next(iter(self.functions.values()), "")
+
+    def function_of(self, dtype: str) -> str:
+        """The function for a dtype."""
+        return self.functions.get(dtype) or self.any_function
+
+    @property
+    def read(self) -> Reading:
+        """What its texts say, read once."""
+        known = _readings.get(id(self))
+        if known is None:
+            known = _readings[id(self)] = Reading(self)
+        return known
+
+    def roles(self) -> tuple[Argument, ...]:
+        """What is passed of inputs, outputs and attributes, and the workspace, each once."""
+        return self.read.roles
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The arguments of an operator, and what is made for them."""
+
+    entry: OperatorMapping
+
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Those of the call, in order."""
+        return parsed(self.entry.call)
+
+    @cached_property
+    def c_objects(self) -> tuple[CObject, ...]:
+        """What is made before the call: of tensors, then the operator's objects."""
+        entry = self.entry
+        calls = (entry.call, *(call.arguments for made in entry.objects.values() for call in calls_of(made).values()))
+        fields = tuple(text for made in entry.objects.values() for text in made.fields.values())
+        sized = entry.workspace.arguments if entry.workspace else ()
+        tensors: dict[str, Argument] = {}
+        for each in (each for texts in (*calls, fields, sized) for each in parsed(texts)):
+            if each.as_tensor or (each.as_descriptor and each.name not in tensors):
+                tensors[each.name] = each
+        of_tensors = [object_of_tensor(each, entry.tensor) for each in tensors.values()]
+        return (*of_tensors, *(object_of(name, made) for name, made in entry.objects.items()))
+
+    @cached_property
+    def sized(self) -> Step | None:
+        """The call that says how many bytes the workspace has."""
+        asked = self.entry.workspace
+        return None if asked is None else Step(key="workspace", call=asked, arguments=parsed(asked.arguments))
+
+    @cached_property
+    def told(self) -> tuple[Argument, ...]:
+        """Everything that C is told, in whichever call, each once."""
+        made = (each for c_object in self.c_objects for each in c_object.arguments())
+        return tuple(dict.fromkeys((*self.arguments, *made, *(self.sized.arguments if self.sized else ()))))
+
+    @cached_property
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """What C learns of which tensor (``strides``, ``dtype``)."""
+        return frozenset((each.kind, each.name) for each in self.told)
+
+    @cached_property
+    def attributes(self) -> tuple[Argument, ...]:
+        """The attributes that are passed, in each way in which they are."""
+        return tuple(each for each in self.told if each.kind == "attribute")
+
+    @cached_property
+    def made_tensors(self) -> tuple[str, ...]:
+        """The attributes that optest makes a tensor of."""
+        return tuple(dict.fromkeys(each.name for each in self.told if each.kind == "tensor"))
+
+    @cached_property
+    def roles(self) -> tuple[Argument, ...]:
+        found: dict[str, Argument] = {}
+        for each in self.told:
+            if each.kind in ("input", "output", "tensor", "attribute", "scalar", "workspace"):
+                plain = Argument(kind=each.kind, name=each.name, optional=each.optional)
+                known = found.setdefault(str(plain), plain)
+                if each.optional and not known.optional:
+                    found[str(plain)] = replace(known, optional=True)
+        if self.entry.returns:
+            found[f"output:{self.entry.returns}"] = Argument(kind="output", name=self.entry.returns)
+        return tuple(found.values())
+
+    @cached_property
+    def inputs(self) -> Mapping[str, bool]:
+        """The inputs that are taken, and whether they may be left out."""
+        found = {each.name: each.optional for each in self.roles if each.kind in ("input", "scalar")}
+        start = self.entry.starts_as
+        if start is not None:
+            found.setdefault(start.input, bool(start.without))
+        return found
+
+    @cached_property
+    def stated_attributes(self) -> frozenset[str]:
+        """The attributes of which the entry says anything."""
+        entry = self.entry
+        swapping = (name for name in entry.swapped.values() if isinstance(name, str))
+        passed = (each.name for each in self.roles if each.kind in ("attribute", "tensor"))
+        stated = (*entry.when, *entry.ignores, *entry.choices, *entry.left_out, *entry.implied, *entry.always)
+        return frozenset((*passed, *swapping, *stated))
+
+
+_readings: dict[int, Reading] = {}
+"""Those of entries that were read, which are few and stay."""
