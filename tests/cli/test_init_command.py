@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
+import warm_python
+from user_shell import Shell, user_environment
 
 CASES = "model: tiny\ncases:\n  - {name: mul_ok, op: torch.mul, inputs: [{tensor: {shape: [2]}}, {value: 2}]}\n"
 SWITCH = "-p optest.pytest_plugin"
@@ -15,9 +16,7 @@ SWITCH = "-p optest.pytest_plugin"
 
 def listed(folder: Path) -> str:
     """What pytest itself makes of the file."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--list-cases"], cwd=folder, capture_output=True, text=True, timeout=600
-    )
+    done = warm_python.run("pytest", "--list-cases", cwd=folder, env=user_environment())
     return done.stdout + done.stderr
 
 
@@ -99,8 +98,8 @@ def test_folders_are_taken_as_named_and_have_to_exist(tmp_path: Path, optest: Sh
 def test_a_test_file_is_there_to_be_named(project: Path, optest: Shell) -> None:
     """``pytest tests/test_model_ops.py --model NAME`` is an error of pytest where there is no such file."""
     assert optest("init", "pytest").status == 0
-    named = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/test_model_ops.py", "--model", "tiny"]
-    done = subprocess.run(named, cwd=project, capture_output=True, text=True, timeout=600)
+    named = ("--collect-only", "-q", "tests/test_model_ops.py", "--model", "tiny")
+    done = warm_python.run("pytest", *named, cwd=project, env=user_environment())
     assert done.returncode == 0, done.stdout + done.stderr
     (project / "tests" / "test_model_ops.py").write_text("# mine\n")
     optest("init", "pytest")

@@ -85,8 +85,12 @@ def told(outcome: RunOutcome) -> list[str]:
     return [f"{each.id}: {each.verdict.message}" for each in bad(outcome)]
 
 
-LARGE_SETS = ("sizes", "pages", "size-1", "squares", "input-layouts", "layouts-at-once")
-"""Half of the cases, each called once, between guards; test_openblas.py calls those of its library often, too."""
+LARGE_SETS = (
+    *("sizes", "pages", "size-1", "squares", "input-layouts", "layouts-at-once"),
+    *("output-layouts", "in-place", "ranks", "refused"),
+)
+"""Most of the cases, each called once, between guards; test_openblas.py and test_plain_c_libraries.py call those of
+their libraries often, too."""
 PARTS: dict[str, dict[str, object]] = {
     "called often": {"skip_tag": [f"set:{name}" for name in LARGE_SETS]},
     "called once": {"case_set": LARGE_SETS, "probes": "guards"},
