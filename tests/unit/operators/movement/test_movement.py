@@ -16,7 +16,7 @@ from optest.operators import operators
 from optest.spec import DTYPES, UnfitArguments, dtype
 
 Array = np.ndarray[Any, Any]
-many = settings(deadline=None, max_examples=100)
+many = settings(deadline=None, max_examples=40)
 
 
 def moved(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
