@@ -131,7 +131,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.one_of(st.lists(_PIECES, max_size=8).map("".join), st.text(max_size=30)))
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_any_text_is_a_role_or_is_told(text: str) -> None:
     said = wrong_argument(text, MAKING)
     assert isinstance(said, str)
@@ -211,7 +211,7 @@ def test_what_is_always_so_is_read_as_the_operator_reads_it(tmp_path: Path) -> N
     operator=st.sampled_from(("gemm", "layer_norm", "rope", "conv2d")),
 )
 @settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
 )
 def test_any_mapping_is_read_or_is_told(tmp_path: Path, key: str, node: Any, operator: str) -> None:
     """Never another exception; and an entry that is read can be held against the operator."""

@@ -41,7 +41,7 @@ def no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu"])
+@pytest.mark.parametrize("name", ["add", "gemm", "rms_norm"])
 def test_every_set_is_asked_and_legal(name: str) -> None:
     cases = cases_of(name)
     found = sets_of(cases)

@@ -51,7 +51,7 @@ def judged(rule: str, name: str, right: float, value: float, got: float, copies:
     return judge(case, [actual.astype(numpy_dtype(entry), copy=False)], [wanted], numerics=Numerics())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     rule=st.sampled_from(sorted(RULES)),
     name=st.sampled_from(FLOATS),

@@ -170,6 +170,9 @@ def test_an_expected_failure_excuses_the_backend_alone(reason: Reason) -> None:
     assert verdict_of(case, faults).status is Status.ERROR
 
 
+_VECTOR = TensorSpec(dtype=dtype("float32"), shape=(5,))
+
+
 def _sevens(inputs: Any, attributes: Any) -> Any:
     return np.full((2, 3), 7.0), np.full((2, 3), 7)
 
@@ -194,3 +197,25 @@ def test_ties_are_free_beside_the_operators_own_reference_alone() -> None:
     assert verdict_of(case, last_ones).status is Status.PASSED
     theirs = dataclasses.replace(case, reference=f"{__name__}:_sevens")
     assert verdict_of(theirs, last_ones).reason is Reason.VALUE
+
+
+def test_a_comparison_makes_alternatives_once_for_all_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may cost more than the reference: gradients are computed some thirty times for them."""
+    given: list[Any] = []
+
+    def nothing_else(inputs: Any, attributes: Any, actual: Any) -> Any:
+        given.append([np.array(each) for each in actual])
+        return [None, None]
+
+    descriptor = dataclasses.replace(operators.get("topk"), alternatives=nothing_else)
+    case = TestCase(
+        descriptor=descriptor,
+        inputs=(Argument(name="input", path="input0", spec=_VECTOR, fill=Fill(kind="randn")),),
+        outputs=(dataclasses.replace(_VECTOR, shape=(3,)), TensorSpec(dtype=dtype("int64"), shape=(3,))),
+        attributes=descriptor.bind({"k": 3}),
+    )
+    monkeypatch.setattr("optest.core.verdicts.diagnosed", lambda _, verdict: verdict)
+    wrong = [np.full(3, 9.0, np.float32), np.full(3, 4)]
+    for count in (1, 2):  # another comparison asks anew
+        assert verdict_of(case, lambda case, inputs: wrong).reason is Reason.VALUE
+        assert len(given) == count

@@ -33,7 +33,7 @@ def complex32_left_out(found: Inferred) -> Inferred:
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @given(SHAPES, SHAPES, st.sampled_from(TORCH_DTYPES), st.sampled_from(TORCH_DTYPES))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_add_and_div_broadcast_and_promote_as_torch(
     left: tuple[int, ...], right: tuple[int, ...], a: str, b: str
 ) -> None:
@@ -61,7 +61,7 @@ def test_promotion_table_is_torchs() -> None:
 
 @pytest.mark.torch
 @given(SHAPES, SHAPES, st.sampled_from(FLOATS), st.sampled_from(FLOATS))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_matmul_as_torch(left: tuple[int, ...], right: tuple[int, ...], a: str, b: str) -> None:
     got = inferred("matmul", spec(left, a), spec(right, b))
     if a != b:
@@ -71,7 +71,7 @@ def test_matmul_as_torch(left: tuple[int, ...], right: tuple[int, ...], a: str, 
 
 
 @given(st.lists(SIZES, max_size=2).map(tuple), SIZES, SIZES, SIZES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_matmul_takes_what_fits(batch: tuple[int, ...], m: int, k: int, n: int) -> None:
     assert inferred("matmul", spec((*batch, m, k)), spec((*batch, k, n))) == [("float32", (*batch, m, n))]
     assert inferred("matmul", spec((*batch, m, k)), spec((k,))) == [("float32", (*batch, m))]
@@ -80,7 +80,7 @@ def test_matmul_takes_what_fits(batch: tuple[int, ...], m: int, k: int, n: int) 
 
 @pytest.mark.torch
 @given(SHAPES, SHAPES, SHAPES, st.booleans(), st.booleans(), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_gemm_as_torch(
     a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...], trans_a: bool, trans_b: bool, with_c: bool
 ) -> None:

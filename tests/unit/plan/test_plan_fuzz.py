@@ -71,7 +71,7 @@ def test_any_yaml(value: Any) -> None:
     outcome(yaml.safe_dump(value, allow_unicode=True).encode("utf-8", "replace"))
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     top=st.dictionaries(TOP_KEYS, VALUES, max_size=2),
     cases=st.lists(CASES, max_size=3) | VALUES,
@@ -100,7 +100,7 @@ cases:
 INSERTED = st.sampled_from([*":?-[]{}&*$#,'\"", "? ", "<<: ", "[a]: 1, ", "&all ", "*all", "!!x ", '"\\0"', "\n", "  "])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_any_mutant_of_a_rich_plan(data: st.DataObject) -> None:
     lines = RICH.splitlines(keepends=True)

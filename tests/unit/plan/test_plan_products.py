@@ -539,7 +539,7 @@ REQUESTS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(entry=st.one_of(products(), sound_products()), request=REQUESTS)
 def test_shared_parts_change_no_case(entry: dict[str, Any], request: CaseRequest) -> None:
     """Nor does the constructor of the class: each is frozen, equal to one made anew, and its plan has its key."""

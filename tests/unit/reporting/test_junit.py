@@ -112,7 +112,7 @@ def test_colours_are_gone_and_controls_are_spelled_out(result: Make) -> None:
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(name=st.text(st.characters(), max_size=40), said=st.text(st.characters(), max_size=40))
 def test_no_text_breaks_the_file(result: Make, name: str, said: str) -> None:

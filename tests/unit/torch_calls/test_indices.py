@@ -267,7 +267,7 @@ def attention(mask: str, kind: str, *, is_added: bool = False, grad: bool = Fals
     return case(ATTENTION, *operands, tensor((4, 4), kind if is_added else "bool", "data", values=values), grad=grad)
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["float64", "bfloat16"])
 @pytest.mark.parametrize("is_added", [False, True])
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_query_without_a_key_has_zeros(mask: str, is_added: bool, kind: str) -> None:
@@ -279,9 +279,8 @@ def test_a_query_without_a_key_has_zeros(mask: str, is_added: bool, kind: str) -
     assert verdict(asked, element(0, lambda was: was * 0 + 1)).reason is Reason.VALUE
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
-@pytest.mark.parametrize("is_added", [False, True])
-def test_the_queries_beside_it_are_judged(is_added: bool, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "is_added"), [("float32", False), ("bfloat16", True)])
+def test_the_queries_beside_it_are_judged(kind: str, is_added: bool) -> None:
     asked = attention("some", kind, is_added=is_added)
     for place in (8, 31, 63):
         assert verdict(asked, element(place, lambda was: was * 0 + math.nan)).reason is Reason.NAN

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from functools import cache
+from itertools import islice, permutations
+from math import factorial
 
 from optest.spec import contiguous_strides
 
@@ -40,10 +42,7 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
         yield Pattern("transposed, padded", _permuted(sizes, range(rank)[::-1], gap=3))
     if rank > 2:
         yield Pattern("matrices apart, rows dense", _padded(sizes, 1, 7))
-        orders = [
-            order for order in permutations(range(rank)) if order not in (tuple(range(rank)), tuple(range(rank))[::-1])
-        ]
-        for order in orders[:: max(1, len(orders) // _MOST_PERMUTATIONS)]:
+        for order in _orders(rank):
             yield Pattern(f"order {','.join(map(str, order))}", _permuted(sizes, order))
         channels_last = (0, *range(2, rank), 1)
         yield Pattern("channels last, padded", _permuted(sizes, channels_last, gap=2))
@@ -59,6 +58,14 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
         for stride in (13, 0, -3):
             odd = tuple(stride if size == 1 else each for size, each in zip(sizes, dense, strict=True))
             yield Pattern(f"stride {stride} where the size is 1", odd)
+
+
+@cache
+def _orders(rank: int) -> tuple[tuple[int, ...], ...]:
+    """Some orders of the dimensions, evenly chosen from all but the dense one, the first, and its reverse, the last."""
+    count = factorial(rank)
+    step = max(1, (count - 2) // _MOST_PERMUTATIONS)
+    return tuple(islice(permutations(range(rank)), 1, count - 1, step))
 
 
 def overlapping_patterns(shape: Sequence[int]) -> Iterator[Pattern]:

@@ -69,7 +69,7 @@ def attentions(draw: Any) -> tuple[list[Array | None], dict[str, Any]]:
 
 
 @pytest.mark.torch
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(attentions())
 def test_attention_is_torchs(call: Any) -> None:
     inputs, attributes = call

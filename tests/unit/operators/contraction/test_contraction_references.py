@@ -74,14 +74,14 @@ def convolutions(draw: Any, rank: int) -> tuple[Any, Any, Any, dict[str, Any]]:
 
 
 @pytest.mark.torch
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(convolutions(1))
 def test_conv1d(call: Any) -> None:
     convolution_is_torchs("conv1d", *call)
 
 
 @pytest.mark.torch
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(convolutions(2))
 def test_conv2d(call: Any) -> None:
     convolution_is_torchs("conv2d", *call)
@@ -197,7 +197,7 @@ def equations(draw: Any) -> tuple[str, list[tuple[int, ...]]]:
 
 
 @pytest.mark.torch
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(equations())
 def test_einsum_of_any_equation(call: tuple[str, list[tuple[int, ...]]]) -> None:
     import torch

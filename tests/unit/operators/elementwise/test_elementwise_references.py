@@ -199,7 +199,7 @@ divisors = numbers.filter(lambda x: x != 0)
 
 
 @given(numbers, divisors)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_quotients_and_remainders_are_those_of_fractions(a: float, b: float) -> None:
     for kind in (np.float32, np.float64):
         x, y = np.array([a], kind), np.array([b], kind)
@@ -210,7 +210,7 @@ def test_quotients_and_remainders_are_those_of_fractions(a: float, b: float) -> 
 
 
 @given(st.integers(-128, 127), st.integers(-128, 127))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_bytes_are_those_of_python(a: int, b: int) -> None:
     x, y = np.array([a], np.int8), np.array([b], np.int8)
 
@@ -232,7 +232,7 @@ def test_bytes_are_those_of_python(a: int, b: int) -> None:
 
 
 @given(st.floats(-1e5, 1e5, width=32), st.integers(-2, 4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_decimals_are_those_of_decimal(x: float, decimals: int) -> None:
     got = expected("round", np.array([x], np.float32), decimals=decimals)[0]
     want = Decimal(x).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_EVEN)
@@ -339,7 +339,7 @@ def test_sine_and_cosine_of_large_arguments(value: float) -> None:
 
 
 @given(st.floats(0.125, 8.0, width=32), st.floats(-4.0, 4.0, width=32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_powers_in_60_digits(base: float, exponent: float) -> None:
     with localcontext() as context:
         context.prec = 60

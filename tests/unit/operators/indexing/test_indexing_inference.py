@@ -16,7 +16,7 @@ from optest.spec import Interval
 torch: Any = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.torch
-many = settings(deadline=None, max_examples=200)
+many = settings(deadline=None, max_examples=80)
 
 SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 DIMS = st.integers(-4, 4)

@@ -18,7 +18,7 @@ from optest.operators.indexing.sort_reference import sort_alternatives, topk_alt
 from optest.spec import UnfitArguments, dtype
 
 Array = np.ndarray[Any, Any]
-many = settings(deadline=None, max_examples=80)
+many = settings(deadline=None, max_examples=30)
 NAN, INF = math.nan, math.inf
 
 

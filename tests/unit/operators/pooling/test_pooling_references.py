@@ -53,21 +53,21 @@ def is_like_torch(operator: str, shape: tuple[int, ...], attributes: dict[str, A
 
 
 @pytest.mark.torch
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(poolings(dilated=True))
 def test_max_pool2d(call: Any) -> None:
     is_like_torch("max_pool2d", *call)
 
 
 @pytest.mark.torch
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(poolings(dilated=False))
 def test_avg_pool2d(call: Any) -> None:
     is_like_torch("avg_pool2d", *call)
 
 
 @pytest.mark.torch
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from([(2,), (2, 3), (0, 2)]), pair, st.tuples(st.integers(0, 7), st.integers(0, 7)))
 def test_adaptive_avg_pool2d(lead: Any, sizes: Any, output_size: Any) -> None:
     x = drawn((*lead, sizes[0] * 2, sizes[1] * 3))

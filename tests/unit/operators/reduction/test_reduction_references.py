@@ -170,7 +170,7 @@ def test_variance_of_one_element_is_no_number_unless_it_is_biased() -> None:
 
 
 @given(x=arrays.arrays(np.float32, (3, 8), elements=st.floats(-1e4, 1e4, width=32)), shift=st.integers(-1000, 1000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_variance_by_its_definition(x: Array, shift: int) -> None:
     exact = np.array([np.var(row.astype(np.longdouble), ddof=1) for row in x], dtype=np.float64)
     np.testing.assert_allclose(expected_all("var", x, dim=1)[0], exact, rtol=1e-12, atol=1e-18)
@@ -179,14 +179,14 @@ def test_variance_by_its_definition(x: Array, shift: int) -> None:
 
 
 @given(x=arrays.arrays(np.float64, (4, 6), elements=st.floats(-700, 700)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_logsumexp_by_its_definition(x: Array) -> None:
     wide = np.log(np.exp(x.astype(np.longdouble)).sum(1)).astype(np.float64)
     np.testing.assert_allclose(expected_all("logsumexp", x, dim=1)[0], wide, rtol=1e-14, atol=1e-14)
 
 
 @given(x=arrays.arrays(np.int64, (3, 7), elements=st.integers(-(2**63), 2**63 - 1)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_integers_wrap_in_int64(x: Array) -> None:
     def wrapped(value: int) -> int:
         return (value + 2**63) % 2**64 - 2**63
@@ -209,7 +209,7 @@ def test_dot_of_integers_wraps_in_their_dtype(kind: str) -> None:
 
 
 @given(x=arrays.arrays(np.float64, (4, 9), elements=st.sampled_from([NAN, INF, -INF, -1.0, -0.0, 0.0, 1.0, 2.0])))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_place_is_the_first_of_equal_elements_and_nan_goes_before(x: Array) -> None:
     for name, better in (("argmax", max), ("argmin", min)):
         (places,) = expected_all(name, x, dim=1)

@@ -137,7 +137,7 @@ def test_what_is_no_tensor_is_refused(tmp_path: Path, inside: bytes, message: st
 
 
 @given(st.binary(max_size=60) | st.lists(st.sampled_from(list(HALF + b"}]sutRQ.)(NK")), max_size=80).map(bytes))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_pickle_is_a_tensor_or_is_refused(tmp_path: Path, inside: bytes) -> None:
     try:
         found = saved_tensor(saved(tmp_path, inside), "x.pt")
