@@ -129,10 +129,6 @@ class InfiniLib:
         self._held.pop(pointer, None)
         self._ended.add(pointer)
 
-    def leaks(self) -> tuple[Leak, ...]:
-        """What was made and not destroyed by its user so far."""
-        return self.ledger.leaks()
-
     def held(self) -> frozenset[int]:
         """The pointers that Create functions returned and that nobody has destroyed or taken over."""
         return frozenset(self._held)
