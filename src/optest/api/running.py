@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import secrets
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +17,7 @@ from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
 from optest.backends.abilities import CountsOperators, case_options_of
-from optest.core.provenance import changed, fingerprint, host, versions
+from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
 from optest.guests import run_hooks
@@ -145,10 +143,7 @@ def run_cases(
         driver=request.driver,
     )
     root, resume = Path(settings["runs_dir"]), settings["resume"]
-    if resume is None:
-        directory = RunDirectory.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
-    else:
-        directory = RunDirectory.open(root, resume)
+    directory = RunDirectory.begin(root) if resume is None else RunDirectory.open(root, resume)
     steering = steering or Steering()
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         begun = _BegunRun(
@@ -271,20 +266,15 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
 def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
     given = {name: value for name, value in given_options(settings).items() if name != "resume"}
-    installed = versions(request.driver)
-    return RunInfo(
-        run_id=directory.id,
-        started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+    return run_info(
+        request.driver,
+        directory,
         total=len(request.cases) * settings["rounds"],
         target=request.target.label(),
         seed=_seed(request),
-        directory=str(directory.path),
         plan=request.document.path if request.document else "",
         isolation=lanes.isolation,
         jobs=lanes.jobs,
-        optest_version=installed["optest"],
-        versions=installed,
-        host=host(),
         options={**given, **request.facts, **_declared(request)},
         fingerprint=begun.fingerprint,
         notes=(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
-from optest.core.messages import NotAnAnswer, Ran, as_execution, decode_for_parent, encode
+from optest.core.messages import Ran, ToParent, as_execution, decode_for_parent, encode
 from optest.core.phases import Phase
 from optest.core.runner import ExecutionResult
 from optest.core.verdicts import excused
-from optest.core.worker_death import death, overtime
+from optest.core.worker_death import death, descriptors_spoilt, overtime
 from optest.process import fork_and_run, leave
 from optest.spec import TestCase, Timings, Verdict
 
@@ -52,9 +53,11 @@ class InForks:
         returncode, signal = fork.end()
         if returncode or not answer:
             return _all_with(death(Phase.RUN, returncode, signal, ""), cases)
-        ran = decode_for_parent(answer)
+        ran: ToParent | None = None
+        with suppress(ValueError):  # the fork wrote over its own heap, or someone else to its pipe
+            ran = decode_for_parent(answer)
         if not isinstance(ran, Ran):
-            raise NotAnAnswer("a fork answered with something else than verdicts")
+            return _all_with(descriptors_spoilt("its answer cannot be read", {"phase": "answer"}), cases)
         return as_execution(ran, cases)
 
     def _answer(self, cases: Sequence[TestCase]) -> bytes:

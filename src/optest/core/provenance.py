@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from operator import attrgetter
 from os.path import normpath
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from optest import __version__
 from optest.backends import BackendDriver
 from optest.registry import file_of_module, neighbours_of_module, version_of
-from optest.spec import TestCase
+from optest.spec import RunInfo, TestCase
+from optest.store import RunDirectory
 
-__all__ = ["changed", "fingerprint", "host", "versions"]
+__all__ = ["changed", "fingerprint", "host", "run_info", "versions"]
 
 
 def versions(driver: BackendDriver) -> dict[str, str]:
@@ -25,6 +27,20 @@ def versions(driver: BackendDriver) -> dict[str, str]:
     for package in ("numpy", "ml_dtypes"):
         numbers[package] = version_of(package) or "?"
     return {**numbers, **driver.versions()}
+
+
+def run_info(driver: BackendDriver, directory: RunDirectory, **facts: Any) -> RunInfo:
+    """What is known of a run of ``driver`` that begins now; ``facts`` are the other fields."""
+    installed = versions(driver)
+    return RunInfo(
+        run_id=directory.id,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        directory=str(directory.path),
+        optest_version=installed["optest"],
+        versions=installed,
+        host=host(),
+        **facts,
+    )
 
 
 def host() -> dict[str, str | int]:

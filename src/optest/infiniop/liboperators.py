@@ -40,7 +40,7 @@ class InfiniLib:
         self.where = where or "this library"
         self.ledger = Ledger()
         self.unseen: list[Status] = []
-        self._headers = tuple(headers)
+        self._headers = tuple(map(str, headers))
         self._library = Library(paths=(str(libop._name), str(librt._name)), objects=(libop, librt))
         self._alive: WeakValueDictionary[int, Handle] = WeakValueDictionary()
         self._held: dict[int, tuple[Handle, str]] = {}
@@ -74,11 +74,9 @@ class InfiniLib:
         """
         if not self._headers:
             return None
-        try:
-            from optest.clib.ffi.headers import read_headers
-        except ImportError:
-            raise Unavailable("pycparser", "C headers cannot be read without it; pip install 'optest[ffi]'") from None
-        return read_headers(self._headers)
+        from optest.clib.library.session import header_of
+
+        return header_of(self._headers)
 
     @cached_property
     def codes(self) -> StatusCodes:
@@ -131,10 +129,6 @@ class InfiniLib:
         self._held.pop(pointer, None)
         self._ended.add(pointer)
 
-    def leaks(self) -> tuple[Leak, ...]:
-        """What was made and not destroyed by its user so far."""
-        return self.ledger.leaks()
-
     def held(self) -> frozenset[int]:
         """The pointers that Create functions returned and that nobody has destroyed or taken over."""
         return frozenset(self._held)
@@ -178,9 +172,9 @@ def open_lib(root: str | Path | None = None, *, headers: str | Path | Sequence[s
     return opened
 
 
-def _headers(folder: Path, stated: str | Path | Sequence[str | Path] | None) -> list[str | Path]:
+def _headers(folder: Path, stated: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
     if stated is not None:
-        return [stated] if isinstance(stated, (str, Path)) else list(stated)
+        return [stated] if isinstance(stated, (str, Path)) else stated
     include = folder / "include"
     return [include] if any(include.rglob("*.h")) else []
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from optest.clib.ffi.handles import Leak
 from optest.core.executors import Executor, InProcess
 from optest.core.forked import InForks
 from optest.core.interruption import Interruption
-from optest.core.provenance import host, versions
+from optest.core.provenance import run_info
 from optest.core.session import Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop.arguments import as_a_command, chosen
@@ -34,6 +32,7 @@ __all__ = ["OperatorReport", "OperatorTestFailed", "filter_tensor_dtypes_by_devi
 
 _WITHOUT_BFLOAT16 = (InfiniDeviceEnum.MOORE, InfiniDeviceEnum.KUNLUN, InfiniDeviceEnum.HYGON, InfiniDeviceEnum.QY)
 _SKIP_ROWS = 10
+_NOTHING_RAN = NothingSelected.exit_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ def test_operator(
         lines = _Lines(driver, _why_no_case(driver, test_cases, tensor_dtypes))
         _run(driver, _chosen(driver.cases, chosen.only if only is None else only), lines, maxfail=int(stop_at_first))
         if raise_at_end:
-            _require_well(lines.report, lines.summary)
+            _require_well(lines)
     return lines.report
 
 
@@ -137,26 +136,21 @@ def _run(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail
 
 
 def _run_in_session(driver: TestFunction, cases: Sequence[TestCase], lines: _Lines, maxfail: int) -> None:
-    now, interruption = datetime.now(timezone.utc), Interruption()
+    interruption = Interruption()
     executor: Executor = InProcess(driver, interrupted=interruption)
     isolation = "none"
     # A device's context does not live on in a fork; a test that is part of a program may keep what it finds there.
     if chosen.script and driver.on is InfiniDeviceEnum.CPU:
         executor, isolation = InForks(InProcess(driver, interrupted=interruption)), "case"
-    directory = RunDirectory.create(Path(resolve({})["runs_dir"]), now=now, token=secrets.token_hex(3))
-    numbers = versions(driver)
-    info = RunInfo(
-        run_id=directory.id,
-        started_at=now.isoformat(timespec="milliseconds"),
+    directory = RunDirectory.begin(Path(resolve({})["runs_dir"]))
+    info = run_info(
+        driver,
+        directory,
         total=len(cases),
         target=cases[0].backend.label(),
         seed=driver.seed,
-        directory=str(directory.path),
         plan=chosen.script,
         isolation=isolation,
-        optest_version=numbers["optest"],
-        versions=numbers,
-        host=host(),
     )
     directory.write_info(info)
     with JournalWriter(directory.journal_path) as journal:
@@ -185,6 +179,7 @@ class _Lines:
         self.driver = driver
         self.report = OperatorReport(results=())
         self.summary = why_no_case
+        self.exit_status = _NOTHING_RAN
 
     def on_start(self, info: RunInfo) -> None:
         pass
@@ -195,7 +190,8 @@ class _Lines:
             lines.append(f"  {result.verdict.message}")
         sys.stdout.write("\n".join(lines) + "\n")
 
-    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:  # noqa: ARG002 - the protocol
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
+        self.exit_status = summary.exit_status
         self.report = OperatorReport(results=tuple(results))
         self.summary = _summary(self.report, self.driver)
         self.close()
@@ -235,10 +231,10 @@ def _title(driver: TestFunction) -> str:
     return f"{name_of(driver.function)} on {InfiniDeviceNames[driver.on]}"
 
 
-def _require_well(report: OperatorReport, summary: str) -> None:
-    if report.count(*BAD_STATUSES) and chosen.script:
-        raise SystemExit(1)  # the summary has been printed
-    if report.count(*BAD_STATUSES):
-        raise OperatorTestFailed(summary, report)
-    if not report.count(Status.PASSED):
-        raise NothingSelected(f"nothing was shown: {summary}")
+def _require_well(lines: _Lines) -> None:
+    if lines.exit_status == _NOTHING_RAN:
+        raise NothingSelected(f"nothing was shown: {lines.summary}")
+    if lines.exit_status and chosen.script:
+        raise SystemExit(lines.exit_status)  # the summary has been printed
+    if lines.exit_status:
+        raise OperatorTestFailed(lines.summary, lines.report)

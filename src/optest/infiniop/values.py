@@ -112,7 +112,7 @@ def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:
     if element_of(dt).is_inexact or dt in COMPONENTS:
         return _encoded(widen(from_codes(codes, dt)) * factor + summand, dt)
     exact = codes.astype(object) * _whole(factor) + _whole(summand)
-    return _encoded(np.asarray(exact), dt, f"values * {factor} + {summand}")
+    return _encoded(np.asarray(exact), dt)
 
 
 def _whole(number: Any) -> Any:
@@ -120,26 +120,16 @@ def _whole(number: Any) -> Any:
     return int(number) if float(number).is_integer() else number
 
 
-def _encoded(values: Array, dt: InfiniDtype, what: str = "values") -> Array:
+def _encoded(values: Array, dt: InfiniDtype) -> Array:
     """Numbers as elements, rounded once.
 
     Raises:
         UsageError: for numbers that an integer type, or bool, does not hold.
     """
-    element = element_of(dt)
-    if dt in COMPONENTS:
-        return to_codes(values, dt)
-    if element.is_inexact:
-        wide = widen(values) if is_known(values.dtype) else values
-        return round_to(wide.astype(np.complex128 if element.is_complex else np.float64), element)
-    if element.is_integer and values.size and not element.min_int <= values.min() <= values.max() <= element.max_int:
-        raise UsageError(f"{what} reach from {values.min()} to {values.max()}, which {dt.name} does not hold")
-    exact: Array = values.astype(numpy_dtype(element))
-    if not np.array_equal(exact, values):
-        raise UsageError(
-            f"{what} have {'fractions' if element.is_integer else 'numbers'}, which {dt.name} does not hold"
-        )
-    return exact
+    try:
+        return to_codes(values, dt) if dt in COMPONENTS else round_to(values, element_of(dt))
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from None
 
 
 # Values from outside: torch, NumPy, DLPack, lists, files; their dtype, shape and strides are held to.
@@ -155,10 +145,9 @@ def codes_of(given: Any, dt: InfiniDtype, shape: tuple[int, ...]) -> Array:
     if is_torch(given) and dt not in COMPONENTS:
         given = given.to(to_torch_dtype(dt))
     array = gathered(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-    if array.dtype != numpy_dtype(element_of(dt)):
-        array = _encoded(array, dt)
+    codes = array if array.dtype == numpy_dtype(element_of(dt)) else _encoded(array, dt)
     try:
-        return np.broadcast_to(array, shape)
+        return np.broadcast_to(codes, shape)
     except ValueError:
         raise UsageError(
             f"values have the shape {format_shape(array.shape)}, but should have {format_shape(shape)}"

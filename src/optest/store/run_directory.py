@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,6 +27,15 @@ class RunDirectory:
     """One run on disk; its name is the run's id."""
 
     path: Path
+
+    @classmethod
+    def begin(cls, root: Path) -> RunDirectory:
+        """Make the directory of a run that begins now.
+
+        Raises:
+            UsageError: if it cannot be made.
+        """
+        return cls.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
 
     @classmethod
     def create(cls, root: Path, *, now: datetime, token: str) -> RunDirectory:

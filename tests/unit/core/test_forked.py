@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from optest.backends import BackendDriver
+from optest.core import forked
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
 from optest.core.forked import InForks
@@ -35,6 +36,7 @@ class Local(BackendDriver):
             case "hangs":
                 time.sleep(60)
             case "interrupts":
+                time.sleep(0.2)  # exceptions in the hooks of the parent's fork are ignored
                 os.kill(os.getppid(), signal.SIGALRM)
                 raise UserInterrupt
             case "raises":
@@ -63,6 +65,11 @@ def test_what_ends_the_fork_ends_one_execution() -> None:
     assert executed("hangs", timeout_s=0.3).reason is Reason.DEADLINE
     raised = executed("raises")
     assert (raised.reason, raised.message) == (Reason.RAISED, "the backend raised ValueError: bad")
+
+
+def test_an_answer_that_cannot_be_read_is_the_case_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked, "encode", lambda _: b"\xc1")
+    assert executed("answers").reason is Reason.STATE
 
 
 def test_an_interruption_is_this_process_s_own(capfd: pytest.CaptureFixture[str]) -> None:

@@ -207,7 +207,7 @@ def test_destroying_a_descriptor_twice_is_harmless_and_counted_once(lib: InfiniL
     tensor.destroy_desc()
     assert tensor.descriptor is None
     assert lib.aliveNow() == before
-    assert lib.leaks() == ()
+    assert lib.ledger.leaks() == ()
 
 
 def test_a_descriptor_that_is_forgotten_is_destroyed_and_counted(lib: InfiniLib) -> None:
@@ -217,7 +217,7 @@ def test_a_descriptor_that_is_forgotten_is_destroyed_and_counted(lib: InfiniLib)
     del tensor
     gc.collect()
     assert lib.aliveNow() == before
-    (leak,) = lib.leaks()
+    (leak,) = lib.ledger.leaks()
     assert leak.what == "tensor descriptor"
     assert leak.made_at.startswith(__file__)
     assert "forgotten" in leak.why
@@ -227,12 +227,12 @@ def test_descriptors_of_operators_are_counted_and_never_freed_twice(lib: InfiniL
     handle = create_handle()
     assert isinstance(handle, infiniopHandle_t)
     descriptor = twice(handle, CTensor(InfiniDtype.F32, (2,), None), CTensor(InfiniDtype.F32, (2,), None))
-    assert {leak.what for leak in lib.leaks()} >= {"handle", "Twice descriptor"}
+    assert {leak.what for leak in lib.ledger.leaks()} >= {"handle", "Twice descriptor"}
     assert lib.infiniopDestroyTwiceDescriptor(descriptor) == 0
     with pytest.raises(HandleError, match="was destroyed already"):
         lib.infiniopDestroyTwiceDescriptor(descriptor)
     destroy_handle(handle)
-    assert not {leak.what for leak in lib.leaks()} & {"handle", "Twice descriptor"}
+    assert not {leak.what for leak in lib.ledger.leaks()} & {"handle", "Twice descriptor"}
     with pytest.raises(HandleError):
         destroy_handle(handle)
 
@@ -241,7 +241,7 @@ def test_a_refused_creation_leaves_nothing(lib: InfiniLib) -> None:
     handle = create_handle()
     with pytest.raises(StatusError, match="BAD_TENSOR_SHAPE"):
         twice(handle, CTensor(InfiniDtype.F32, (2,), None), CTensor(InfiniDtype.F32, (3,), None))
-    assert "Twice descriptor" not in {leak.what for leak in lib.leaks()}
+    assert "Twice descriptor" not in {leak.what for leak in lib.ledger.leaks()}
     destroy_handle(handle)
 
 
