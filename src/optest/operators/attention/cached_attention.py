@@ -135,10 +135,10 @@ def paged_attention_domain(specs: Specs, _attributes: Attributes) -> Mapping[str
     cache, tables = specs[1], specs[3]
     if cache is None or tables is None or cache.rank != 4 or tables.rank != 2:
         return {}
-    longest = float(max(tables.shape[1] * cache.shape[2], 1))
+    longest = float(tables.shape[1] * cache.shape[2])
     return {
         "block_tables": Interval(low=0.0, high=max(cache.shape[0] - 1.0, 0.0)),
-        "seq_lens": Interval(low=1.0, high=longest),
+        "seq_lens": Interval(low=min(longest, 1.0), high=longest),
         "alibi_slopes": Interval(low=2.0**-8, high=0.5),
     }
 
