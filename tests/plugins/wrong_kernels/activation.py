@@ -82,3 +82,16 @@ def _(call: Call) -> Array | None:
 
 
 rare("relu-multiplies", "relu")(lambda call: wide(call[0]) * (wide(call[0]) > 0) if call.is_float else None)
+
+
+@fault("selu-multiplies-by-one-constant", "selu")
+def _(call: Call) -> Array:
+    x = wide(call[0])
+    return np.where(x > 0, x, 1.6732632423543773 * np.expm1(x))
+
+
+@rare("selu-subtracts-1", "selu")
+def _(call: Call) -> Array | None:
+    x = single(call[0]) if call[0].dtype == np.float32 else None
+    below = None if x is None else np.float32(1.7580993408473766) * (np.exp(x) - np.float32(1))
+    return None if x is None else np.where(x > 0, call.right[0], below)

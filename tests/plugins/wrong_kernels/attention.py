@@ -115,3 +115,63 @@ def _(call: Call) -> Array | None:
         return None
     hidden = (wide(call.right[0]) == 0).all(-1, keepdims=True)
     return np.where(hidden, wide(value).mean(-2, keepdims=True), wide(call.right[0]))
+
+
+@fault("cached-attention-masks-from-the-first", "attention")
+def _(call: Call) -> Array | None:
+    query, key, value, *caches = call.inputs
+    pos = call.attribute("pos")
+    whole = [np.concatenate([old[:, :pos], new], 1) for old, new in zip(caches, (key, value), strict=True)]
+    (out,) = attend([query, *whole], {"is_causal": True, "enable_gqa": True})
+    return np.swapaxes(out, 0, 1)
+
+
+@fault("cached-attention-reads-the-whole-cache", "attention")
+def _(call: Call) -> Sequence[Array] | None:
+    length = call[3].shape[1] - call[0].shape[1]
+    return call.with_attributes(pos=length) if length > call.attribute("pos") else None
+
+
+@rare("cached-attention-interleaves-its-groups", "attention")
+def _(call: Call) -> Array | None:
+    heads, keys = len(call[0]), len(call[1])
+    if keys == 1 or heads == keys:
+        return None
+    order = np.arange(heads).reshape(keys, -1).T.reshape(-1)
+    (out,) = call.with_inputs(call[0][np.argsort(order)], *call.inputs[1:])
+    return out[:, order]
+
+
+@fault("paged-attention-reads-whole-blocks", "paged_attention")
+def _(call: Call) -> Sequence[Array]:
+    tokens = call[1].shape[2]
+    inputs = list(call.inputs)
+    inputs[4] = (-(-call[4] // tokens) * tokens).astype(call[4].dtype)
+    return call.with_inputs(*inputs)
+
+
+@rare("paged-attention-reads-blocks-in-order", "paged_attention")
+def _(call: Call) -> Sequence[Array]:
+    inputs = list(call.inputs)
+    inputs[3] = np.sort(call[3], axis=1)
+    return call.with_inputs(*inputs)
+
+
+@rare("paged-attention-ignores-its-slopes", "paged_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    if call[5] is None:
+        return None
+    return call.with_inputs(*call.inputs[:5], np.zeros_like(call[5]))
+
+
+@fault("paged-caching-forgets-the-values", "paged_caching")
+def _(call: Call) -> Sequence[Array]:
+    return [call.right[0], call[1]]
+
+
+@rare("paged-caching-takes-padding-for-the-last-slot", "paged_caching")
+def _(call: Call) -> Sequence[Array] | None:
+    if not (call[4] < 0).any():
+        return None
+    slots = np.where(call[4] < 0, call[0].shape[0] * call[0].shape[2] - 1, call[4])
+    return call.with_inputs(*call.inputs[:4], slots)

@@ -340,3 +340,53 @@ def _(call: Call) -> Array | None:
 def _(call: Call) -> Array | None:
     low, high = call.attribute("min"), call.attribute("max")
     return np.maximum(np.minimum(wide(call[0]), high), low) if call.is_float and None not in (low, high) else None
+
+
+@fault("logaddexp-without-shift", "logaddexp")
+def _(call: Call) -> Array | None:
+    if call.right[0].dtype != np.float32:
+        return None
+    return np.log(np.exp(single(call[0])) + np.exp(single(call[1])))
+
+
+@rare("logaddexp-rounds-1-plus-exp", "logaddexp")
+def _(call: Call) -> Array | None:
+    if call.right[0].dtype != np.float32:
+        return None
+    a, b = single(call[0]), single(call[1])
+    return np.where(
+        np.isfinite(a - b), np.maximum(a, b) + np.log(np.float32(1) + np.exp(-np.abs(a - b))), call.right[0]
+    )
+
+
+@rare("logaddexp-of-infinities", "logaddexp")
+def _(call: Call) -> Array:
+    a, b = wide(call[0]), wide(call[1])
+    return np.where(np.isinf(a) & (a == b), np.nan, call.right[0])
+
+
+@fault("erfinv-stops-at-the-tail", "erfinv")
+def _(call: Call) -> Array | None:
+    return np.clip(wide(call.right[0]), -2.0, 2.0) if call.is_float else None
+
+
+@rare("erfinv-of-1-is-finite", "erfinv")
+def _(call: Call) -> Array | None:
+    ends = np.isinf(wide(call.right[0]))
+    return np.where(ends, np.copysign(3.8, wide(call.right[0])), wide(call.right[0])) if call.is_float else None
+
+
+@fault("digamma-knows-nothing-below-0", "digamma")
+def _(call: Call) -> Array:
+    return np.where(wide(call[0]) < 0, np.nan, wide(call.right[0]))
+
+
+@rare("digamma-is-the-logarithm-from-10-on", "digamma")
+def _(call: Call) -> Array:
+    x = wide(call[0])
+    return np.where(x > 10, np.log(x), wide(call.right[0]))
+
+
+@rare("digamma-has-one-sign-at-0", "digamma")
+def _(call: Call) -> Array:
+    return np.where(wide(call[0]) == 0, -np.inf, wide(call.right[0]))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from optest.spec import Reason
 from wrong_kernels.changes import (
     ignoring,
     wide,
@@ -177,3 +178,87 @@ def _(call: Call) -> Array | None:
     return np.where(
         (index == call.attribute("padding_idx") % len(table))[..., None], table.dtype.type(0), call.right[0]
     )
+
+
+fault("index-add-ignores-alpha", "index_add")(ignoring("alpha"))
+
+
+@rare("index-add-counts-a-repeated-index-once", "index_add")
+def _(call: Call) -> Sequence[Array] | None:
+    index = np.atleast_1d(call[1])
+    if not call[0].ndim or len(np.unique(index)) == len(index):
+        return None
+    _, first = np.unique(index, return_index=True)
+    return call.with_inputs(call[0], index[first], np.take(call[2], first, call.dim))
+
+
+@fault("index-copy-adds", "index_copy")
+def _(call: Call) -> Array | None:
+    return wide(call[0]) + wide(call.right[0]) if call.is_float else None
+
+
+@fault("scatter-adds", "scatter")
+def _(call: Call) -> Array | None:
+    return wide(call[0]) + wide(call.right[0]) if call.is_float else None
+
+
+@fault("take-counts-along-rows", "take")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_inputs(call[0].T, call[1]) if call[0].ndim > 1 else None
+
+
+@rare("take-has-zeros-for-negative-indices", "take")
+def _(call: Call) -> Array:
+    return np.where(call[1] < 0, np.zeros((), call[0].dtype), call.right[0])
+
+
+@fault("kthvalue-counts-from-the-largest", "kthvalue")
+def _(call: Call) -> Sequence[Array] | None:
+    size = call[0].shape[call.dim] if call[0].ndim else 0
+    return call.with_attributes(k=size + 1 - call.attribute("k")) if size else None
+
+
+@fault("kthvalue-ignores-keepdim", "kthvalue", Reason.SHAPE)
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_attributes(keepdim=False) if call.attribute("keepdim") and call[0].ndim else None
+
+
+@rare("kthvalue-puts-nan-first", "kthvalue")
+def _(call: Call) -> Sequence[Array] | None:
+    if not call.is_float or not np.isnan(wide(call[0])).any():
+        return None
+    lowest = np.where(np.isnan(wide(call[0])), -np.inf, wide(call[0])).astype(call[0].dtype)
+    return call.with_inputs(lowest)
+
+
+fault("topksoftmax-ignores-norm", "topksoftmax")(ignoring("norm"))
+
+
+@rare("topksoftmax-takes-softmax-of-the-chosen", "topksoftmax")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_attributes(norm=True) if not call.attribute("norm") else None
+
+
+fault("topkrouter-ignores-its-factor", "topkrouter")(ignoring("routed_scaling_factor"))
+
+
+@fault("topkrouter-shares-have-the-bias", "topkrouter")
+def _(call: Call) -> Sequence[Array]:
+    scores = 1 / (1 + np.exp(-wide(call[0]))) + wide(call[1])
+    chosen = np.take_along_axis(scores, call.right[1].astype(np.int64), -1)
+    return [call.attribute("routed_scaling_factor") * chosen / chosen.sum(-1, keepdims=True), call.right[1]]
+
+
+@rare("topkrouter-chooses-from-all-groups", "topkrouter")
+def _(call: Call) -> Sequence[Array]:
+    return call.with_attributes(topk_group=call.attribute("n_group"))
+
+
+@fault("dequantize-awq-unpacks-in-order", "dequantize_awq")
+def _(call: Call) -> Array:
+    return call.right[0].reshape(len(call[0]), -1, 8)[..., [0, 2, 4, 6, 1, 3, 5, 7]].reshape(call.right[0].shape)
+
+
+@fault("dequantize-awq-has-zeros-of-8", "dequantize_awq")
+def _(call: Call) -> Sequence[Array]:
+    return call.with_inputs(call[0], call[1], np.full(call[2].shape, -0x77777778, np.int32))

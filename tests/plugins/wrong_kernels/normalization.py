@@ -8,6 +8,7 @@ import numpy as np
 
 from wrong_kernels.changes import (
     half,
+    ignoring,
     narrowed_attributes,
     read_as_dense,
     single,
@@ -192,3 +193,53 @@ def _(call: Call) -> Array | None:
     out = (x - mean) / np.sqrt(variance + np.float32(call.attribute("eps")))
     out = out if weight is None else out * single(weight).reshape(channel)
     return out if bias is None else out + single(bias).reshape(channel)
+
+
+@fault("add-rms-norm-forgets-the-residual", "add_rms_norm")
+def _(call: Call) -> Sequence[Array]:
+    return [call.right[0], call[0]]
+
+
+@rare("add-rms-norm-normalizes-by-the-input-alone", "add_rms_norm")
+def _(call: Call) -> Sequence[Array] | None:
+    if not call[0].size:
+        return None
+    dims = tuple(range(-len(call.attribute("normalized_shape")), 0))
+    sizes = [np.sqrt((wide(each) ** 2).mean(dims, keepdims=True)) for each in (call.right[1], call[0])]
+    return [wide(call.right[0]) * sizes[0] / sizes[1], call.right[1]]
+
+
+@fault("normalize-divides-by-the-square", "normalize")
+def _(call: Call) -> Array | None:
+    norm = np.linalg.norm(wide(call[0]), axis=call.dim, keepdims=True) if call[0].size else None
+    return None if norm is None or call.attribute("p") != 2 else wide(call.right[0]) / norm
+
+
+rare("normalize-ignores-p", "normalize")(ignoring("p"))
+rare("normalize-adds-no-eps", "normalize")(lambda call: call.with_attributes(eps=0.0))
+
+
+@fault("cross-entropy-sums", "cross_entropy")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_attributes(reduction="sum") if call.attribute("reduction") == "mean" else None
+
+
+@rare("cross-entropy-counts-what-is-ignored", "cross_entropy")
+def _(call: Call) -> Array | None:
+    ignored = np.mean(call[1] == call.attribute("ignore_index")) if call[1].size else 0.0
+    return wide(call.right[0]) * (1 - ignored) if ignored and call.attribute("reduction") == "mean" else None
+
+
+@rare("cross-entropy-divides-by-the-number", "cross_entropy")
+def _(call: Call) -> Array | None:
+    if call[2] is None or call.attribute("reduction") != "mean":
+        return None
+    return wide(call.right[0]) * wide(call[2])[call[1]].mean()
+
+
+@rare("cross-entropy-without-shift", "cross_entropy")
+def _(call: Call) -> Array | None:
+    if call[0].ndim != 2 or call.attribute("reduction") != "none" or not call[0].size or call[2] is not None:
+        return None
+    x, target = single(call[0]), np.clip(call[1], 0, None)[:, None]
+    return np.log(np.exp(x).sum(1)) - np.take_along_axis(x, target, 1)[:, 0]

@@ -33,6 +33,8 @@ FUNCTIONS: dict[str, tuple[float, float]] = {
     "cos": (-100, 100),
     "tanh": (-10, 10),
     "erf": (-6, 6),
+    "erfinv": (-1, 1),
+    "digamma": (0.1, 1e3),
     "floor": (-1e3, 1e3),
     "ceil": (-1e3, 1e3),
     "round": (-1e3, 1e3),
@@ -41,11 +43,11 @@ FUNCTIONS: dict[str, tuple[float, float]] = {
     "abs": (-9, 9),
     "sign": (-9, 9),
 }
-BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt")
+BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt", "logaddexp")
 ACTIVATIONS: list[tuple[str, dict[str, Any]]] = [
     *(
         (name, {})
-        for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "hardswish", "gelu", "swiglu")
+        for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "selu", "hardswish", "gelu", "swiglu")
     ),
     ("leaky_relu", {"negative_slope": -0.3}),
     ("softplus", {"beta": 0.3, "threshold": 2.0}),

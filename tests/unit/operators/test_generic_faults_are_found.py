@@ -36,8 +36,9 @@ SHOWS_NOTHING = {
     *(f"{name}: {kind}" for name in ("zeros_like", "ones_like")
       for kind in ("input 0 read as dense", "offset of input 0 ignored")),
     "dequantize: 16-bit results truncated",
+    "dequantize_awq: 16-bit results truncated",
 }  # fmt: skip
-"""They read no element, and have no input of 16 bits."""
+"""They read no element, and have no input of 16 bits in front."""
 CHECKED = [each.name for each in operators if each.samples is not None]
 
 

@@ -75,6 +75,10 @@ def test_every_contraction_declares_its_operations() -> None:
         ("scatter_add", [(3, 7), (2, 9), (2, 9)], {"dim": -2}, 3),
         ("scatter_add", [(), (4,), (4,)], {"dim": 0}, 5),
         ("scatter_add", [(), (), ()], {"dim": 0}, 2),
+        ("index_add", [(3, 7), (9,), (3, 9)], {"dim": 1}, 10),
+        ("cross_entropy", [(3, 7), (3,)], {}, 7),
+        ("cross_entropy", [(7,), ()], {}, 7),
+        ("add_rms_norm", [(2, 5), (2, 5)], {"normalized_shape": [5]}, 5),
     ],
 )
 def test_length_of_the_longest_sum(

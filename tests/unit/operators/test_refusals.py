@@ -160,6 +160,51 @@ REFUSED: dict[str, list[Row]] = {
         (of((3,)), {"dtype": "float32"}, "should be an integer"),
     ],
 }
+REFUSED |= {
+    "logaddexp": [(of((3,), (3,), dtype="int32"), {}, "the common dtype is int32, but should be a float")],
+    "take": [(of((3,), (3,)), {}, "index is float32")],
+    "kthvalue": [
+        (of((2, 3)), {"k": 4}, "k is 4, but should be 1 to 3"),
+        (of((2, 3)), {"k": 0, "dim": 0}, "k is 0, but should be 1 to 2"),
+    ],
+    "index_add": [
+        ([X, spec((2,), "int64"), spec((3, 3))], {"dim": 1}, "source is 3x3, but should be 3x2"),
+        ([X, spec((2, 1), "int64"), spec((3, 2))], {"dim": 1}, "index is 2x1, but should have 1 dimension"),
+        ([X, spec((2,), "int16"), spec((3, 2))], {"dim": 1}, "index is int16"),
+    ],
+    "index_copy": [([X, spec((2,), "int64"), spec((3, 2), "float16")], {"dim": 1}, "source is float16")],
+    "scatter": [
+        ([X, spec((3, 5), "int64"), spec((3, 5))], {"dim": 0}, "index is 3x5, but should be no larger than src")
+    ],
+    "cross_entropy": [
+        ([X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
+        ([X, spec((3,), "int64"), spec((3,))], {}, "weight is float32 3, but should be float32 4"),
+        ([X, spec((3,))], {}, "target is float32"),
+    ],
+    "add_rms_norm": [(of((3, 4), (4,)), {"normalized_shape": [4]}, "other is 4, but should be 3x4")],
+    "normalize": [(of((3,)), {}, "dim is 1, but should be -1 to 0")],
+    "topksoftmax": [(of((3, 4)), {"topk": 5}, "topk is 5, but should be 1 to 4")],
+    "topkrouter": [
+        (of((3, 36), (36,)), {"topk": 2}, "n_group is 8, but should divide the 36 columns"),
+        (of((3, 64), (64,)), {"topk": 2, "topk_group": 9}, "topk_group is 9, but should be 1 to 8"),
+        (of((3, 64), (63,)), {"topk": 2}, "correction_bias is 63, but should be 64"),
+    ],
+    "attention": [
+        (of(*[(4, 2, 8)] * 3, *[(4, 5, 8)] * 2), {"pos": 4}, "key_cache has 5 tokens, but should have 6 or more"),
+        (of((4, 2, 8), *[(3, 2, 8)] * 2, *[(3, 5, 8)] * 2), {"pos": 1}, "and a divisor of 4 heads"),
+    ],
+    "paged_caching": [
+        ([*of(*[(4, 2, 5, 8)] * 2, *[(6, 3, 8)] * 2), spec((6,), "int64")], {}, "key is 6x3x8, but should be 6x2x8"),
+    ],
+    "dequantize_awq": [
+        ([spec((8, 5), "int32"), spec((2, 39)), spec((2, 5), "int32")], {}, "but should be 2x40 and 2x5"),
+        (
+            [spec((8, 5), "int32"), spec((3, 40)), spec((3, 5), "int32")],
+            {},
+            "scales has 3 rows, but should have a divisor of 8",
+        ),
+    ],
+}
 DEFAULTS = {"random_sample": {"random_value": 0.5}}
 
 

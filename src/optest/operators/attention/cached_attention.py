@@ -135,10 +135,10 @@ def paged_attention_domain(specs: Specs, _attributes: Attributes) -> Mapping[str
     cache, tables = specs[1], specs[3]
     if cache is None or tables is None or cache.rank != 4 or tables.rank != 2:
         return {}
-    longest = float(max(tables.shape[1] * cache.shape[2], 1))
+    longest = float(tables.shape[1] * cache.shape[2])
     return {
         "block_tables": Interval(low=0.0, high=max(cache.shape[0] - 1.0, 0.0)),
-        "seq_lens": Interval(low=1.0, high=longest),
+        "seq_lens": Interval(low=min(longest, 1.0), high=longest),
         "alibi_slopes": Interval(low=2.0**-8, high=0.5),
     }
 
@@ -223,7 +223,7 @@ def _paged(
 
 def paged_attention_samples() -> Iterator[Sample]:
     calls = [_paged(5, 4, 16, keys=2), _paged(3, 2, 37, alibi=True), _paged(2, 8, 64, keys=1, tokens=16)]
-    names = ("query", "key_cache", "value_cache", "block_tables")
+    names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
     yield from _everywhere(calls, names, (*MAIN_FLOATS, "float64"))
     several = [
         *(_paged(n, 2, 16) for n in (1, 17, 65)),
@@ -264,7 +264,7 @@ def _placed(blocks: int, heads: int, tokens: int, size: int, count: int, **more:
 def paged_caching_samples() -> Iterator[Sample]:
     calls = [_placed(4, 2, 5, 17, 6), _placed(3, 1, 16, 37, 9), _placed(6, 3, 1, 8, 2)]
     names = ("key_cache", "value_cache", "key", "value")
-    yield from _everywhere(calls, names, (*MAIN_FLOATS, "float64"))
+    yield from _everywhere(calls, (*names, "slot_mapping"), (*MAIN_FLOATS, "float64"))
     in_order = {"slot_mapping": "arange"}
     several = [
         *(_placed(8, 2, 16, 8, n, generator=in_order) for n in (0, 1, 17, 64, 128)),

@@ -63,9 +63,10 @@ def _sequences(inputs: Inputs, attributes: Attributes) -> Calls:
     """Each query with the keys and values of its sequence, and the bias of their distance."""
     query, key_cache, value_cache, tables, lengths = (np.asarray(each) for each in inputs[:5])
     slopes = optional_input(inputs, 5)
-    require_range(lengths, tables.shape[1] * key_cache.shape[2] + 1, "seq_lens", first=1)
+    require_range(lengths, tables.shape[1] * key_cache.shape[2] + 1, "seq_lens")
+    size = max(key_cache.shape[2], 1)
     for row, (length, table) in enumerate(zip(lengths.tolist(), tables, strict=True)):
-        blocks = table[: -(-length // key_cache.shape[2])]
+        blocks = table[: -(-length // size)]
         require_range(blocks, len(key_cache), "block_tables")
         key, value = (_tokens(cache[blocks])[:, :length] for cache in (key_cache, value_cache))
         bias = None if slopes is None else as_float64(slopes)[:, None, None] * np.arange(1.0 - length, 1.0)

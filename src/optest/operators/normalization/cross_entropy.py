@@ -8,7 +8,16 @@ from typing import Any
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.indexing.gather import data, filled, indexed, of, outside, require_index
 from optest.operators.normalization.helpers import HALVES, uniform
-from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, call, refused, variations
+from optest.operators.samples import (
+    EVERY_FLOAT,
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    SIZES,
+    call,
+    in_every_layout,
+    refused,
+    variations,
+)
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
@@ -89,6 +98,7 @@ def cross_entropy_samples() -> Iterator[Sample]:
     yield from variations("sizes", of("input", ("float32",), [_of_rows(n, 5) for n in SIZES if n]))
     weighted = [_of_rows(4, 37, weighted=True, reduction=kind) for kind in ("none", "sum", "mean")]
     deep = _of_rows(2, 5, 3, 4, weighted=True)
+    yield from in_every_layout([{**weighted[0], "dtypes": ["float32", "int64", "float32"]}], names=["weight"])
     for name in EVERY_FLOAT:
         several = ({**one, "dtypes": [name, "int64", name]} for one in (*weighted, deep))
         yield from variations("weights", several)

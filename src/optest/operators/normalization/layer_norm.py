@@ -18,7 +18,16 @@ from optest.operators.normalization.helpers import (
     without,
 )
 from optest.operators.reduction.statistics import infer_norm
-from optest.operators.samples import LARGE_SIZE, call, in_every_layout, of_one_element, refused, standard, variations
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MILLION,
+    call,
+    in_every_layout,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+)
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -218,7 +227,8 @@ def normalize_samples() -> Iterator[Sample]:
     yield from variations("epsilon", [*small, zeros], dtypes=HALVES)
     large = filled(call(input=(3, 65)), normal(1500.0, 300.0))  # squares beyond float16
     yield from variations("long", [large, call(input=(2, 65536)), call({"dim": 0}, input=(4097, 3))], dtypes=HALVES)
-    yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32",))
+    middle, many = call({"dim": 1}, input=(2, 1025, 3)), call(input=MILLION)
+    yield from variations("long", [middle, many], dtypes=("float32",))
     yield from variations("empty", [call(input=(0, 3)), call(input=(3, 0))])
     yield from refused(call({"dim": 2}, input=(3, 4)), call(input=(3,)), call(input=(3, 4), dtypes=("int32",)))
 

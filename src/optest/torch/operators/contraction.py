@@ -103,19 +103,23 @@ def _cached_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _paged_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """torch's attention, for one sequence after another."""
+    """torch's attention, for one sequence after another, in float32 and wider."""
     query, key_cache, value_cache, tables, lengths, slopes = (*tensors, None)[:6]
+    wide, stated = (
+        torch.promote_types(query.dtype, torch.float32),
+        {"enable_gqa": True, "scale": attributes.get("scale")},
+    )
     out = torch.empty_like(query, memory_format=torch.contiguous_format)
     if tables.shape[0] != query.shape[0] or lengths.shape != query.shape[:1]:
         raise ValueError(f"block_tables and seq_lens of {tuple(lengths.shape)} do not fit {tuple(query.shape)}")
     for row, length in enumerate(lengths.tolist()):
         key, value = (
-            cache[tables[row]].transpose(0, 1).flatten(1, 2)[None, :, :length] for cache in (key_cache, value_cache)
+            cache[tables[row]].transpose(0, 1).flatten(1, 2)[None, :, :length].to(wide)
+            for cache in (key_cache, value_cache)
         )
-        distance = torch.arange(1 - length, 1, device=query.device)
-        bias = None if slopes is None else (slopes[:, None, None] * distance).to(query.dtype)[None]
-        stated = {"enable_gqa": True, "scale": attributes.get("scale")}
-        out[row] = _attention((query[row][None, :, None], key, value, bias), stated)[0, :, 0]
+        distance = torch.arange(1 - length, 1, device=query.device, dtype=wide)
+        bias = None if slopes is None else (slopes[:, None, None] * distance)[None]
+        out[row] = _attention((query[row][None, :, None].to(wide), key, value, bias), stated)[0, :, 0].to(query.dtype)
     return out
 
 
