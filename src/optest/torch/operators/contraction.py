@@ -133,7 +133,7 @@ def _paged_caching(tensors: Tensors, _: Attributes) -> tuple[torch.Tensor, torch
         blocks, _heads, places, _size = cache.shape
         out = cache.clone(memory_format=torch.contiguous_format)
         if blocks * places:
-            out.transpose(1, 2)[slots[kept] // places, slots[kept] % places] = tokens[kept]
+            out[slots[kept] // places, :, slots[kept] % places] = tokens[kept]
         outs.append(out)
     return outs[0], outs[1]
 
