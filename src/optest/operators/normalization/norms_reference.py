@@ -19,7 +19,7 @@ from optest.operators.arrays import (
     widen,
 )
 from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
-from optest.operators.reduction.reduction_reference import norm_reference, norm_terms
+from optest.operators.reduction.reduction_reference import norm_budget, norm_reference
 from optest.spec import ErrorBudget
 
 
@@ -275,10 +275,13 @@ def add_rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBud
 
 @quiet
 def normalize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """What the norm loses of itself, the rounding of eps and the quotient (2.5 ulp), all of |y|."""
+    """What the norm loses of itself, the rounding of eps and the quotient (2.5 ulp), all of |y|.
+
+    Squares that are subnormal are rounded, not lost: vectors that are so short have eps for a divisor, unless it is 0.
+    """
     array = np.asarray(inputs[0])
     stated = _of_vectors(attributes)
-    (norm,), ((lost, variance, _),) = norm_reference([array], stated), norm_terms([array], stated)
+    (norm,), (lost, variance, _) = norm_reference([array], stated), norm_budget([array], stated, 2.0**-150)
     y, divisor = np.abs(normalize_reference(inputs, attributes)[0]), np.maximum(norm, attributes.get("eps", 1e-12))
     tiny = half_subnormal(double=is_double(array))
     expected = np.asarray(variance) / (divisor * divisor)

@@ -348,23 +348,28 @@ def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     Squares and powers below the smallest normal number of float32 may vanish, e = n·2⁻¹²⁶ in all, which takes
     ``min(e/(p·y^(p−1)), e^(1/p))`` from y. Where a row repeats few values, n takes the place of 4√n.
     """
+    return (norm_budget(inputs, attributes, 2.0**-126),)
+
+
+def norm_budget(inputs: Inputs, attributes: Attributes, smallest: float) -> ErrorBudget:
+    """What a norm loses where each power of float32 may be off by ``smallest``, too."""
     array = np.asarray(inputs[0])
     rows = rows_of(np.abs(as_float64(array)), attributes)
     p = attributes.get("p", 2.0)
     if p in (0.0, inf, -inf) or not rows.length:
         nothing = rows.placed(np.zeros(rows.values.shape[:-1]))
-        return (ErrorBudget(nothing, nothing),)
+        return ErrorBudget(nothing, nothing)
     powers = rows.values**p
     total = powers.sum(-1)
     y = total ** (1.0 / p)
     growth, spread = _relative_growth(rows, powers, total)
     own = 0.0 if p == 1 else 10.0 if p == 2 else 33.0 / abs(p) + 33.0 + np.abs(np.log(y))
-    vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.length)
+    vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.length * smallest)
     worst = y * (growth / abs(p) + own) + vanished
     variance = y * y * (spread / (p * p) + own * own / 3.0) + vanished * vanished
     certain = (total == 0.0) | np.isinf(total)  # of zeros: 0, for negative p by way of infinity
     worst, variance = np.where(certain, vanished, worst), np.where(certain, vanished * vanished, variance)
-    return (ErrorBudget(rows.placed(worst), rows.placed(variance)),)
+    return ErrorBudget(rows.placed(worst), rows.placed(variance))
 
 
 def _relative_growth(rows: Rows, powers: Array, total: Array) -> tuple[Array, Array]:
@@ -374,8 +379,7 @@ def _relative_growth(rows: Rows, powers: Array, total: Array) -> tuple[Array, Ar
     return worst[..., 0], variance[..., 0] * (1.0 / 3.0 + squares / 2.0)
 
 
-def _vanished(y: Array, p: float, count: int) -> Array:
-    lost = count * 2.0**-126
+def _vanished(y: Array, p: float, lost: float) -> Array:
     return np.asarray(np.fmin(lost / p / y ** (p - 1.0), lost ** (1.0 / p)) / 2.0**-24)
 
 
