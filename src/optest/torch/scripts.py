@@ -46,6 +46,8 @@ class _Call:
     changes: bool = False
     text: str = ""
     uses: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
+    """Variables in the memory that it writes: of what is changed through a view, the view and its base."""
 
 
 _ASKS_FOR_A_VALUE = (".__bool__()", ".__int__()", ".__float__()", ".__index__()", ".item()", ".tolist()")
@@ -84,7 +86,7 @@ class Recording:
         needed = [] if outputs is not None else [self.calls[-1]]
         used = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
         for call in reversed(self.calls if outputs is not None else self.calls[:-1]):
-            if call.variable in used or (call.changes and call.uses & used):
+            if call.variable in used or (call.changes and (call.uses | call.changed) & used):
                 needed.append(call)
                 used |= call.uses
         lines = [self._line(call) for call in reversed(needed)]
@@ -133,10 +135,11 @@ class Recording:
 
     def _end(self, call: _Call, result: Any) -> None:
         """Name what came of it; what is no tensor is written as it stands into the calls that use it."""
-        call.changes = canonical(call.function).is_in_place or "out" in call.options
+        call.changes = canonical(call.function).is_in_place or call.options.get("out") is not None
         tensors = [result] if isinstance(result, torch.Tensor) else _tensors_in(result)
         new = [tensor for tensor in tensors if id(tensor) not in self._names]
         if call.changes:
+            call.changed = frozenset(self._aliases([*call.arguments[:1], call.options.get("out")]))
             return
         if not new:
             self.calls.pop()  # facts about a tensor, or the same tensor again
@@ -153,6 +156,13 @@ class Recording:
     def _bind(self, tensor: torch.Tensor, name: str) -> None:
         self._names[id(tensor)] = name
         self._alive.append(tensor)  # an address may be used again when its tensor is gone
+
+    def _aliases(self, values: Sequence[Any]) -> Iterable[str]:
+        changed = {each.untyped_storage()._cdata for each in values if isinstance(each, torch.Tensor)}
+        for known in self._alive:
+            for tensor in [known] if isinstance(known, torch.Tensor) else _tensors_in(known):
+                if tensor.untyped_storage()._cdata in changed:
+                    yield from _roots(self._named(tensor))
 
     def _named(self, tensor: torch.Tensor) -> str:
         name = self._names.get(id(tensor))

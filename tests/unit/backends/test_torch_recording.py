@@ -59,6 +59,20 @@ def test_changes_in_place_are_kept() -> None:
     assert lines == ["t0 = torch.zeros(3, 4)", "t0[1] = 5", "t0.add_(x)"]
 
 
+def test_a_change_through_a_view_is_kept() -> None:
+    def function(x: Any) -> Any:
+        out = x.clone()
+        out.t()[1] = 5
+        return out
+
+    assert lines_of(function)[0] == ["t0 = x.clone()", "t1 = t0.t()", "t1[1] = 5"]
+
+
+def test_out_of_none_changes_nothing() -> None:
+    lines, _ = lines_of(torch.nn.functional.normalize)
+    assert len(lines) == 1
+
+
 def test_several_outputs_and_parts_of_them() -> None:
     assert lines_of(lambda x: tuple(torch.topk(x, 2, dim=1))) == (
         ["t0 = torch.topk(x, 2, dim=1)"],
