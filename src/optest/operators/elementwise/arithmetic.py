@@ -75,7 +75,7 @@ DESCRIPTORS = in_module(
         dtype_variants=_LOGARITHMS,
         terms="logaddexp_terms",
         rule=ulp(
-            0.5,
+            1.0,  # the rounding of 1 + exp(−d) before a logarithm is half an ulp of results above 1
             f"the sum: IEEE 754-2019 §5.4.1; exp and log1p: {OPENCL}",
             "6·L + s·(2d + 6) more, d = |input − other|, L = log1p(exp(−d)), s = 1/(1 + exp(d))",
         ),
