@@ -65,7 +65,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
             verdict = replace(verdict, message=message, measures=wrong.measures)
         return replace(verdict, checks=answer.checks)
     if isinstance(driver, JudgesItself):
-        return driver.verdict(case)
+        return driver.own_verdict(case)
     if not comparison.expected:
         return Verdict(
             status=Status.UNCHECKED,

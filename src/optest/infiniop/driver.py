@@ -102,7 +102,7 @@ class TestFunction(BackendDriver):
         self._last = self._judged(self._calls[case.key])
         return ()
 
-    def verdict(self, case: TestCase) -> Verdict:  # noqa: ARG002 - it is the one that was run last
+    def own_verdict(self, case: TestCase) -> Verdict:  # noqa: ARG002 - it is the one that was run last
         return self._last
 
     def _judged(self, call: _Call) -> Verdict:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from optest.api.replaying import find_results
+from optest.api.replaying import _driver_of, find_results
 from optest.errors import NothingSelected, UsageError
+from optest.settings import resolve
 from optest.spec import CaseResult, Evidence, Reason, Status, Verdict
 from optest.store import Journal
 
@@ -61,3 +62,11 @@ def test_what_is_not_there_is_said() -> None:
         names("k1:cc")
     with pytest.raises(NothingSelected, match="no case failed"):
         find_results(Journal(results=JOURNAL.results[1:2]), (), "run r1")
+
+
+def test_a_backend_that_only_another_program_has_is_that_program_s() -> None:
+    failed = result("a", "k1:aa01", Status.FAILED, backend="mine", repro="python mine.py --only 3")
+    with pytest.raises(
+        UsageError, match=r"unknown backend 'mine'(.|\n)*the program that ran the case has it: python mine"
+    ):
+        _driver_of(failed, resolve({}))
