@@ -16,7 +16,7 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.spec import TensorSpec, TestCase, contiguous_strides, dtype
 
-__all__ = ["COMPUTED", "BoundCase", "bind_case", "broadcast_specs", "lack", "rebind"]
+__all__ = ["BoundCase", "bind_case", "broadcast_specs", "lack", "rebind"]
 
 Specs = Mapping[str, TensorSpec | None]
 """By role: ``input:a``, ``output:out``; None for an input that is left out."""
@@ -142,7 +142,22 @@ def rebind(bound: BoundCase, specs: Specs, case: TestCase, mapping: LibraryMappi
     Raises:
         Gap: if it cannot express them.
     """
+    if all(_lies_alike(spec, bound.specs.get(key)) for key, spec in specs.items()):
+        return bound
     return _Binding(bound.entry, {**bound.specs, **specs}, case, mapping).bound()
+
+
+def _lies_alike(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+    """Whether C is told the same of both, since nobody tells it an offset."""
+    if one is None or other is None:
+        return one is other
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    return _strides(one) == _strides(other)
+
+
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
 
 
 class _Binding:
@@ -159,6 +174,7 @@ class _Binding:
         self._function, self._dtype = entry.any_function, ""
         self._given = specs
         self._specs = broadcast_specs(entry, specs)
+        self._in_c: dict[str, TensorSpec] = {}
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._matrices: dict[str, Matrix] = {}
         self._sizes: dict[str, int] = {}
@@ -174,20 +190,21 @@ class _Binding:
         for step in steps:
             step()
             self.step += 1
-        arguments = [each for each in self._told if not self._is_left_out(each)]
+        read = self.entry.read
         return BoundCase(
             entry=self.entry,
             function=self._function,
             dtype=self._dtype,
-            values={each: self._value(each) for each in arguments if each.kind in COMPUTED},
-            behind={each.key: self._behind(each.name) for each in arguments if each.kind in ("input", "output")},
+            values={each: self._value(each) for each in read.computed if not self._is_left_out(each)},
+            behind={each.key: self._behind(each.name) for each in read.roles if each.kind in ("input", "output")},
             specs=self._specs,
         )
 
     def _is_left_out(self, argument: Argument) -> bool:
         """Whether it says something of a tensor that the case leaves out and C does without: nothing is made of it."""
-        is_made = argument.kind in COMPUTED and argument.kind not in ("size", "order")
-        return is_made and self._spec(argument.name) is None and self.entry.read.inputs.get(argument.name, False)
+        is_of_a_tensor = argument.kind not in ("size", "order")
+        optional = self.entry.read.inputs.get(argument.name, False)
+        return optional and is_of_a_tensor and self._spec(argument.name) is None
 
     def _require_inputs(self) -> None:
         taken, made = self.entry.read.inputs, self.entry.read.made_tensors
@@ -256,6 +273,8 @@ class _Binding:
             raise self._gap(tensor, f"has the size {size}, but should have {wanted} there")
 
     def _lay_out(self) -> None:
+        if not self._axes:
+            return
         arguments = self._told
         ordering = next((each for each in arguments if each.kind == "order"), None)
         order = Order() if ordering is None else self._order_of(ordering.name)
@@ -352,7 +371,7 @@ class _Binding:
         """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""
         spec, form = self._counted(argument.name), argument.array or ArrayForm(element="int")
         shape = list(spec.shape)
-        strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
+        strides = list(_strides(spec))
         if form.length is not None and spec.rank > form.length:
             raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
         for _ in range((form.length or 0) - spec.rank):
@@ -377,13 +396,17 @@ class _Binding:
 
     def _counted(self, tensor: str) -> TensorSpec:
         """A tensor with its dimensions in C's order; one of too few dimensions as it is."""
-        spec, rule = self._present(tensor), self.entry.swapped.get(tensor, False)
+        if tensor not in self._in_c:
+            self._in_c[tensor] = self._turned(self._present(tensor), self.entry.swapped.get(tensor, False))
+        return self._in_c[tensor]
+
+    def _turned(self, spec: TensorSpec, rule: str | bool | tuple[int, int]) -> TensorSpec:
         last_two = rule if isinstance(rule, bool) else isinstance(rule, str) and bool(self._attributes.get(rule))
         one, two = rule if isinstance(rule, tuple) else (-2, -1) if last_two else (0, 0)
         if one == two or not all(-spec.rank <= dim < spec.rank for dim in (one, two)):
             return spec
         shape = list(spec.shape)
-        strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
+        strides = list(_strides(spec))
         for sizes in (shape, strides):
             sizes[one], sizes[two] = sizes[two], sizes[one]
         return TensorSpec(dtype=spec.dtype, shape=tuple(shape), strides=tuple(strides), offset=spec.offset)
@@ -400,12 +423,6 @@ class _Binding:
 
     def _gap(self, tensor: str, why: str) -> Gap:
         return Gap(f"{self._function} cannot take {tensor}, which {why}")
-
-
-COMPUTED = (
-    *("size", "increment", "layout", "order", "rows", "columns", "leading"),
-    *("elements", "ndim", "shape", "strides", "dtype"),
-)
 
 
 def _allowed(increment: Argument) -> str:

@@ -206,7 +206,7 @@ class FfiBackend(BackendDriver):
         call = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
         with call.alive():
             memory.take_workspace(call.workspace_bytes)
-            yield bound, memory, call, Subject(call, lambda: other_calls(call_of, placed, attributes))
+            yield bound, memory, call, Subject(call, other_calls(call_of, placed, attributes))
 
     def _session(self, config: FfiConfig) -> Session:
         return self._known(config)[1]

@@ -125,6 +125,8 @@ class CaseProbe:
         for conditions, place in with_places:
             place.fill(conditions.filling, self._memory.values)
         others = []
+        with self._subject.with_other_descriptors():
+            pass
         with no_collector():
             before = heap_bytes()
             with self._subject.with_other_descriptors():
