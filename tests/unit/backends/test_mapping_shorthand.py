@@ -1,4 +1,4 @@
-"""``name``, ``create``, ``run`` of a mapping are short for a function with an object; messages name what was written."""
+"""``create`` and ``run`` of a mapping are short for a function with an object; messages name what was written."""
 
 from __future__ import annotations
 
