@@ -6,9 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from handmade import ADD, case_of, spec
 
+from optest.clib.library.binding import bind_case
+from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
 from optest.errors import UsageError
+from optest.spec import TestCase
 
 HEAD = """
 version: 1
@@ -94,3 +98,37 @@ def test_a_function_without_dims_has_to_be_told_shapes(tmp_path: Path) -> None:
     untold = WHOLE.replace("descriptor:input, ", "").replace('"descriptor:other?"', "")
     with pytest.raises(UsageError, match=r"operators\.add\.dims should say the dimensions of input, whose shape C is"):
         read_mapping(file_of(tmp_path, typed + untold))
+
+
+def case_of_add(*shape: int) -> TestCase:
+    like = spec("float32", *shape)
+    return case_of(ADD, like, like, outputs=(like,))
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 1, 5)])
+def test_tensors_of_any_rank_are_told_alike(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'")
+    told = []
+    for text in (HEAD.replace("TYPES", "shape, strides") + PROTOCOL + SHORT, typed + WHOLE):
+        bound = bind_case(case_of_add(*shape), read_mapping(file_of(tmp_path, text)))
+        told.append((bound.function, {argument.text: value for argument, value in bound.values.items()}))
+    assert told[0] == told[1]
+    assert told[0][1]["shape:out as size_t[]"] == shape
+    assert told[0][1]["dtype:input"] == "F32"
+
+
+@pytest.mark.parametrize("text", [PROTOCOL + SHORT, WHOLE])
+@pytest.mark.parametrize(
+    ("promise", "said"),
+    [
+        ("ranks: {input: [1, 2]}", "run_Add takes no input of 3 dimensions"),
+        ("dtypes: [float64]", "there is no function for float32; there is run_Add for float64"),
+        ("when: {alpha: 1}", "run_Add has no alpha of None"),
+    ],
+)
+def test_promises_go_for_both_forms(tmp_path: Path, text: str, promise: str, said: str) -> None:
+    typed = HEAD.replace("TYPES", "'shape as size_t[]', 'strides as ptrdiff_t[]'").replace("F32}", "F32, float64: F64}")
+    stated = text.replace("    dtypes: [float32]\n", f"    {promise}\n")
+    with pytest.raises(Gap) as caught:
+        bind_case(case_of_add(2, 3, 4), read_mapping(file_of(tmp_path, typed + stated)))
+    assert said in str(caught.value)
