@@ -147,13 +147,13 @@ GAPS = {
     "rotary_embedding_dim": case(
         "rope", dtypes=["float32"], input=[2, 4, 8], cos=[4, 2], sin=[4, 2], attributes={"rotary_embedding_dim": 4}
     ),
-    "does not pass the attribute groups": case(
+    "does not take the attribute groups": case(
         "conv1d", dtypes=["float32"], input=[1, 4, 9], weight=[4, 2, 3], attributes={"groups": 2}
     ),
-    "padding is 'same'": case(
+    "as padding, but it is 'same'": case(
         "conv1d", dtypes=["float32"], input=[1, 4, 9], weight=[4, 4, 3], attributes={"padding": "same"}
     ),
-    "normalized_shape of layer_norm, which is (3, 5)": case(
+    "(5,) for normalized_shape without being told, but it is (3, 5)": case(
         "layer_norm", dtypes=["float32"], input=[2, 3, 5], weight=[3, 5], attributes={"normalized_shape": [3, 5]}
     ),
     "too coarse beside float64; state 9.999999747378752e-06": case(
@@ -162,15 +162,15 @@ GAPS = {
     "needs the input weight": case(
         "rms_norm", dtypes=["float32"], input=[2, 5], attributes={"normalized_shape": [5], "eps": 0.5}
     ),
-    "for input of 4 dimensions": case("causal_softmax", dtypes=["float32"], input=[2, 2, 3, 4]),
-    "for float16 with float32": case(
+    "takes no input of 4 dimensions": case("causal_softmax", dtypes=["float32"], input=[2, 2, 3, 4]),
+    "one dtype, but the case has float16, float32": case(
         "layer_norm",
         dtypes=["float16", "float32"],
         input=[2, 5],
         weight=[5],
         attributes={"normalized_shape": [5]},
     ),
-    "for int32 with float32": case("clip", dtypes=["int32"], input=[5], attributes={"min": 0.5}),
+    "one dtype, but the case has float32, int32": case("clip", dtypes=["int32"], input=[5], attributes={"min": 0.5}),
 }
 
 

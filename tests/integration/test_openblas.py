@@ -121,9 +121,17 @@ DOT = {"op": "dot", "dtypes": ["float32"], "shapes": {"input": [4], "tensor": [4
 
 
 WRONG = (
-    (CALL[:4], {}, "cblas_sdot has 4 arguments, but should have 5"),
-    (["constant:1 as bool", *CALL[1:]], {}, "argument 1 (n) is const blasint n, but constant:1 should be a bool"),
-    ([*CALL[:2], "input:input", *CALL[3:]], {}, "argument 3 (incx) is const blasint incx, but input:input should"),
+    (CALL[:4], {}, "operators.dot.call has 4 arguments, but cblas_sdot should have 5"),
+    (
+        ["constant:1 as bool", *CALL[1:]],
+        {},
+        "argument 1 (n) of cblas_sdot is const blasint n, but constant:1 should be a bool",
+    ),
+    (
+        [*CALL[:2], "input:input", *CALL[3:]],
+        {},
+        "argument 3 (incx) of cblas_sdot is const blasint incx, but input:input should",
+    ),
     ([*CALL[:2], "constant:1 as scalar", *CALL[3:]], {}, "but constant:1 should be a float"),
     (["constant:CblasTranz", *CALL[1:]], {}, "CblasTranz, which is declared in no header"),
     (CALL, {"returns": ""}, "returns float, but the mapping says nothing of it"),

@@ -74,4 +74,4 @@ class PythonCall:
 
 def subject_of(run: Callable[[Mapping[str, Any]], None]) -> Subject:
     call: Any = PythonCall(run)
-    return Subject(call, lambda: ())
+    return Subject(call)

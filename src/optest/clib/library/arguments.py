@@ -12,6 +12,7 @@ from typing import Any
 from optest.errors import nearest
 
 __all__ = [
+    "COMPUTED",
     "DESCRIPTOR",
     "ELEMENTS",
     "IN_MAKING",
@@ -22,6 +23,7 @@ __all__ = [
     "Argument",
     "ArrayForm",
     "Words",
+    "key_of_tensor",
     "literal",
     "parsed",
     "words_of_tensor",
@@ -47,6 +49,8 @@ _PAIRS = ("layout", "order")
 _OF_MATRICES = ("leading", "rows", "columns", *_PAIRS)
 _WITH_DIMENSIONS = ("elements", "increment", *_OF_MATRICES, "ndim", "dtype", *_ARRAYS)
 _OF_TENSORS = ("input", "output", "descriptor", *_WITH_DIMENSIONS)
+COMPUTED = ("size", *_WITH_DIMENSIONS)
+"""What follows from the sizes and layouts of tensors."""
 _ONLY_IN_DIMS = ("increment", *_OF_MATRICES)
 """What can only be passed of a tensor whose dimensions have names."""
 NAMED = ("constant", "text", "size", "attribute", "count", "scalar", "object", "tensor", *_OF_TENSORS)
@@ -109,7 +113,7 @@ class Argument:
     """One argument: its kind, of which tensor, dimension or attribute, and how (``scalar``, ``any``, ``A|B``).
 
     ``index`` is the place of a number in an attribute that lists several; ``optional`` is NULL where the case leaves
-    the input out.
+    the input out. What follows from these is kept, since every call asks for it.
     """
 
     kind: str
@@ -117,6 +121,22 @@ class Argument:
     optional: bool = False
     type: str = ""
     index: int | None = None
+    array: ArrayForm | None = field(init=False, compare=False, repr=False)
+    """What it is as an array; None if it is a single value."""
+    made_as: str = field(init=False, compare=False, repr=False)
+    """What is made before a call and passed here: ``object:plan``, ``object:tensor a``; empty for everything else."""
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        made_as = str(self) if self.kind == "object" else ""
+        if self.as_descriptor or self.as_tensor:
+            made_as = key_of_tensor(self.name)
+        object.__setattr__(self, "array", ArrayForm.of(self.type) if self.type else None)
+        object.__setattr__(self, "made_as", made_as)
+        object.__setattr__(self, "_hash", hash((self.kind, self.name, self.optional, self.type, self.index)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def key(self) -> str:
@@ -139,11 +159,6 @@ class Argument:
         return one, other
 
     @property
-    def array(self) -> ArrayForm | None:
-        """What it is as an array; None if it is a single value."""
-        return ArrayForm.of(self.type) if self.type else None
-
-    @property
     def is_input(self) -> bool:
         """Whether it is memory that C reads."""
         return self.kind in ("input", "tensor")
@@ -163,6 +178,11 @@ class Argument:
         """Whether it is known only when memory is."""
         is_memory = self.kind in ("input", "output", "tensor") and self.type not in (TENSOR, DESCRIPTOR)
         return is_memory or self.kind in ("workspace", "workspace_size")
+
+
+def key_of_tensor(tensor: str) -> str:
+    """Under which what is made of a tensor is found when a call is made: no name in a mapping has a space."""
+    return f"object:tensor {tensor}"
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.spec import TensorSpec, TestCase, contiguous_strides, dtype
 
-__all__ = ["COMPUTED", "BoundCase", "bind_case", "broadcast_specs", "lack", "rebind"]
+__all__ = ["BoundCase", "bind_case", "broadcast_specs", "rebind"]
 
 Specs = Mapping[str, TensorSpec | None]
 """By role: ``input:a``, ``output:out``; None for an input that is left out."""
@@ -37,76 +37,6 @@ class BoundCase:
     values: Mapping[Argument, int | str | tuple[int, ...]]
     behind: Mapping[str, int]
     specs: Specs
-
-
-def lack(
-    case: TestCase, mapping: LibraryMapping, layouts: Sequence[OutputLayout] = (), request: CallRequest = NO_REQUEST
-) -> str | None:
-    """Why no function of the mapping can be called for this case, in words; ``layouts`` are those of the outputs,
-    ``request`` is what is done otherwise in the call."""
-    alternatives = mapping.entries(case.descriptor)
-    if not alternatives:
-        return f"mapping {mapping.name} has no operator {case.descriptor.name}; it has {', '.join(mapping.operators)}"
-    if case.expects_error is not None:
-        why = _why_accepted(case, mapping, request)
-        if why:
-            return f"mapping {mapping.name}: {case.descriptor.name} {why}"
-    try:
-        bound = bind_case(case, mapping, layouts, request)
-        if case.expects_error is not None:
-            _require_told(bound, case, request)
-    except Gap as gap:
-        return f"mapping {mapping.name}: {gap}"
-    return None
-
-
-def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest) -> str:
-    """Why nobody can expect that a call is refused; empty if one can."""
-    if not mapping.status:
-        return "is called without a status by which it could refuse"
-    promised = {kind for entry in mapping.entries(case.descriptor) for kind in mapping.promised(entry)}
-    mixed = len({argument.spec.dtype for argument in case.inputs}) > 1
-    if not request and not promised & {"dtype" if mixed else "shape", "index"}:
-        return "does not promise to refuse what does not fit (`refuses: [shape, dtype]`)"
-    return ""
-
-
-def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
-    """A call can be refused for what C is told of it.
-
-    Raises:
-        Gap: naming the tensor of which C is not told what is wrong, or the argument that it does not have.
-    """
-    entry, told, function = bound.entry, bound.entry.read.told, bound.entry.any_function
-    specs = {key.partition(":")[2]: spec for key, spec in bound.specs.items() if spec is not None}
-    for each in told:
-        if each.kind == "scalar":
-            specs.pop(each.name, None)
-    if entry.starts_as is not None:
-        specs.pop(entry.starts_as.input, None)  # C is told of the output that holds it
-    wanted = []
-    if request.shapes or not case.outputs:
-        wanted.append("shape")
-    if request.dtypes or len({spec.dtype for spec in specs.values()}) > 1:
-        wanted.append("dtype")
-    for kind in wanted:
-        for tensor in specs:
-            if (kind, tensor) not in entry.read.kinds:
-                raise Gap(f"{function} is not told the {kind} of {tensor}, so it cannot refuse it")
-    for key in request.null:
-        has_it = {
-            "handle": any(each.kind == "handle" for each in told),
-            "descriptor": bool(entry.objects),
-            "workspace": entry.workspace is not None,
-        }
-        if not has_it.get(key, key != f"output:{entry.returns}"):
-            raise Gap(f"{function} takes no {key}")
-    for key in request.null_descriptor:
-        tensor = key.partition(":")[2]
-        if not any(each.name == tensor and (each.as_descriptor or each.as_tensor) for each in told):
-            raise Gap(f"{function} takes no descriptor of {tensor}")
-    if request.short_workspace and entry.workspace is None:
-        raise Gap(f"{function} takes no workspace")
 
 
 def bind_case(
@@ -142,7 +72,22 @@ def rebind(bound: BoundCase, specs: Specs, case: TestCase, mapping: LibraryMappi
     Raises:
         Gap: if it cannot express them.
     """
+    if all(_lies_alike(spec, bound.specs.get(key)) for key, spec in specs.items()):
+        return bound
     return _Binding(bound.entry, {**bound.specs, **specs}, case, mapping).bound()
+
+
+def _lies_alike(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+    """Whether C is told the same of both, since nobody tells it an offset."""
+    if one is None or other is None:
+        return one is other
+    if one.dtype is not other.dtype or one.shape != other.shape:
+        return False
+    return _strides(one) == _strides(other)
+
+
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
 
 
 class _Binding:
@@ -159,6 +104,7 @@ class _Binding:
         self._function, self._dtype = entry.any_function, ""
         self._given = specs
         self._specs = broadcast_specs(entry, specs)
+        self._in_c: dict[str, TensorSpec] = {}
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._matrices: dict[str, Matrix] = {}
         self._sizes: dict[str, int] = {}
@@ -174,20 +120,21 @@ class _Binding:
         for step in steps:
             step()
             self.step += 1
-        arguments = [each for each in self._told if not self._is_left_out(each)]
+        read = self.entry.read
         return BoundCase(
             entry=self.entry,
             function=self._function,
             dtype=self._dtype,
-            values={each: self._value(each) for each in arguments if each.kind in COMPUTED},
-            behind={each.key: self._behind(each.name) for each in arguments if each.kind in ("input", "output")},
+            values={each: self._value(each) for each in read.computed if not self._is_left_out(each)},
+            behind={each.key: self._behind(each.name) for each in read.roles if each.kind in ("input", "output")},
             specs=self._specs,
         )
 
     def _is_left_out(self, argument: Argument) -> bool:
         """Whether it says something of a tensor that the case leaves out and C does without: nothing is made of it."""
-        is_made = argument.kind in COMPUTED and argument.kind not in ("size", "order")
-        return is_made and self._spec(argument.name) is None and self.entry.read.inputs.get(argument.name, False)
+        is_of_a_tensor = argument.kind not in ("size", "order")
+        optional = self.entry.read.inputs.get(argument.name, False)
+        return optional and is_of_a_tensor and self._spec(argument.name) is None
 
     def _require_inputs(self) -> None:
         taken, made = self.entry.read.inputs, self.entry.read.made_tensors
@@ -256,6 +203,8 @@ class _Binding:
             raise self._gap(tensor, f"has the size {size}, but should have {wanted} there")
 
     def _lay_out(self) -> None:
+        if not self._axes:
+            return
         arguments = self._told
         ordering = next((each for each in arguments if each.kind == "order"), None)
         order = Order() if ordering is None else self._order_of(ordering.name)
@@ -352,7 +301,7 @@ class _Binding:
         """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""
         spec, form = self._counted(argument.name), argument.array or ArrayForm(element="int")
         shape = list(spec.shape)
-        strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
+        strides = list(_strides(spec))
         if form.length is not None and spec.rank > form.length:
             raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
         for _ in range((form.length or 0) - spec.rank):
@@ -377,13 +326,17 @@ class _Binding:
 
     def _counted(self, tensor: str) -> TensorSpec:
         """A tensor with its dimensions in C's order; one of too few dimensions as it is."""
-        spec, rule = self._present(tensor), self.entry.swapped.get(tensor, False)
+        if tensor not in self._in_c:
+            self._in_c[tensor] = self._turned(self._present(tensor), self.entry.swapped.get(tensor, False))
+        return self._in_c[tensor]
+
+    def _turned(self, spec: TensorSpec, rule: str | bool | tuple[int, int]) -> TensorSpec:
         last_two = rule if isinstance(rule, bool) else isinstance(rule, str) and bool(self._attributes.get(rule))
         one, two = rule if isinstance(rule, tuple) else (-2, -1) if last_two else (0, 0)
         if one == two or not all(-spec.rank <= dim < spec.rank for dim in (one, two)):
             return spec
         shape = list(spec.shape)
-        strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
+        strides = list(_strides(spec))
         for sizes in (shape, strides):
             sizes[one], sizes[two] = sizes[two], sizes[one]
         return TensorSpec(dtype=spec.dtype, shape=tuple(shape), strides=tuple(strides), offset=spec.offset)
@@ -400,12 +353,6 @@ class _Binding:
 
     def _gap(self, tensor: str, why: str) -> Gap:
         return Gap(f"{self._function} cannot take {tensor}, which {why}")
-
-
-COMPUTED = (
-    *("size", "increment", "layout", "order", "rows", "columns", "leading"),
-    *("elements", "ndim", "shape", "strides", "dtype"),
-)
 
 
 def _allowed(increment: Argument) -> str:

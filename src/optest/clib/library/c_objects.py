@@ -19,8 +19,6 @@ __all__ = [
     "Step",
     "calls_of",
     "is_of_a_tensor",
-    "key_of_tensor",
-    "object_key",
     "object_of",
     "object_of_tensor",
     "problems_of_object",
@@ -93,6 +91,11 @@ class CObject:
     fields: tuple[tuple[str, Argument], ...] = ()
     copies: bool = False
 
+    @property
+    def key(self) -> str:
+        """Under which calls find it."""
+        return f"object:{self.name}"
+
     def arguments(self) -> tuple[Argument, ...]:
         """All that is told to make it, in order."""
         steps = [each for each in (self.create, *self.set) if each is not None]
@@ -105,18 +108,6 @@ class CObject:
 def is_of_a_tensor(name: str) -> bool:
     """Whether an object is what is made of a tensor, not one of the operator."""
     return name.startswith(_OF_TENSOR)
-
-
-def key_of_tensor(tensor: str) -> str:
-    """Under which what is made of a tensor is found when a call is made."""
-    return f"object:{_OF_TENSOR}{tensor}"
-
-
-def object_key(argument: Argument) -> str:
-    """The same for what an argument names; empty for one that names nothing made."""
-    if argument.as_descriptor or argument.as_tensor:
-        return key_of_tensor(argument.name)
-    return argument.key if argument.kind == "object" else ""
 
 
 def object_of(name: str, made: ObjectEntry) -> CObject:

@@ -11,10 +11,11 @@ from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.attributes import attribute_values, notes_of_attributes
-from optest.clib.library.binding import BoundCase, bind_case, lack, rebind
+from optest.clib.library.binding import BoundCase, bind_case, rebind
 from optest.clib.library.calls import OperatorCall
 from optest.clib.library.case_tensors import made_inputs
 from optest.clib.library.config import FfiConfig, read_ffi_config
+from optest.clib.library.gaps import lack
 from optest.clib.library.layouts import Gap
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.options import NAMES, config_of_options, mapping_of_options, require_installed
@@ -206,7 +207,7 @@ class FfiBackend(BackendDriver):
         call = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
         with call.alive():
             memory.take_workspace(call.workspace_bytes)
-            yield bound, memory, call, Subject(call, lambda: other_calls(call_of, placed, attributes))
+            yield bound, memory, call, Subject(call, other_calls(call_of, placed, attributes))
 
     def _session(self, config: FfiConfig) -> Session:
         return self._known(config)[1]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from optest.clib.library.arguments import Argument, parsed
+from optest.clib.library.arguments import COMPUTED, Argument, parsed
 from optest.clib.library.c_objects import (
     NO_OBJECT,
     Call,
@@ -17,6 +17,7 @@ from optest.clib.library.c_objects import (
     ObjectEntry,
     Step,
     calls_of,
+    is_of_a_tensor,
     object_of,
     object_of_tensor,
 )
@@ -165,6 +166,30 @@ class Reading:
         """Everything that C is told, in whichever call, each once."""
         made = (each for c_object in self.c_objects for each in c_object.arguments())
         return tuple(dict.fromkeys((*self.arguments, *made, *(self.sized.arguments if self.sized else ()))))
+
+    @cached_property
+    def computed(self) -> tuple[Argument, ...]:
+        """What follows from sizes and layouts."""
+        return tuple(each for each in self.told if each.kind in COMPUTED)
+
+    @cached_property
+    def late_objects(self) -> frozenset[str]:
+        """The keys of objects that can only be made when memory is there."""
+        found: set[str] = set()
+        for each in self.c_objects:
+            made_of = (*(each.create.arguments if each.create else ()), *(field for _, field in each.fields))
+            if any(one.is_late or one.made_as in found for one in made_of):
+                found.add(each.key)
+        return frozenset(found)
+
+    @cached_property
+    def brief_objects(self) -> frozenset[str]:
+        """The keys of what is made of tensors and is not needed any more when the operator's objects are made."""
+        if not any(each.copies for each in self.c_objects):
+            return frozenset()
+        later = {each.made_as for each in (*self.arguments, *(self.sized.arguments if self.sized else ()))}
+        made = {each.key for each in self.c_objects if is_of_a_tensor(each.name)}
+        return frozenset(made - later - self.late_objects)
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:

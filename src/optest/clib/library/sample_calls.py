@@ -148,11 +148,6 @@ class SampleCall:
         found = [self._replaced({old: size}) for old in self._sizes() if old != size]
         return [each for each in found if each is not None and max(map(prod, each.shapes.values())) <= _MOST_OF_RESIZED]
 
-    def with_size(self, old: int, size: int) -> list[SampleCall]:
-        """The call with one of its sizes replaced; none where that does not fit."""
-        call = self._replaced({old: size})
-        return [] if call is None else [call]
-
     def with_sizes(self, sizes: Mapping[int, int]) -> list[SampleCall]:
         """The call with several of its sizes replaced at once; none where that does not fit."""
         call = self._replaced(sizes)

@@ -287,7 +287,7 @@ def _far_indices(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
         for name in entry.dtypes_of.get(tensor, ()):
             reached = dtype(name).max_int + 1
             rows = reached if reached <= _MOST_ROWS and is_cheap else min(reached, _FEW_ROWS)
-            for grown in call.with_size(old, rows):
+            for grown in call.with_sizes({old: rows}):
                 typed = dataclasses.replace(grown, dtypes_of_inputs={**grown.dtypes_of_inputs, tensor: name})
                 last = {tensor: {"fill": "full", "value": rows - 1}}
                 yield Sample(case_set="indices", case=typed.case(generator=last), tier=Tier.PARITY)

@@ -4,7 +4,7 @@ headers."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from optest.clib.ffi.preprocessor import find_header
 from optest.clib.ffi.signatures import CKind, CType, Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.clib.ffi.structs import field_of, structure_of
-from optest.clib.library.arguments import Argument, literal, parsed
+from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import Call, CObject, Step, is_of_a_tensor, key_of_tensor, object_key
+from optest.clib.library.c_objects import Call, CObject, Step
 from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
-from optest.clib.library.drift import drift_of_arguments, drift_of_entry, functions_of_entry, functions_of_tensors
+from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors
 from optest.clib.library.mapping import PLAIN_STATUSES
 from optest.clib.library.mapping_lines import drifted
-from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.misfits import drift_of_arguments
+from optest.clib.library.operator_mapping import OperatorMapping, Reading
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.values import Late, Values, put
 from optest.errors import Unavailable, UsageError, nearest
@@ -89,18 +90,7 @@ class Session:
             constant=self._constant,
             handle=lambda: None if "handle" in request.null else self._taken_handle(),
         )
-        later = {object_key(each) for each in (*read.arguments, *(read.sized.arguments if read.sized else ()))}
-        copies = any(each.copies for each in read.c_objects)
-        late: set[str] = set()
-        c_objects = []
-        for c_object in read.c_objects:
-            if values.is_left_out(c_object):
-                continue
-            is_brief = copies and is_of_a_tensor(c_object.name) and f"object:{c_object.name}" not in later
-            prepared = self._prepared(c_object, values, late, is_brief=is_brief)
-            if prepared.is_late:
-                late.add(prepared.key)
-            c_objects.append(prepared)
+        c_objects = [self._prepared(each, values, read) for each in read.c_objects if not values.is_left_out(each)]
         return OperatorCall(
             self._plain(bound.function, read.arguments, values, has_status=not entry.returns),
             c_objects=c_objects,
@@ -194,28 +184,25 @@ class Session:
             values.behind,
         )
 
-    def _prepared(self, c_object: CObject, values: Values, late: Collection[str], *, is_brief: bool) -> PreparedObject:
-        """``late`` are the keys of objects that can only be made when memory is there."""
-
-        def needs_memory(arguments: Iterable[Argument]) -> bool:
-            return any(each.is_late or object_key(each) in late for each in arguments)
-
+    def _prepared(self, c_object: CObject, values: Values, read: Reading) -> PreparedObject:
         def called(step: Step) -> PlainCall:
             return self._plain(step.call.named(values.element.name), step.arguments, values, has_status=True)
 
-        fields = [each for _, each in c_object.fields]
-        is_late = needs_memory([*(c_object.create.arguments if c_object.create else ()), *fields])
-        sets = [(called(step), not is_late and needs_memory(step.arguments)) for step in c_object.set]
+        def waits(step: Step) -> bool:
+            late = read.late_objects
+            return not is_late and any(each.is_late or each.made_as in late for each in step.arguments)
+
+        is_late = c_object.key in read.late_objects
         return PreparedObject(
             name=c_object.name,
             create=called(c_object.create) if c_object.create else None,
-            sets=[each for each, waits in sets if not waits],
-            late_sets=[each for each, waits in sets if waits],
+            sets=[called(step) for step in c_object.set if not waits(step)],
+            late_sets=[called(step) for step in c_object.set if waits(step)],
             destroy=called(c_object.destroy) if c_object.destroy else None,
             struct=structure_of(self._header, c_object.struct) if c_object.struct else None,
             fill=self._filler(c_object, values) if c_object.struct else None,
             is_late=is_late,
-            is_brief=is_brief and not is_late,
+            is_brief=c_object.key in read.brief_objects,
             said=self._codes.said if self._codes else None,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cache, partial
 from typing import Any
 
 from optest.clib.ffi.calls import BadCall
@@ -18,16 +18,18 @@ Pointers = Mapping[str, Any]
 Specs = Mapping[str, TensorSpec]
 CallOf = Callable[[Specs, Mapping[str, Any]], OperatorCall | None]
 """Of the same operator for tensors by role and attributes by name; None where it takes none such."""
+Other = Callable[[], OperatorCall | None]
 
 
 class Subject:
     """What lasts for many calls (a descriptor, a plan) is made once and made anew when it is asked for; it runs while
     its call is alive."""
 
-    def __init__(self, call: OperatorCall, others: Callable[[], Sequence[Sequence[OperatorCall]]]) -> None:
-        """``others`` are calls of the same operator, of each group the first that the library makes."""
+    def __init__(self, call: OperatorCall, others: Sequence[Sequence[Other]] = ()) -> None:
+        """``others`` make calls of the same operator, of each group the first for which the library makes what it
+        needs."""
         self._call = call
-        self._make_others = others
+        self._others = others
         self.name = call.function.name
         self.run: Callable[[Pointers], None] = call
 
@@ -57,24 +59,21 @@ class Subject:
             own(pointers)
             yield lambda: own(pointers)
 
-    @cached_property
-    def others(self) -> Sequence[Sequence[OperatorCall]]:
-        """Calls of the same operator that leave something behind."""
-        return self._make_others() if self._call.lasting else ()
-
     @contextmanager
     def with_other_descriptors(self) -> Iterator[None]:
         """While inside, other things of the same kind are alive, which were made after those that :meth:`run` uses."""
         with ExitStack() as alive:
-            for group in self.others:
+            for group in self._others if self._call.lasting else ():
                 for other in group:
                     with suppress(StatusError, BadCall, Fault):
-                        alive.enter_context(other.alive_beside())
-                        break
+                        call = other()
+                        if call is not None:
+                            alive.enter_context(call.alive_beside())
+                            break
             yield
 
 
-def other_calls(call_of: CallOf, specs: Specs, attributes: Mapping[str, Any]) -> list[list[OperatorCall]]:
+def other_calls(call_of: CallOf, specs: Specs, attributes: Mapping[str, Any]) -> list[list[Other]]:
     """One for other attributes and tensors of twice the sizes, as far as the operator takes them; one for the same
     shapes and other attributes, every second tensor in another layout: what is kept for a shape has to be kept for its
     strides too."""
@@ -87,7 +86,7 @@ def other_calls(call_of: CallOf, specs: Specs, attributes: Mapping[str, Any]) ->
         for index, (key, spec) in enumerate(specs.items())
     }
     groups = (((twice, other), (twice, attributes), (specs, other)), ((relaid, other),))
-    return [[made for pair in group if (made := call_of(*pair)) is not None] for group in groups]
+    return [[cache(partial(call_of, *pair)) for pair in group] for group in groups]
 
 
 def _relaid(spec: TensorSpec) -> TensorSpec:

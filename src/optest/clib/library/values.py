@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.signatures import CType, Field
-from optest.clib.library.arguments import ELEMENTS, Argument, ArrayForm, literal
-from optest.clib.library.binding import COMPUTED, BoundCase
-from optest.clib.library.c_objects import CObject, is_of_a_tensor, object_key
+from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm, literal
+from optest.clib.library.binding import BoundCase
+from optest.clib.library.c_objects import CObject, is_of_a_tensor
 from optest.numerics import numpy_dtype
 from optest.spec import DType
 
@@ -53,9 +53,8 @@ class Values:
     def of(self, argument: Argument, type_: CType) -> Any:
         """What an argument of this type gets; a :class:`Late` for what is not known yet."""
         kind = argument.kind
-        made = object_key(argument)
-        if made:
-            return Late(made)
+        if argument.made_as:
+            return Late(argument.made_as)
         if argument.is_late or kind in ("self", "slot"):
             return Late(argument.key)
         if kind in ("null", "stream"):

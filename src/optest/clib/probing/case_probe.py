@@ -13,8 +13,18 @@ from optest.clib.ffi.thread_counts import ThreadCounts
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
-from optest.clib.probing.blame import Blame, OtherAnswer
-from optest.clib.probing.call_conditions import FIRST, OF_HEAP, SECOND, THIRD, Before, Call, ConditionedCalls, garbage
+from optest.clib.probing.call_conditions import (
+    FIRST,
+    OF_HEAP,
+    SECOND,
+    THIRD,
+    Before,
+    Blame,
+    Call,
+    ConditionedCalls,
+    OtherAnswer,
+    garbage,
+)
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
 from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, Policy, checks_of_one_call, say_what_was_done
 from optest.clib.probing.results import Answer, ProbeResult
@@ -125,6 +135,8 @@ class CaseProbe:
         for conditions, place in with_places:
             place.fill(conditions.filling, self._memory.values)
         others = []
+        with self._subject.with_other_descriptors():
+            pass
         with no_collector():
             before = heap_bytes()
             with self._subject.with_other_descriptors():

@@ -64,8 +64,8 @@ class ExtraProbes:
         """
         if self._subject.has_descriptors and self._is_other(lambda: self._renewed(forgets=True), self._renewed):
             said = (
-                "the answer is another one where the caller overwrote the arrays of sizes and strides, after the "
-                "tensors' descriptors were made of them and before the operator's was"
+                "the answer is another one where the caller overwrote the arrays of sizes and strides as soon as the "
+                "functions that got them had returned"
             )
             raise Fault(Reason.STATE, said)
 

@@ -1,0 +1,210 @@
+"""Whether a prototype takes the arguments of a mapping, or a struct its fields, told of the first that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from optest.clib.ffi.matching import ctype_matches, element_matches
+from optest.clib.ffi.signatures import CKind, CType, Field, Header, Parameter, Prototype
+from optest.clib.ffi.structs import field_of, structure_of
+from optest.clib.library.arguments import ELEMENTS, Argument
+from optest.clib.library.c_objects import CObject
+from optest.clib.library.operator_mapping import SAME
+from optest.errors import UsageError
+from optest.spec import DType, dtype
+
+__all__ = ["Elements", "drift_of_arguments", "drift_of_fields", "misfit_of_result"]
+
+_SIZES = ("size", "elements", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
+_BY_REFERENCE = (*_SIZES, "layout", "order", "constant", "dtype")
+_OPAQUE = (
+    "object",
+    "descriptor",
+    "handle",
+    "self",
+    "slot",
+    "null",
+    "workspace",
+    "stream",
+    "device_slot",
+    "device_id_slot",
+)
+_WRITTEN = ("output", "slot", "workspace", "device_slot", "device_id_slot")
+_C_NUMBERS = {"float": (CKind.FLOAT, 4, "a float"), "double": (CKind.FLOAT, 8, "a double")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """The dtype by which a function is chosen, and those of tensors that have others."""
+
+    of_call: DType
+    of_others: Mapping[str, tuple[str, ...]]
+
+    def of(self, tensor: str) -> tuple[DType, ...]:
+        """The dtypes that a tensor may have."""
+        return tuple(self.of_call if name == SAME else dtype(name) for name in self.of_others.get(tensor, (SAME,)))
+
+
+def drift_of_arguments(
+    where: str, arguments: Sequence[Argument], prototype: Prototype, elements: Elements | None, header: Header
+) -> str:
+    """Why a prototype does not take these arguments, naming the first that does not fit; empty if it does.
+
+    Without ``elements`` none of them is a tensor or has the dtype of one.
+    """
+    shown = f"\n  at {prototype.where}: {prototype}"
+    if len(arguments) != len(prototype.parameters):
+        wanted = f"{prototype.name} should have {len(prototype.parameters)}"
+        said = f"{where} has {len(arguments)} arguments, but {wanted}"
+        return f"{said}{_where_it_begins(arguments, prototype, elements, header)}{shown}"
+    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=True)):
+        why = _misfit(argument, parameter, elements, header)
+        if why:
+            return f"{where}: {prototype.label(index)} of {prototype.name} is {parameter}, but {argument} {why}{shown}"
+    return ""
+
+
+def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a struct that are not what the headers say, and why."""
+    if not c_object.struct:
+        return
+    try:
+        structure_of(header, c_object.struct)
+    except UsageError as error:
+        yield "", str(error)
+        return
+    for path, argument in c_object.fields:
+        try:
+            field = field_of(header, c_object.struct, path)
+        except UsageError as error:
+            yield path, str(error)
+            continue
+        holds = field.type if field.length is None else _array_of(field)
+        why = _misfit(argument, Parameter(name=path, type=holds), elements, header)
+        if not why and field.length is not None and argument.array is not None:
+            why = _misfit_of_length(argument, field)
+        if why:
+            length = "" if field.length is None else f"[{field.length}]"
+            yield path, f"struct {c_object.struct}: field {path} is {field.type}{length}, but {argument.text!r} {why}"
+
+
+def _array_of(field: Field) -> CType:
+    return CType(kind=CKind.POINTER, spelling=f"{field.type}[{field.length}]", size=8, pointee=field.type)
+
+
+def _misfit_of_length(argument: Argument, field: Field) -> str:
+    array = argument.array
+    if array is None or field.length is None or array.length is None or array.length <= field.length:
+        return ""
+    return f"should have {field.length} numbers at most"
+
+
+def _where_it_begins(
+    arguments: Sequence[Argument], prototype: Prototype, elements: Elements | None, header: Header
+) -> str:
+    """The first of two lists of unequal length that does not fit, else the first that has no counterpart."""
+    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=False)):
+        why = _misfit(argument, parameter, elements, header)
+        if why:
+            return f"; {prototype.label(index)} is {parameter}, but {argument} {why}"
+    if len(arguments) < len(prototype.parameters):
+        return f"; nothing is passed for {prototype.label(len(arguments))}, {prototype.parameters[len(arguments)]}"
+    return f"; nothing takes {arguments[len(prototype.parameters)]}"
+
+
+def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None, header: Header) -> str:
+    type_, kind = parameter.type, argument.kind
+    if kind == "text":
+        return "" if _is_text(type_) else "should be a text (char *)"
+    is_integer = kind in _BY_REFERENCE and argument.array is None and (kind != "constant" or not argument.type)
+    if is_integer and type_.is_pointer and type_.pointee is not None:
+        type_ = type_.pointee  # as Fortran takes it
+    if kind in _SIZES:
+        return "" if type_.is_integer and type_.kind is not CKind.ENUM else "should be an integer"
+    if kind in ("layout", "order") or (kind == "constant" and not argument.type):
+        names = argument.pair if kind != "constant" else (argument.name,)
+        if type_ is not parameter.type and type_.size == 1 and all(len(each) == 1 for each in names):
+            return ""  # letters
+        return next(filter(None, (_misfit_of_constant(name, type_, header) for name in names)), "")
+    if kind in ("dtype", "device", "device_id"):
+        return "" if type_.is_integer else "should be an integer"
+    array = argument.array
+    if array is not None:
+        return _misfit_of_array(array.element, type_)
+    if kind in ("constant", "attribute", "scalar"):
+        return _misfit_of_number(argument.type, type_, elements.of_call if elements else dtype("float32"))
+    if not type_.is_pointer:
+        return "should be a pointer"
+    is_made = argument.as_tensor or argument.as_descriptor
+    if kind in _WRITTEN and not is_made and parameter.is_const:
+        return "should point at what may be written"
+    if kind in _OPAQUE or is_made or elements is None:
+        return ""
+    if type_.pointee is not None:
+        held = elements.of(argument.name)
+        if not any(element_matches(each, type_.pointee) for each in held):
+            return f"holds {' or '.join(map(str, held))}"
+    return ""
+
+
+def _is_text(type_: CType) -> bool:
+    return type_.is_pointer and type_.pointee is not None and type_.pointee.is_integer and type_.pointee.size == 1
+
+
+def _misfit_of_array(element: str, type_: CType) -> str:
+    pointee = type_.pointee
+    if pointee is not None and pointee.kind is CKind.VOID:
+        return ""
+    if pointee is None or not ctype_matches(ELEMENTS[element], pointee):
+        return f"should be an array of {element if pointee is None else pointee.spelling}"
+    return ""
+
+
+def _misfit_of_constant(name: str, type_: CType, header: Header) -> str:
+    if not type_.is_integer:
+        return "should be an integer"
+    if name.lstrip("+-").isdecimal():
+        return ""
+    if name not in header.constants:
+        return f"is {name}, which is declared in no header"
+    members = header.enums.get(type_.tag, {}) if type_.kind is CKind.ENUM else {}
+    return f"is {name}, which is none of {', '.join(members)}" if members and name not in members else ""
+
+
+def _misfit_of_number(form: str, type_: CType, element: DType) -> str:
+    if form == "scalar" and type_.is_pointer and type_.pointee is not None:
+        return "" if element_matches(element, type_.pointee) else f"is a number of {element}"
+    if form == "scalar" and element.is_complex:
+        return "should be a pointer to one number"
+    if form == "scalar":
+        form = "float" if element.bits == 32 else "double"
+    if type_.is_pointer and type_.pointee is not None:
+        return _misfit_behind_pointer(form, type_.pointee)
+    if form in _C_NUMBERS:
+        kind, size, what = _C_NUMBERS[form]
+        return "" if type_.kind is kind and type_.size == size else f"should be {what}"
+    if form == "bool":
+        return "" if type_.kind is CKind.BOOL else "should be a bool"
+    return "" if type_.is_integer else "should be an integer"
+
+
+def _misfit_behind_pointer(form: str, pointee: CType) -> str:
+    """A number behind a pointer, as where a function takes the address of alpha."""
+    if pointee.kind is CKind.VOID:
+        return (
+            ""
+            if form in _C_NUMBERS
+            else "should be float, double or scalar: behind void * nobody knows the width of an integer"
+        )
+    return _misfit_of_number(form, pointee, dtype("float32"))
+
+
+def misfit_of_result(result: CType, returns: str, *, has_status: bool) -> str:
+    if returns:
+        is_number = result.is_integer or result.kind is CKind.FLOAT
+        return "" if is_number else f"returns {result}, but should return a number: {returns}"
+    if result.kind is CKind.VOID or (has_status and (result.is_integer or result.kind is CKind.BOOL)):
+        return ""
+    hint = "is it `returns: OUTPUT`, or the file's `status` (an enum of the headers, int or bool)?"
+    return f"returns {result}, but the mapping says nothing of it; {hint}"
