@@ -325,7 +325,9 @@ def _recorded(recording: Recording, make: Callable[[], Any]) -> tuple[list[str],
     try:
         with torch.no_grad():
             made = recording.record(make)
-    except REFUSALS:
+    except REFUSALS as error:
+        if isinstance(error, NotImplementedError) and any(each.is_meta for each in recording.inputs.values()):
+            raise Unwritable("which calls are made depends on values") from None
         return recording.lines(None)
     return recording.lines(made if isinstance(made, (tuple, list)) else (made,))
 
