@@ -12,7 +12,7 @@ from typing import Any
 
 from optest.clib.library.attributes import as_c_takes_them
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.operator_mapping import SAME, OperatorMapping
 from optest.clib.library.refusals import refusals
 from optest.clib.library.sample_calls import SampleCall, calls_from
 from optest.clib.library.sample_sizes import in_blocks, large, whole
@@ -300,7 +300,11 @@ def _extremes(call: SampleCall, entry: OperatorMapping) -> Iterator[Sample]:
         if not kind.is_integer:
             continue
         typed = call.of_dtype(name)
-        inputs = [each for each in call.inputs if typed.dtypes_of_inputs[each] == name]
+        inputs = [
+            each
+            for each in call.inputs
+            if typed.dtypes_of_inputs[each] == name and SAME in entry.dtypes_of.get(each, (SAME,))  # no positions
+        ]
         beyond = {32: 2**24 + 1, 64: 2**53 + 1}.get(kind.bits, 3)
         for value in (kind.min_int or 1 << (kind.bits - 1), kind.max_int, beyond):
             for each in inputs:
