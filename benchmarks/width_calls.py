@@ -130,6 +130,49 @@ def _indexed(name: str) -> Calls:
     return calls
 
 
+def _placed(name: str) -> Calls:
+    """Positions in a width, or as many positions; those that are written are written once."""
+
+    def calls(n: int, dtype: str) -> list[dict[str, Any]]:
+        few = min(n, 5)
+        if name == "take":
+            return [call(dtypes=[dtype, "int64"], input=(n,), index=(7,))]
+        if name == "cross_entropy":
+            return [call(dtypes=[dtype, "int64"], input=(2, n), target=(2,))]
+        if name == "index_add":
+            return [call({"dim": 1}, dtypes=[dtype, "int64", dtype], input=(2, 3), index=(n,), source=(2, n))]
+        if name == "index_copy":
+            return [call({"dim": 1}, dtypes=[dtype, "int64", dtype], input=(2, n), index=(few,), source=(2, few))]
+        return [call({"dim": 1}, dtypes=[dtype, "int64", dtype], input=(2, n), index=(2, few), src=(2, few))]
+
+    return calls
+
+
+def _add_rms_norm(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"normalized_shape": [n]}, input=(2, n), other=(2, n), weight=(n,))]
+
+
+def _attention(n: int, dtype: str) -> list[dict[str, Any]]:
+    """Three tokens after ``n`` that the caches hold."""
+    new, cache = (1, 3, 8), (1, n + 3, 8)
+    return [_alike(dtype, {"pos": n}, query=(2, 3, 8), key=new, value=new, key_cache=cache, value_cache=cache)]
+
+
+def _paged_attention(n: int, dtype: str) -> list[dict[str, Any]]:
+    """One block of ``n`` tokens for each of two sequences."""
+    dtypes, cache = [dtype, dtype, dtype, "int64", "int64"], (2, 1, n, 8)
+    return [
+        call(dtypes=dtypes, query=(2, 2, 8), key_cache=cache, value_cache=cache, block_tables=(2, 1), seq_lens=(2,))
+    ]
+
+
+def _paged_caching(n: int, dtype: str) -> list[dict[str, Any]]:
+    few, cache = min(n, 5), (1, 1, n, 3)
+    new = (few, 1, 3)
+    dtypes = [dtype, dtype, dtype, dtype, "int64"]
+    return [call(dtypes=dtypes, key_cache=cache, value_cache=cache, key=new, value=new, slot_mapping=(few,))]
+
+
 def _condition(n: int, dtype: str) -> list[dict[str, Any]]:
     return [call(dtypes=["bool", dtype, dtype], condition=(n,), input=(n,), other=(n,))]
 
@@ -142,6 +185,10 @@ def _dequantize(n: int, dtype: str) -> list[dict[str, Any]]:
     return [call({"dtype": dtype}, dtypes=["int8", "float32", "int8"], input=(2, n), scale=(n,), zero_point=(n,))]
 
 
+def _dequantize_awq(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [call(dtypes=["int32", dtype, "int32"], qweight=(n, 2), scales=(1, 16), zeros=(1, 2))]
+
+
 def _rope(n: int, dtype: str) -> list[dict[str, Any]]:
     return [_alike(dtype, {"interleaved": kind}, input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4)) for kind in (False, True)]
 
@@ -152,9 +199,11 @@ def _same(names: str, calls: Calls) -> dict[str, Calls]:
 
 
 CALLS: dict[str, Calls] = {
-    **_same("logical_not neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf", _unary),
-    **_same("floor ceil trunc relu leaky_relu sigmoid silu softplus elu hardswish", _unary),
-    **_same("add sub mul floor_divide remainder fmod eq ne lt le gt ge maximum minimum", _binary),
+    **_same(
+        "logical_not neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf erfinv digamma", _unary
+    ),
+    **_same("floor ceil trunc relu leaky_relu sigmoid silu softplus elu selu hardswish", _unary),
+    **_same("add sub mul floor_divide remainder fmod eq ne lt le gt ge maximum minimum logaddexp", _binary),
     **_same("logical_and logical_or logical_xor", _binary),
     **_same("sum mean prod logsumexp cumsum softmax log_softmax", _along_dim),
     **_same("max min amax amin argmax argmin all any", _along_dim),
@@ -210,8 +259,20 @@ CALLS: dict[str, Calls] = {
     **_same("clone zeros_like ones_like", _unary),
     "conv3d": _with(input=lambda n: (1, n, 2, 2, 3), weight=lambda n: (2, n, 1, 2, 2), bias=lambda _: (2,)),
     "random_sample": _with({"random_value": 0.3, "top_p": 0.9, "top_k": 8}, logits=lambda n: (n,)),
+    **{name: _placed(name) for name in ("take", "index_add", "index_copy", "scatter", "cross_entropy")},
+    "kthvalue": lambda n, dtype: [_alike(dtype, {"k": (n + 1) // 2, "dim": 1}, input=(2, n))],
+    "topksoftmax": lambda n, dtype: [_alike(dtype, {"topk": min(n, 5)}, input=(2, n))],
+    "topkrouter": lambda n, dtype: [
+        call({"topk": 8}, dtypes=[dtype, "float32"], input=(min(n, 17), 256), correction_bias=(256,))
+    ],
+    "add_rms_norm": _add_rms_norm,
+    "normalize": _with({"dim": 1}, input=lambda n: (2, n)),
+    "attention": _attention,
+    "paged_attention": _paged_attention,
+    "paged_caching": _paged_caching,
     "quantize": _quantize,
     "dequantize": _dequantize,
+    "dequantize_awq": _dequantize_awq,
 }
 """The calls of each operator for a width and a dtype; without bitwise_*, which take no floats."""
 

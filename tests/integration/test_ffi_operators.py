@@ -118,13 +118,18 @@ RIGHT = [
 ]
 
 
+LACKING = {"softplus", "log_softmax", "add_rms_norm", "normalize", "topksoftmax", "topkrouter", "paged_attention"}
+LACKING.add("dequantize_awq")
+"""What the mapping has and the example's library does not."""
+
+
 def test_every_operator_passes_in_its_dtypes_and_odd_layouts(c_library: Path, tmp_path: Path) -> None:
     outcome = answered(tmp_path, RIGHT, c_library, threads=[1, 3])
     assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
     threads = [check.state for each in outcome.results for check in each.verdict.checks if check.name == "threads"]
     assert set(threads) == {CheckState.DONE}, "their number changes no bit"
     known = read_mapping(mapping_path("infiniop", "."))
-    assert {each["op"] for each in RIGHT} == set(known.operators) - {"softplus", "log_softmax"}
+    assert {each["op"] for each in RIGHT} == set(known.operators) - LACKING
 
 
 @pytest.mark.heavy

@@ -18,12 +18,19 @@ from optest.spec import BackendTarget, Reason, Status, TestCase
 FILLS = ("randn", "uniform", "special", "special(rate=0.25)", "integer-exact", "ones", "zeros", "arange")
 NO_NUMBER = ("special(rate=0.25)", "zeros", "integer-exact", "uniform", "randn", "special", "arange")
 """Fills that may leave no finite element to compare: NaN nearly everywhere, 0/0, int64 beyond float16."""
-DIVIDING = ("div", "log", "reciprocal", "rsqrt")
+WITHOUT_NUMBERS = {
+    *((op, "zeros") for op in ("div", "log", "reciprocal", "rsqrt", "digamma")),
+    ("erfinv", "ones"),
+    ("attention", "special(rate=0.25)"),
+}
+PLACED = ("paged_attention", "paged_caching")
+"""Operators whose positions no fill of all inputs can be."""
 UNDEFINED = {
     *((op, fill) for op in ("floor_divide", "remainder", "fmod") for fill in ("zeros", "arange")),
     *(("cast", fill) for fill in ("special", "special(rate=0.25)", "integer-exact", "arange")),
     *(("quantize", fill) for fill in FILLS if fill not in ("randn", "uniform", "ones")),
-    *((op, "arange") for op in ("gather", "scatter_add", "embedding")),
+    *((op, "arange") for op in ("gather", "scatter_add", "embedding", "scatter")),
+    ("erfinv", "integer-exact"),
 }
 """Division of integers by 0, conversions out of range, scales of 0, indices outside: bad inputs, whoever is asked."""
 
@@ -32,16 +39,17 @@ def cases_of(op: str, fill: str) -> Sequence[TestCase]:
     """The operator's call in every dtype that it is defined for, filled in another way."""
     descriptor = operators.get(op)
     assert isinstance(descriptor.samples, str)
+    samples = list(load_object(descriptor.samples)())
     return cases_of_samples(
         descriptor,
-        [each for each in load_object(descriptor.samples)() if each.case_set == "dtypes"],
+        [each for each in samples if each.case_set == "dtypes"] or samples[:3],
         CaseRequest(generator=fill),
         PlanHost(operators=operators, target=BackendTarget(name="numpy"), check_fill=check_fill),
     ).cases
 
 
 @pytest.mark.parametrize("fill", FILLS)
-@pytest.mark.parametrize("op", operators.names())
+@pytest.mark.parametrize("op", [name for name in operators.names() if name not in PLACED])
 def test_the_judge_passes_what_is_right(op: str, fill: str) -> None:
     executor = InProcess(backend_manager.get("numpy"))
     passed = 0
@@ -50,6 +58,10 @@ def test_the_judge_passes_what_is_right(op: str, fill: str) -> None:
         passed += verdict.status is Status.PASSED
         no_number = verdict.status is Status.SUSPECT and "NaN or infinite" in verdict.message
         undefined = (op, fill) in UNDEFINED and verdict.reason in (Reason.BAD_CASE, Reason.REFERENCE_FAILED)
-        good = verdict.status is Status.PASSED or undefined or (no_number and fill in NO_NUMBER)
+        good = (
+            verdict.status is Status.PASSED
+            or undefined
+            or (no_number and (fill in NO_NUMBER or (op, fill) in WITHOUT_NUMBERS))
+        )
         assert good, f"{case.id}: {verdict.status.value} {verdict.message}"
-    assert passed or (op, fill) in UNDEFINED or (op in DIVIDING and fill == "zeros")
+    assert passed or (op, fill) in UNDEFINED | WITHOUT_NUMBERS

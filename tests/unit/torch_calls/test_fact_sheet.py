@@ -23,7 +23,7 @@ WITHOUT_RECORD = """
 _foreach_add _native_multi_head_attention aminmax arange binary_cross_entropy_with_logits cosine_similarity dim
 element_size exp2 fft_rfft get_default_dtype get_num_threads glu gradient grid_sample hardtanh hinge_embedding_loss i0
 interpolate is_contiguous is_floating_point iter lgamma linspace log10 lshift native_group_norm native_layer_norm
-nonzero normalize poisson_nll_loss polygamma promote_types repr result_type rrelu segment_reduce sinc size
+nonzero poisson_nll_loss polygamma promote_types repr result_type rrelu segment_reduce sinc size
 special_bessel_j0 special_i1 special_zeta stride sym_sum tanhshrink to_sparse var_mean xlogy
 """
 """Functions that captured models and tests call and of which nothing is known: torch.testing's rule judges them. Who
