@@ -45,6 +45,7 @@ def test_capturing_again_gives_the_stored_bytes(tmp_path: Path) -> None:
         assert (tmp_path / f"{name}.yaml").read_bytes() == (MODELS / f"{name}.yaml").read_bytes(), name
 
 
+@pytest.mark.heavy
 def test_all_captured_cases_pass_in_float64(tmp_path: Path) -> None:
     """The reference's own precision, in which both are one computation; examples/models/README.md runs their own."""
     texts = {}

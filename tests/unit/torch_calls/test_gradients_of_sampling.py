@@ -111,7 +111,7 @@ def by_torch(*given: Any) -> Any:
     return torch.ops.aten.grid_sampler_2d_backward(*given, [True, True])
 
 
-HOW = (("bilinear", "border", False), ("bicubic", "zeros", True))
+HOW = (("bilinear", "border", False), pytest.param(("bicubic", "zeros", True), marks=pytest.mark.heavy))
 
 MOVED: dict[Any, Any] = {}
 
