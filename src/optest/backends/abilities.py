@@ -198,8 +198,8 @@ class GivesFurtherAnswers(Protocol, metaclass=_Ability):
 @runtime_checkable
 class JudgesItself(Protocol, metaclass=_Ability):
     def own_verdict(self, case: TestCase) -> Verdict:
-        """What a test that compares by itself says of ``case``, which it has just run. optest compares nothing then, so
-        that a pass rests on ``Evidence.EXTERNAL_REPORT``."""
+        """What a test that compares by itself says of ``case``, which it has just run. It counts where optest expects
+        nothing; a pass rests on ``Evidence.EXTERNAL_REPORT``."""
         ...
 
 

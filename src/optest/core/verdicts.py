@@ -52,8 +52,8 @@ _OTHER_VALUES = "other values"
 
 
 def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: bool = False) -> Verdict:
-    """One of the cases judged: the outputs of ``answer``, or its fault; without expectations nothing is compared, nor
-    where a test has compared by itself."""
+    """One of the cases judged: the outputs of ``answer``, or its fault. Without expectations nothing is compared, but
+    the driver may be a test that has compared by itself; no driver judges what optest expects something of."""
     case, driver = comparison.case, comparison.driver
     if case.expects_error is not None:
         return _refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
@@ -64,7 +64,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
             message = f"{verdict.message}; elements that were written are wrong, too"
             verdict = replace(verdict, message=message, measures=wrong.measures)
         return replace(verdict, checks=answer.checks)
-    if isinstance(driver, JudgesItself):
+    if not comparison.expected and isinstance(driver, JudgesItself):
         return driver.own_verdict(case)
     if not comparison.expected:
         return Verdict(

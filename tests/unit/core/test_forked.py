@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from optest.backends import BackendDriver
@@ -15,7 +16,19 @@ from optest.core import forked
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
 from optest.core.forked import InForks
-from optest.spec import Evidence, OperatorDescriptor, Reason, Status, TestCase, Verdict
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    Evidence,
+    Fill,
+    OperatorDescriptor,
+    Reason,
+    Status,
+    TensorSpec,
+    TestCase,
+    Verdict,
+    dtype,
+)
 
 PASS = Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
 
@@ -83,3 +96,21 @@ def test_an_interruption_is_this_process_s_own(capfd: pytest.CaptureFixture[str]
     finally:
         signal.signal(signal.SIGALRM, before)
     assert capfd.readouterr().err == "", "the fork leaves without a traceback"
+
+
+def test_no_backend_judges_what_optest_expects_something_of() -> None:
+    class Praises(BackendDriver):
+        name = "praises"
+
+        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+            return [np.zeros(case.outputs[0].shape, np.float32)]
+
+        def own_verdict(self, case: TestCase) -> Verdict:
+            return PASS
+
+    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
+    descriptor = operators.get("relu")
+    given = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="ones"))
+    case = TestCase(descriptor=descriptor, inputs=(given,), outputs=(spec,), attributes=descriptor.bind({}))
+    (verdict,) = InProcess(Praises()).execute([case]).verdicts
+    assert verdict.reason is Reason.VALUE
