@@ -100,17 +100,20 @@ def scatter_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ..
     An element that no index names is not added to, so it has nothing to lose: its terms are 0.
     """
     array, index, src = (np.asarray(each) for each in inputs)
+    places, terms = scattered(array, index, src, attributes["dim"]) if index.size else (None, src)
+    return (terms_of_added(array, places, magnitudes(terms)),)
+
+
+def terms_of_added(array: Array, places: tuple[Any, ...] | None, sizes: Array) -> Terms:
+    """Those of an array to whose ``places`` terms of these ``sizes`` are added; None for none."""
     own = magnitudes(np.atleast_1d(array))
-    absolute, squared = np.zeros(own.shape), np.zeros(own.shape)
-    count = np.zeros(own.shape, np.int64)
-    if index.size:
-        places, terms = scattered(array, index, src, attributes["dim"])
-        magnitude = magnitudes(terms)
-        np.add.at(absolute, places, magnitude)
-        np.add.at(squared, places, magnitude * magnitude)
+    absolute, squared, count = np.zeros(own.shape), np.zeros(own.shape), np.zeros(own.shape, np.int64)
+    if places is not None:
+        np.add.at(absolute, places, sizes)
+        np.add.at(squared, places, sizes * sizes)
         np.add.at(count, places, 1)
     named = count > 0
     absolute += np.where(named, own, 0.0)
     squared += np.where(named, own * own, 0.0)
     shape = array.shape
-    return (Terms(absolute.reshape(shape), squared.reshape(shape), (count + 1).reshape(shape)),)
+    return Terms(absolute.reshape(shape), squared.reshape(shape), (count + 1).reshape(shape))

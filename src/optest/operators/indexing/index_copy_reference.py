@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, is_double, magnitudes, quiet, spec_of, widen
-from optest.operators.indexing.gather_reference import require_range, scattered
+from optest.operators.indexing.gather_reference import require_range, scattered, terms_of_added
 from optest.operators.indexing.index_copy import infer_index_add, infer_index_copy, infer_scatter
 from optest.operators.indexing.sort_reference import same_bits
 from optest.spec import Terms
@@ -86,15 +86,5 @@ def index_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]
     no index names is not added to: its terms are 0.
     """
     array, index, source = (np.asarray(each) for each in inputs)
-    own = magnitudes(np.atleast_1d(array))
-    absolute, squared, count = np.zeros(own.shape), np.zeros(own.shape), np.zeros(own.shape, np.int64)
     places, terms = _slices(array, index, source, attributes["dim"])
-    size = abs(attributes.get("alpha", 1.0)) * magnitudes(terms)
-    np.add.at(absolute, places, size)
-    np.add.at(squared, places, size * size)
-    np.add.at(count, places, 1)
-    named = count > 0
-    absolute += np.where(named, own, 0.0)
-    squared += np.where(named, own * own, 0.0)
-    shape = array.shape
-    return (Terms(absolute.reshape(shape), squared.reshape(shape), (count + 1).reshape(shape)),)
+    return (terms_of_added(array, places, abs(attributes.get("alpha", 1.0)) * magnitudes(terms)),)
