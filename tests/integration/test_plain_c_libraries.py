@@ -67,6 +67,7 @@ def case(op: str, *shapes: Any, out: Any = None, dtypes: list[str] | None = None
 PADDED = {"shape": [4, 5], "strides": [7, 1]}
 CONV = {"padding": [1, 2], "stride": [2, 1], "dilation": [2, 1]}
 WEIGHTED = ([2, 3, 7, 9], [4, 3, 3, 2], [4])
+CACHES = ([4, 2, 3, 5], [4, 2, 3, 5], [6, 2, 5], {"shape": [6, 2, 5], "strides": [30, 5, 1]}, [6])
 HONEST = {
     "nnd": [
         case("relu", {"shape": [2, 3, 4], "strides": [1, -9, 2], "offset": 20}, out={"strides": [40, 3, 11]}),
@@ -80,6 +81,7 @@ HONEST = {
         case("relu", [4, 5], ffi={"call": {"null_descriptor": ["input:input"]}}, expects_error=REFUSED),
         case("softmax", [4, 5], attributes={"dim": 1}, ffi={"call": {"workspace": "short"}}, expects_error=REFUSED),
         case("softmax", [4, 5], attributes={"dim": 1}, ffi={"call": {"null": ["handle"]}}, expects_error=REFUSED),
+        case("paged_caching", *CACHES, dtypes=[*["float32"] * 4, "int64"]),
     ],
     "plx": [
         case("matmul", [5, 7], [7, 3]),
@@ -144,6 +146,7 @@ def test_honest_libraries_pass(libraries: Libraries, name: str) -> None:
         ("nnd", "WORKSPACE_OVERRUN", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
         ("nnd", "WORKSPACE_STALE", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
         ("nnd", "DILATION_OF_THE_OTHER_AXIS", case("conv2d", *WEIGHTED, attributes=CONV), Reason.VALUE),
+        ("nnd", "VALUES_ARE_NOT_CACHED", HONEST["nnd"][-1], Reason.VALUE),
         ("plx", "ROW_IS_NOT_CLEARED", case("matmul", [5, 7], [7, 3]), Reason.STATE),
         ("plx", "ROWS_LEAK", case("matmul", [65, 66], [66, 65]), Reason.LEAK),
         ("gx", "EPSILON_IGNORED", HONEST["gx"][0], Reason.VALUE),

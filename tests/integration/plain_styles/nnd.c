@@ -276,3 +276,23 @@ nnd_status_t nnd_conv_forward(nnd_handle_t h, nnd_tensor_t xd, const void *x, nn
                 }
     return 0;
 }
+static nnd_status_t put_tokens(nnd_tensor_t td, const void *t, int count, const int64_t *slots, nnd_tensor_t cd, void *c) {
+    if (!td || !cd || td->n != 3 || cd->n != 4 || td->dtype != cd->dtype || td->d[0] != count || td->d[1] != cd->d[1]
+            || td->d[2] != cd->d[3] || overlaps_itself(cd)) return NND_BAD_PARAM;
+    if (count && (!t || !c || !slots)) return NND_BAD_PARAM;
+    for (int i = 0; i < count; i++) if (slots[i] >= (int64_t)cd->d[0] * cd->d[2]) return NND_BAD_PARAM;
+    for (int i = 0; i < count; i++) for (int h = 0; slots[i] >= 0 && h < td->d[1]; h++) for (int e = 0; e < td->d[2]; e++) {
+        long to = slots[i] / cd->d[2] * cd->s[0] + (long)h * cd->s[1] + slots[i] % cd->d[2] * cd->s[2] + (long)e * cd->s[3];
+        put(c, cd->dtype, to, get(t, td->dtype, (long)i * td->s[0] + (long)h * td->s[1] + (long)e * td->s[2]));
+    }
+    return NND_SUCCESS;
+}
+nnd_status_t nnd_cache_put(nnd_handle_t h, nnd_tensor_t kd, const void *k, nnd_tensor_t vd, const void *v, int count,
+                           const int64_t *slots, nnd_tensor_t kcd, void *kc, nnd_tensor_t vcd, void *vc) {
+    if (!h) return NND_BAD_PARAM;
+    nnd_status_t status = put_tokens(kd, k, count, slots, kcd, kc);
+#ifdef VALUES_ARE_NOT_CACHED
+    return status;
+#endif
+    return status != NND_SUCCESS ? status : put_tokens(vd, v, count, slots, vcd, vc);
+}

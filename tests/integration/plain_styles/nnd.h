@@ -1,6 +1,7 @@
 #ifndef NND_H
 #define NND_H
 #include <stddef.h>
+#include <stdint.h>
 typedef struct nnd_context *nnd_handle_t;
 typedef struct nnd_tensor_s *nnd_tensor_t;
 typedef struct nnd_conv_s *nnd_conv_t;
@@ -24,6 +25,9 @@ nnd_status_t nnd_op_tensor(nnd_handle_t, nnd_op_t op, const void *alpha1, nnd_te
 nnd_status_t nnd_softmax_workspace(nnd_handle_t, nnd_tensor_t x_desc, size_t *bytes);
 nnd_status_t nnd_softmax(nnd_handle_t, nnd_tensor_t x_desc, const void *x, void *workspace, size_t workspace_bytes,
                          nnd_tensor_t y_desc, void *y);
+/* tokens of k and v go to their slots in the caches, blocks x heads x tokens x size; negative slots are left out */
+nnd_status_t nnd_cache_put(nnd_handle_t, nnd_tensor_t k_desc, const void *k, nnd_tensor_t v_desc, const void *v, int count,
+                           const int64_t *slots, nnd_tensor_t k_cache_desc, void *k_cache, nnd_tensor_t v_cache_desc, void *v_cache);
 nnd_status_t nnd_conv_create(nnd_conv_t *conv);
 nnd_status_t nnd_conv_set(nnd_conv_t conv, int spatial, const int pad[], const int stride[], const int dilation[], int groups);
 nnd_status_t nnd_conv_destroy(nnd_conv_t conv);

@@ -118,28 +118,33 @@ def _(call: Call) -> Array | None:
 
 
 @fault("cached-attention-masks-from-the-first", "attention")
-def _(call: Call) -> Array | None:
+def _(call: Call) -> Sequence[Array] | None:
     query, key, value, *caches = call.inputs
     pos = call.attribute("pos")
     whole = [np.concatenate([old[:, :pos], new], 1) for old, new in zip(caches, (key, value), strict=True)]
     (out,) = attend([query, *whole], {"is_causal": True, "enable_gqa": True})
-    return np.swapaxes(out, 0, 1)
+    return [np.swapaxes(out, 0, 1), *call.right[1:]]
 
 
 @fault("cached-attention-reads-the-whole-cache", "attention")
 def _(call: Call) -> Sequence[Array] | None:
     length = call[3].shape[1] - call[0].shape[1]
-    return call.with_attributes(pos=length) if length > call.attribute("pos") else None
+    return [*call.with_attributes(pos=length)[:1], *call.right[1:]] if length > call.attribute("pos") else None
+
+
+@fault("cached-attention-leaves-the-value-cache", "attention")
+def _(call: Call) -> Sequence[Array]:
+    return [*call.right[:2], call[4]]
 
 
 @rare("cached-attention-interleaves-its-groups", "attention")
-def _(call: Call) -> Array | None:
+def _(call: Call) -> Sequence[Array] | None:
     heads, keys = len(call[0]), len(call[1])
     if keys == 1 or heads == keys:
         return None
     order = np.arange(heads).reshape(keys, -1).T.reshape(-1)
-    (out,) = call.with_inputs(call[0][np.argsort(order)], *call.inputs[1:])
-    return out[:, order]
+    out, *caches = call.with_inputs(call[0][np.argsort(order)], *call.inputs[1:])
+    return [out[:, order], *caches]
 
 
 @fault("paged-attention-reads-whole-blocks", "paged_attention")

@@ -32,9 +32,9 @@ _SINGLE = ("float32", "complex64")
 
 def stated_value(case: TestCase, entry: OperatorMapping, name: str) -> Any:
     """An attribute's value, with what the mapping puts in place of none and of an input that is left out."""
-    start = entry.starts_as
-    if start is not None and name in start.without and all(each.name != start.input for each in case.inputs):
-        return start.without[name]
+    for start in entry.starts:
+        if name in start.without and all(each.name != start.input for each in case.inputs):
+            return start.without[name]
     value = case.attributes.get(name)
     if value is not None or name not in entry.left_out:
         return value

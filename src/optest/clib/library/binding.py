@@ -154,8 +154,7 @@ class _Binding:
     def _choose(self) -> None:
         """The function for the dtype that the tensors share; a wrong call may have any that C is told."""
         tensors = self._tensors()
-        start = self.entry.starts_as
-        known = {name for kind, name in self._kinds if kind == "dtype"} | ({start.input} if start else set())
+        known = {name for kind, name in self._kinds if kind == "dtype"} | {each.input for each in self.entry.starts}
         told = [name for name in tensors if name in known] if self._is_wrong else []
         self._dtype = require_dtypes(tensors, self.entry, told)
         self._function = self.entry.function_of(self._dtype)

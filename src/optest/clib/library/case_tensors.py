@@ -107,8 +107,9 @@ def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str
     """Outputs where none follow from inputs that do not fit: one like the input that it starts as; those without the
     optional inputs, or with the attributes' defaults, so that nothing is wrong with them; else like the first input."""
     like = {argument.name: argument.spec for argument in case.inputs}
-    if entry.starts_as is not None and entry.starts_as.input in like:
-        return {entry.starts_as.output: _dense(like[entry.starts_as.input])}
+    started = {start.output: _dense(like[start.input]) for start in entry.starts if start.input in like}
+    if started:
+        return {**_dense_outputs(entry, like), **started}
     inputs = case.descriptor.tensors.inputs
     required = [parameter for parameter in inputs if not parameter.optional]
     defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
@@ -117,6 +118,11 @@ def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str
             found = _inferred(case, {**attributes, **always(case, entry)}, parameters)
             if found:
                 return found
+    return _dense_outputs(entry, like)
+
+
+def _dense_outputs(entry: OperatorMapping, like: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+    """All outputs, like the first input."""
     return {role.name: _dense(next(iter(like.values()))) for role in entry.roles() if role.kind == "output"}
 
 

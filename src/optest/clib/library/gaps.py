@@ -57,8 +57,8 @@ def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> Non
     for each in told:
         if each.kind == "scalar":
             specs.pop(each.name, None)
-    if entry.starts_as is not None:
-        specs.pop(entry.starts_as.input, None)  # C is told of the output that holds it
+    for start in entry.starts:
+        specs.pop(start.input, None)  # C is told of the output that holds it
     wanted = []
     if request.shapes or not case.outputs:
         wanted.append("shape")

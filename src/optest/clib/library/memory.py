@@ -265,19 +265,24 @@ def _cannot_start(
     entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
 ) -> bool:
     """Whether an output is described so that it has to be refused, and cannot hold what it should start as."""
-    start = entry.starts_as
-    if start is None or start.input not in given or not (request.shapes or request.dtypes):
+    if not (request.shapes or request.dtypes):
         return False
-    values, spec = given[start.input], layouts[start.output]
-    return dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape)
+    return not all(_fits(given[start.input], layouts[start.output]) for start in entry.starts if start.input in given)
+
+
+def _fits(values: Array, spec: TensorSpec) -> bool:
+    return dtype_of(values.dtype) is spec.dtype and _reaches(values.shape, spec.shape)
 
 
 def _start(entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:
-    """The values that an output holds when the call begins, by its key."""
-    start = entry.starts_as
-    if start is None or start.input not in given:
-        return {}
-    values, spec = given[start.input], layouts[start.output]
-    if dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape):
-        raise Fault(Reason.UNSUPPORTED, f"{start.input} does not fit output {start.output} ({spec}), where C reads it")
-    return {f"output:{start.output}": np.broadcast_to(values, spec.shape)}
+    """The values that outputs hold when the call begins, by their keys."""
+    held: dict[str, Array] = {}
+    for start in entry.starts:
+        if start.input not in given:
+            continue
+        values, spec = given[start.input], layouts[start.output]
+        if not _fits(values, spec):
+            detail = f"{start.input} does not fit output {start.output} ({spec}), where C reads it"
+            raise Fault(Reason.UNSUPPORTED, detail)
+        held[f"output:{start.output}"] = np.broadcast_to(values, spec.shape)
+    return held

@@ -99,7 +99,7 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     in_place: tuple[str, ...] = ()
     refuses: tuple[str, ...] | None = None
     indexes: Mapping[str, str] = {}
-    starts_as: StartsAs | None = None
+    starts_as: StartsAs | tuple[StartsAs, ...] = ()
     broadcasts: bool = False
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
     left_out: Mapping[str, int | float | str | Mapping[str, int | float | str]] = {}
@@ -107,6 +107,11 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     always: Mapping[str, Any] = {}
     arange: Mapping[str, Counting] = {}
     swapped: Mapping[str, str | bool | tuple[int, int]] = {}
+
+    @property
+    def starts(self) -> tuple[StartsAs, ...]:
+        """Outputs that hold an input's values when the call begins."""
+        return (self.starts_as,) if isinstance(self.starts_as, StartsAs) else self.starts_as
 
     @property
     def any_function(self) -> str:
@@ -223,8 +228,7 @@ class Reading:
     def inputs(self) -> Mapping[str, bool]:
         """The inputs that are taken, and whether they may be left out."""
         found = {each.name: each.optional for each in self.roles if each.kind in ("input", "scalar")}
-        start = self.entry.starts_as
-        if start is not None:
+        for start in self.entry.starts:
             found.setdefault(start.input, bool(start.without))
         return found
 

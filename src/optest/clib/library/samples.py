@@ -223,7 +223,7 @@ def _places(
 
 def _is_started(tensor: str, entry: OperatorMapping) -> bool:
     """Whether an input has no memory of its own, because an output starts as it."""
-    return entry.starts_as is not None and entry.starts_as.input == tensor
+    return any(start.input == tensor for start in entry.starts)
 
 
 def _turned(shapes: Mapping[str, Sequence[int]], turn: int, step: int) -> Iterator[tuple[str, Pattern]]:

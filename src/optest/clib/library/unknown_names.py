@@ -42,8 +42,7 @@ def unknown_names(entry: OperatorMapping, descriptor: OperatorDescriptor) -> lis
 
 def _of_keys(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
     """What the keys beside the calls name, by kind."""
-    start = entry.starts_as
-    if start is not None:
+    for start in entry.starts:
         yield from (("output", start.output), ("input", start.input))
         yield from (("attribute", name) for name in start.without)
     yield from (("input", name) for name in (*entry.in_place, *entry.arange, *entry.indexes))

@@ -27,14 +27,13 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="attention",
-        signature="query, key, value, key_cache, value_cache -> out",
+        signature="query, key, value, key_cache, value_cache -> out, key_cache_out, value_cache_out",
         attributes=(attribute("pos: int", "How many tokens the caches hold."),),
         dtype_variants=FLOATS,
-        mutates=("key_cache", "value_cache"),
-        rule=composed("as scaled_dot_product_attention"),
+        rule=composed("as scaled_dot_product_attention; the caches exactly"),
         description="scaled_dot_product_attention of heads x tokens x E over the first pos tokens of the caches and "
-        "then key and value, where token i sees pos + i + 1 of them, as tokens x heads x E. The caches, which may be "
-        "longer, may be completed in place. Heads of query share those of key and value in groups.",
+        "then key and value, where token i sees pos + i + 1 of them, as tokens x heads x E. Heads of query share those "
+        "of key and value in groups. Then copies of the caches, which may be longer, with key and value behind pos.",
     ),
     OperatorDescriptor(
         name="paged_attention",
@@ -81,7 +80,8 @@ def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
         if attributes["pos"] < 0 or cache.shape[1] < whole:
             raise UnfitArguments(f"{name} has {cache.shape[1]} tokens, but should have {whole} or more")
     require_same_dtype(query, key, "key")
-    return (dense(query.dtype, (tokens, heads, size)),)
+    outs = ((tokens, heads, size), caches[0].shape, caches[1].shape)
+    return tuple(dense(query.dtype, shape) for shape in outs)
 
 
 def infer_paged_attention(specs: Specs, _attributes: Attributes) -> Outputs:

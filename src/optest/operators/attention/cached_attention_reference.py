@@ -25,13 +25,25 @@ Calls = Iterator[tuple[list[Any], dict[str, Any]]]
 def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     infer_attention([spec_of(np.asarray(each)) for each in inputs], attributes)
     (out,) = scaled_dot_product_attention_reference(_with_cache(inputs, attributes["pos"]), _GROUPED)
-    return (np.swapaxes(out, 0, 1),)
+    return (np.swapaxes(out, 0, 1), *_completed(inputs, attributes["pos"]))
 
 
 def attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Those of scaled_dot_product_attention over all tokens."""
+    """Those of scaled_dot_product_attention over all tokens; the caches lose nothing."""
     (budget,) = scaled_dot_product_attention_terms(_with_cache(inputs, attributes["pos"]), _GROUPED)
-    return (_each(lambda values: np.swapaxes(values, 0, 1), [budget]),)
+    nothing = [np.zeros(np.asarray(cache).shape) for cache in inputs[3:]]
+    return (
+        _each(lambda values: np.swapaxes(values, 0, 1), [budget]),
+        *(ErrorBudget(zeros, zeros) for zeros in nothing),
+    )
+
+
+def _completed(inputs: Inputs, pos: int) -> Iterator[Array]:
+    """Each cache with the new tokens."""
+    for cache, tokens in zip(inputs[3:], inputs[1:3], strict=True):
+        whole = np.array(cache)
+        whole[:, pos : pos + np.asarray(tokens).shape[1]] = tokens
+        yield whole
 
 
 def _with_cache(inputs: Inputs, pos: int) -> list[Any]:

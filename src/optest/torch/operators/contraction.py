@@ -89,17 +89,19 @@ def _attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     )
 
 
-def _cached_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+def _cached_attention(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
     """torch's attention, given the tokens of the caches and the new ones, and a mask that ends at the last."""
     query, key, value, key_cache, value_cache = tensors
     pos, tokens = attributes["pos"], query.shape[1]
     if pos < 0 or min(key_cache.shape[1], value_cache.shape[1]) < pos + tokens or query.shape[0] % key.shape[0]:
         raise ValueError(f"{pos} tokens of {tuple(key_cache.shape)} and {tuple(key.shape)} are not those of the query")
-    keys, values = torch.cat([key_cache[:, :pos], key], 1), torch.cat([value_cache[:, :pos], value], 1)
+    caches = [cache.clone(memory_format=torch.contiguous_format) for cache in (key_cache, value_cache)]
+    for cache, new in zip(caches, (key, value), strict=True):
+        cache[:, pos : pos + tokens] = new
+    keys, values = (cache[None, :, : pos + tokens] for cache in caches)
     seen = torch.ones(tokens, pos + tokens, dtype=torch.bool, device=query.device).tril(pos)
-    return (
-        _attention((query[None], keys[None], values[None], seen), {"enable_gqa": True})[0].transpose(0, 1).contiguous()
-    )
+    out = _attention((query[None], keys, values, seen), {"enable_gqa": True})[0].transpose(0, 1).contiguous()
+    return out, *caches
 
 
 def _paged_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
