@@ -31,6 +31,7 @@ __all__ = [
     "KnowsExpectations",
     "KnowsExpectationsOfSamples",
     "LacksOperators",
+    "LoadsWithoutThreads",
     "MeasuresCompilation",
     "NeedsEnvironment",
     "PreparedCall",
@@ -46,6 +47,7 @@ __all__ = [
     "configure",
     "guards_memory",
     "keeps_deadline",
+    "loads_without_threads",
     "options_of",
 ]
 
@@ -281,6 +283,14 @@ class KeepsDeadline(Protocol, metaclass=_Ability):
 
 
 @runtime_checkable
+class LoadsWithoutThreads(Protocol, metaclass=_Ability):
+    """Where true, a driver that is loaded and configured has no thread and no device yet: forks can run its cases, and
+    one that dies is replaced in a hundredth of the time."""
+
+    loads_without_threads: bool
+
+
+@runtime_checkable
 class NeedsEnvironment(Protocol, metaclass=_Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
@@ -342,6 +352,10 @@ class ExplainsItself(Protocol, metaclass=_Ability):
 
 def guards_memory(driver: object) -> bool:
     return isinstance(driver, GuardsMemory) and driver.guards_memory
+
+
+def loads_without_threads(driver: object) -> bool:
+    return isinstance(driver, LoadsWithoutThreads) and driver.loads_without_threads
 
 
 def keeps_deadline(driver: object) -> bool:

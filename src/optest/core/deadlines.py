@@ -21,40 +21,46 @@ _MOST_SLOW_CALLS = 12
 """Of two implementations, in a benchmark."""
 
 
-_HANGS = 2
 _TIMES_LONGEST = 10.0
-_LEAST_SHORTENED_S = 10.0
-"""An operator of which two cases exceeded the deadline is likely to hang for others, each of which would cost that
-deadline again: 300 s unless stated. Ten times the longest that passed leaves room for a larger case or a busy machine,
-and ten seconds for a framework's first call in a new worker."""
+_ENOUGH_PASSED = 10
+_LEAST_S = 60.0
+_HANGS = 2
+_LEAST_AFTER_HANGS_S = 10.0
+"""Where enough cases of an operator passed, ten times the longest of them leaves room for a larger case or a busy
+machine, and a minute for what a framework does once. An operator of which two cases exceeded their deadline is likely
+to hang for others; ten seconds are left for the first call in a new worker."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Deadlines:
-    """What the cases of a run took so far, by operator; the deadline of one that hangs gets shorter.
+    """What the cases of a run took so far, by operator, which makes the deadline of the next ones shorter.
 
     Only ``usual_s``, the deadline that nobody stated, does; None where every deadline was stated.
     """
 
     usual_s: float | None = None
     _hangs: Counter[str] = field(default_factory=Counter)
+    _passed: Counter[str] = field(default_factory=Counter)
     _longest_s: dict[str, float] = field(default_factory=dict)
 
     def record(self, case: TestCase, verdict: Verdict, run_s: float | None) -> None:
         name = case.descriptor.name
         if verdict.reason is Reason.DEADLINE:
             self._hangs[name] += 1
-        elif verdict.status is Status.PASSED and run_s is not None and run_s > self._longest_s.get(name, 0.0):
-            self._longest_s[name] = run_s
+        elif verdict.status is Status.PASSED and run_s is not None:
+            self._passed[name] += 1
+            self._longest_s[name] = max(run_s, self._longest_s.get(name, 0.0))
 
     def of(self, case: TestCase) -> float | None:
         """Seconds that the backend has for the case; None where it states none."""
-        if not self._hangs or case.timeout_s != self.usual_s or case.timeout_s is None:
+        if case.timeout_s != self.usual_s or case.timeout_s is None:
             return case.timeout_s
         name = case.descriptor.name
-        if self._hangs[name] < _HANGS:
+        hangs = self._hangs[name] >= _HANGS
+        if not hangs and self._passed[name] < _ENOUGH_PASSED:
             return case.timeout_s
-        return min(case.timeout_s, max(_LEAST_SHORTENED_S, _TIMES_LONGEST * self._longest_s.get(name, 0.0)))
+        least_s = _LEAST_AFTER_HANGS_S if hangs else _LEAST_S
+        return min(case.timeout_s, max(least_s, _TIMES_LONGEST * self._longest_s.get(name, 0.0)))
 
     def applied(self, case: TestCase) -> TestCase:
         """The case with that deadline, for a driver that keeps it itself."""
@@ -67,8 +73,8 @@ class Deadlines:
             return ""
         name = case.descriptor.name
         return (
-            f"; the deadline was {shorter_s:g} s instead of {case.timeout_s:g} s, ten times the longest passed case of "
-            f"{name} and {_LEAST_SHORTENED_S:g} s at least, since {_HANGS} cases of {name} exceeded theirs; "
+            f"; the deadline was {shorter_s:.3g} s instead of {case.timeout_s:g} s, ten times the longest passed case "
+            f"of {name} and {_LEAST_S:g} s at least ({_LEAST_AFTER_HANGS_S:g} s after {_HANGS} that exceeded theirs); "
             "state --timeout to keep it"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,10 @@ from optest.errors import Unavailable, UsageError
 from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
 __all__ = [
+    "END_MARK",
     "Asked",
     "Broken",
+    "Died",
     "Hello",
     "NotAnAnswer",
     "NotInWorker",
@@ -27,6 +30,7 @@ __all__ = [
     "decode_for_parent",
     "decode_for_worker",
     "encode",
+    "end_mark",
     "refusal",
 ]
 
@@ -81,8 +85,30 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
     message: str
 
 
+class Died(msgspec.Struct, tag="died", frozen=True):
+    """The fork of the worker that ran the question ended in ``phase``, and the worker goes on with another one.
+
+    The worker's output ends with :func:`end_mark` of the question. ``spoilt`` is what is wrong with an answer that
+    cannot be read; the fork was killed for it.
+    """
+
+    number: int
+    phase: int
+    returncode: int
+    signal: int | None
+    spoilt: str = ""
+
+
+END_MARK = re.compile(r"^-- end of the process of question [0-9]+ --$", re.MULTILINE)
+
+
+def end_mark(number: int) -> str:
+    """The line in a worker's output behind what a fork that died wrote there, an :data:`END_MARK`."""
+    return f"-- end of the process of question {number} --"
+
+
 ToWorker = Hello | Asked
-ToParent = Ready | Ran | Broken
+ToParent = Ready | Ran | Broken | Died
 
 _encoder = msgspec.msgpack.Encoder()
 _for_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

@@ -9,37 +9,52 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import configure
+from optest.backends.abilities import configure, loads_without_threads
 from optest.core.extensions import load_extensions
 from optest.core.messages import (
     Asked,
     Broken,
+    Died,
     Hello,
     Ran,
     Ready,
     ToParent,
     decode_for_worker,
     encode,
+    end_mark,
 )
-from optest.core.monkeypatches import patch_watch
+from optest.core.monkeypatches import PatchWatch, patch_watch
 from optest.core.phases import Phase, PhasePage
 from optest.core.runner import execute
 from optest.core.side_effects import SideEffects, refuse_earlier_patches, refuse_patches, runs_foreign_code
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
-from optest.process import TRACEBACK_SIGNAL, Channel, adopt_orphans, directory_kept, end_children, fork_and_run
+from optest.process import (
+    TRACEBACK_SIGNAL,
+    Channel,
+    ForkedServer,
+    adopt_orphans,
+    directory_kept,
+    end_children,
+    fork_server,
+)
 from optest.spec import Argument, Fill, Reason, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
 
 _LONG_S = 3600.0
+_DYING_S = 5.0
+"""How long a fork whose pipes are gone may take to end: the system may have much to take back."""
+_LOOK_S = 0.001
 _CASES_BEFORE_FREEZE = 4
 """By then modules and libraries are loaded: the collector need not walk over them again, as a probe for leaks makes it
 do with every case (half of the time of a C library's check)."""
@@ -59,24 +74,99 @@ def main(arguments: list[str]) -> None:
             channel.send(encode(_broken(0, error)))
             return
         channel.send(encode(Ready()))
-        if hello.fresh:
+        if hello.fresh or (loads_without_threads(serving.driver) and threading.active_count() == 1):
             adopt_orphans()
             _warm_up()
-        answered = 0
-        while (message := channel.receive()) is not None:
-            if hello.fresh:
-                _answer_in_fresh_process(message, serving, channel)
-            else:
-                answer = _answer(message, serving)
-                phases.write(Phase.ANSWER)
-                channel.send(encode(answer))
-                phases.write(Phase.IDLE)
-                if _is_last(answer):
-                    _wait_to_be_ended()
-                answered += 1
-                if answered == _CASES_BEFORE_FREEZE:
-                    gc.collect()
-                    gc.freeze()
+            _serve_in_forks(serving, channel)
+        else:
+            _serve(serving, channel)
+
+
+def _serve(serving: _Serving, channel: Channel) -> None:
+    """Answer in this process, as long as there are questions."""
+    phases, answered = serving.phases, 0
+    while (message := channel.receive()) is not None:
+        answer = _answer(message, serving)
+        phases.write(Phase.ANSWER)
+        channel.send(encode(answer))
+        phases.write(Phase.IDLE)
+        if _is_last(answer):
+            _wait_to_be_ended()
+        answered += 1
+        if answered == _CASES_BEFORE_FREEZE:
+            gc.collect()
+            gc.freeze()
+
+
+def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
+    """Have a fork of this process answer, and another one after its death; each question has its own if they are to be
+    fresh. Nothing foreign runs in this process.
+    """
+
+    def serve(inside: Channel) -> None:
+        channel.close()
+        faulthandler.register(TRACEBACK_SIGNAL)
+        _serve(serving._replace(side_effects=SideEffects(serving.patches, in_worker=not serving.hello.fresh)), inside)
+
+    fork: ForkedServer | None = None
+
+    def write_traceback(*_: object) -> None:
+        if fork is not None:
+            os.kill(fork.pid, TRACEBACK_SIGNAL)
+
+    faulthandler.unregister(TRACEBACK_SIGNAL)
+    signal.signal(TRACEBACK_SIGNAL, write_traceback)
+    while (message := channel.receive()) is not None:
+        if fork is not None and fork.is_over():  # after its answer
+            _end(fork)
+            fork = None
+        if fork is None:
+            fork = fork_server(serve)
+        answer, spoilt = _ask(fork, message)
+        if answer is None and not spoilt and not _ends_soon(fork):
+            channel.close()  # foreign code closed the fork's: the parent keeps the deadline, and ends both
+            os.waitpid(fork.pid, 0)
+            os._exit(0)
+        if answer is None:
+            answer = _died(message, serving, *_end(fork), spoilt)
+            fork = None
+        elif serving.hello.fresh:
+            fork.channel.close()
+            _ends_soon(fork)
+            _end(fork)
+            fork = None
+        channel.send(answer)
+
+
+def _ask(fork: ForkedServer, message: bytes) -> tuple[bytes | None, str]:
+    """The fork's answer, None if there is none, and what is wrong with it."""
+    try:
+        return fork.ask(message), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+def _end(fork: ForkedServer) -> tuple[int, int | None]:
+    ended = fork.end()
+    end_children()
+    return ended
+
+
+def _died(message: bytes, serving: _Serving, returncode: int, signal_number: int | None, spoilt: str) -> bytes:
+    phase, _ = serving.phases.read()
+    serving.phases.write(Phase.IDLE)
+    asked = decode_for_worker(message)
+    assert isinstance(asked, Asked)
+    sys.stderr.write(f"\n{end_mark(asked.number)}\n")
+    sys.stderr.flush()
+    return encode(Died(asked.number, phase, returncode, signal_number, spoilt))
+
+
+def _ends_soon(fork: ForkedServer) -> bool:
+    ends = time.monotonic() + _DYING_S
+    while not (is_over := fork.is_over()) and time.monotonic() < ends:
+        time.sleep(_LOOK_S)
+    return is_over
 
 
 class _Serving(NamedTuple):
@@ -85,11 +175,12 @@ class _Serving(NamedTuple):
     hello: Hello
     phases: PhasePage
     driver: BackendDriver
+    patches: PatchWatch
     side_effects: SideEffects
 
 
-def _load(hello: Hello) -> tuple[BackendDriver, SideEffects]:
-    """The driver, and the watch over what it does to this process.
+def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
+    """The driver, and the watches over what it does to this process.
 
     Raises:
         OptestError: if it cannot be loaded, or replaces what verdicts rest on.
@@ -101,7 +192,7 @@ def _load(hello: Hello) -> tuple[BackendDriver, SideEffects]:
     driver = backend_manager.get(hello.driver)
     configure(driver, hello.options)
     refuse_patches(patches, f"backend {hello.driver!r}")
-    return driver, SideEffects(patches, in_worker=not hello.fresh)
+    return driver, patches, SideEffects(patches, in_worker=not hello.fresh)
 
 
 def _warm_up() -> None:
@@ -151,26 +242,6 @@ def _answer(message: bytes, serving: _Serving) -> ToParent:
     return Ran(request.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)
 
 
-def _answer_in_fresh_process(message: bytes, serving: _Serving, channel: Channel) -> None:
-    """Fork, let the child answer, and end the way that it ended if it did not."""
-
-    def answer_in_the_fork() -> bytes:
-        made = _answer(message, serving)
-        serving.phases.write(Phase.ANSWER)
-        return bytes([_is_last(made)]) + encode(made)
-
-    child = fork_and_run(answer_in_the_fork)
-    answer = child.read()
-    returncode, signal = child.end()
-    end_children()
-    if returncode == 0 and answer:
-        channel.send(answer[1:])
-        if answer[0]:
-            _wait_to_be_ended()
-        return
-    _end_like(returncode or 0, signal)
-
-
 def _is_last(answer: ToParent) -> bool:
     """Whether the parent gives this worker up: the next question, which may be here already, is for another one."""
     if not isinstance(answer, Ran):
@@ -181,16 +252,6 @@ def _is_last(answer: ToParent) -> bool:
 def _wait_to_be_ended() -> NoReturn:
     while True:
         time.sleep(_LONG_S)
-
-
-def _end_like(returncode: int, signal: int | None) -> None:
-    """End this process as the child ended, so that the parent sees one kind of death."""
-    if signal is not None:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.kill(os.getpid(), signal)
-    os._exit(returncode)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
 from optest.core.messages import (
+    END_MARK,
     Asked,
     Broken,
+    Died,
     Hello,
     NotAnAnswer,
     Ran,
@@ -26,6 +28,7 @@ from optest.core.messages import (
     as_execution,
     decode_for_parent,
     encode,
+    end_mark,
     refusal,
 )
 from optest.core.phases import Phase, PhasePage
@@ -51,6 +54,10 @@ _REPORT_BYTES = 1 << 16
 
 _MOST_BYTES_AHEAD = 1 << 15
 """Half of what a pipe usually holds on Linux; on macOS a pipe grows to as much."""
+
+_TAIL_CHARACTERS = 8192
+_LOG_S = 2.0
+_LOOK_S = 0.002
 
 _DYING_S = 5.0
 """How long a worker whose pipes are gone may take to end: the system may have much to take back."""
@@ -163,9 +170,12 @@ class WorkerProcess:
             if answer is None:
                 return self._without_pipes(child, page, cases, began)
             try:
-                execution = as_execution(self._answer_to_this(answer), cases)
+                message = self._answer_to_this(answer)
             except NotAnAnswer as error:
                 return self._spoilt(child, page, cases, str(error))
+            if isinstance(message, Died):
+                return self._fork_died(child, page, cases, message, began)
+            execution = as_execution(message, cases)
             if self._may_pay_for_others(cases[0], execution):
                 return self._retry_in_new_child(child, page, cases)
             self._answers += 1
@@ -247,7 +257,7 @@ class WorkerProcess:
             for cases, message in zip(following[first : first + len(messages)], messages, strict=True)
         ]
 
-    def _answer_to_this(self, answer: bytes) -> Ran | Broken:
+    def _answer_to_this(self, answer: bytes) -> Ran | Broken | Died:
         try:
             message = decode_for_parent(answer)
         except (ValueError, RecursionError) as error:
@@ -259,10 +269,7 @@ class WorkerProcess:
     def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> ExecutionResult:
         """Nothing that comes from this worker can be believed any more, so it loses its place."""
         child.kill()
-        verdict = descriptors_spoilt(
-            f"its answer is not to be trusted, since {how}", {"stderr_tail": child.stderr_tail()}
-        )
-        return self._gone(child, page, cases, verdict, Phase.IDLE, 0.0)
+        return self._gone(child, page, cases, _answer_spoilt(how, child.stderr_tail()), Phase.IDLE, 0.0)
 
     def start(self) -> None:
         """Start the worker, unless it runs.
@@ -398,6 +405,23 @@ class WorkerProcess:
         verdict = death(phase, returncode, signal, child.stderr_tail(), report)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
+    def _fork_died(
+        self, child: Child, page: PhasePage, cases: Sequence[TestCase], died: Died, began: float
+    ) -> ExecutionResult:
+        """The same of a fork of the worker, which goes on with what it was asked ahead."""
+        phase = Phase(died.phase)
+        if phase is Phase.IDLE and self._answers:
+            self._give_up(child, page)
+            return self._execute(cases)
+        self._answers = 0
+        said = _said_by_fork(child, died.number)
+        tail = said[-_TAIL_CHARACTERS:]
+        verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
+        if died.spoilt:
+            verdict = _answer_spoilt(died.spoilt, tail)
+        timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
+        return replace(_all_with(verdict, cases), timings=timings)
+
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
         self._answers = 0
@@ -426,6 +450,19 @@ class _DiedAtLoad(Exception):
 
 def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> ExecutionResult:
     return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
+
+
+def _answer_spoilt(how: str, tail: str) -> Verdict:
+    return descriptors_spoilt(f"its answer is not to be trusted, since {how}", {"stderr_tail": tail})
+
+
+def _said_by_fork(child: Child, number: int) -> str:
+    """What a fork of the worker wrote to standard output and error before it died; the log comes a little later."""
+    ends = time.monotonic() + _LOG_S
+    while end_mark(number) not in (tail := child.stderr_tail(_REPORT_BYTES)) and time.monotonic() < ends:
+        time.sleep(_LOOK_S)
+    before = tail.partition(end_mark(number))[0].rstrip()
+    return before[max((each.end() for each in END_MARK.finditer(before)), default=0) :].lstrip("\n")
 
 
 def _ends_in(child: Child, timeout_s: float) -> bool:

@@ -8,7 +8,7 @@ from optest.process.channel import Channel
 from optest.process.child import TRACEBACK_SIGNAL, Child, start_child
 from optest.process.command import Finished, run
 from optest.process.exits import crash_below_a_shell, directory_kept, exits_refused, leave, signal_name
-from optest.process.forks import Forked, fork_and_run
+from optest.process.forks import Forked, ForkedServer, fork_and_run, fork_server
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
 from optest.process.memory import available_bytes
@@ -20,6 +20,7 @@ __all__ = [
     "Child",
     "Finished",
     "Forked",
+    "ForkedServer",
     "adopt_orphans",
     "available_bytes",
     "crash_below_a_shell",
@@ -27,6 +28,7 @@ __all__ = [
     "end_children",
     "exits_refused",
     "fork_and_run",
+    "fork_server",
     "leave",
     "run",
     "signal_name",

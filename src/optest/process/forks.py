@@ -1,4 +1,6 @@
-"""Forks of a warm process: a function runs in a copy of this process, and its bytes come back over a pipe."""
+"""Forks of a warm process: a function runs in a copy of this process, and its bytes come back over a pipe, at its end
+or message by message.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
-from optest.process.channel import ReadEnd
+from optest.process.channel import Channel, ReadEnd
 from optest.process.guard_program import write_all
 
-__all__ = ["Forked", "fork_and_run"]
+__all__ = ["Forked", "ForkedServer", "fork_and_run", "fork_server"]
 
 _LOOK_S = 0.005
+_LOOK_AT_SERVER_S = 0.05
+"""An end shows at once in the pipe, unless a child of the fork holds it."""
 _READ_BYTES = 1 << 20
 
 
@@ -35,7 +40,7 @@ class Forked(NamedTuple):
         parts: list[bytes] = []
         pipe = ReadEnd(self.read_fd)
         while True:
-            over = self._is_over()
+            over = _is_over(self.pid)
             if pipe.has_news(0.0 if over else _LOOK_S):
                 parts.append(os.read(self.read_fd, _READ_BYTES))
                 if not parts[-1]:
@@ -51,14 +56,51 @@ class Forked(NamedTuple):
         What the fork left behind comes up as children of this process if that called ``adopt_orphans``; then
         ``end_children`` ends it.
         """
-        if not self._is_over():
-            os.kill(self.pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        ended = _end(self.pid)
         os.close(self.read_fd)
-        return status, (-status if status < 0 else None)
+        return ended
 
-    def _is_over(self) -> bool:
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+class ForkedServer(NamedTuple):
+    """A fork that answers messages, and the channel to it."""
+
+    pid: int
+    channel: Channel
+
+    def ask(self, message: bytes) -> bytes | None:
+        """Return its answer, None if it ended without one or closed its end of the channel.
+
+        Raises:
+            ValueError: if what came back does not begin as a message does.
+        """
+        with suppress(BrokenPipeError):
+            self.channel.send(message)
+        while True:
+            over = self.is_over()
+            try:
+                return self.channel.receive(0.0 if over else _LOOK_AT_SERVER_S)
+            except TimeoutError:
+                if over:
+                    return None
+
+    def is_over(self) -> bool:
+        return _is_over(self.pid)
+
+    def end(self) -> tuple[int, int | None]:
+        """As :meth:`Forked.end`."""
+        self.channel.close()
+        return _end(self.pid)
+
+
+def _is_over(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end(pid: int) -> tuple[int, int | None]:
+    if not _is_over(pid):
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status, (-status if status < 0 else None)
 
 
 def fork_and_run(function: Callable[[], bytes]) -> Forked:
@@ -66,20 +108,41 @@ def fork_and_run(function: Callable[[], bytes]) -> Forked:
 
     If it raises, the traceback goes to standard error and the exit status is 1. The fork runs no ``atexit`` functions.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
     read_fd, write_fd = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _run_and_exit(function, write_fd)
+    pid = _fork(lambda: write_all(write_fd, function()))
     os.close(write_fd)
     return Forked(pid, read_fd)
 
 
-def _run_and_exit(function: Callable[[], bytes], write_fd: int) -> None:
+def fork_server(serve: Callable[[Channel], None]) -> ForkedServer:
+    """The same, but ``serve`` reads messages and answers each, until there are no more."""
+    their_in, our_out = os.pipe()
+    our_in, their_out = os.pipe()
+
+    def run() -> None:
+        os.close(our_in)
+        os.close(our_out)
+        serve(Channel(their_in, their_out))
+
+    pid = _fork(run)
+    os.close(their_in)
+    os.close(their_out)
+    return ForkedServer(pid, Channel(our_in, our_out))
+
+
+def _fork(run: Callable[[], None]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _run_and_exit(run)
+    return pid
+
+
+def _run_and_exit(run: Callable[[], None]) -> None:
     status = 1
     try:
-        write_all(write_fd, function())
+        run()
         status = 0
     finally:
         if status:

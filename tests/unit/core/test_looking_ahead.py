@@ -36,6 +36,7 @@ def kill_when_somebody_waits():
 class Diary(BackendDriver):
     """Writes down every case that it is asked, and does what the case says."""
     name = kind = "diary"
+    loads_without_threads = "DIARY_FORKS" in os.environ
 
     def unsupported(self, case):
         return "not here" if case.name.startswith("unsupported") else None
@@ -45,6 +46,9 @@ class Diary(BackendDriver):
             file.write(case.name + "\\n")
         what = case.name.rstrip("0123456789")
         if what == "dies":
+            os.kill(os.getpid(), 9)
+        if what == "speaks":
+            os.write(2, b"I speak")
             os.kill(os.getpid(), 9)
         if what == "exits":
             os._exit(7)
@@ -79,8 +83,12 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
-    options = WorkerOptions(driver="diary", scratch=tmp_path, environment=environment(), plugins=("diary_backend",))
+def worker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
+    """With the parameter "forks", cases run in forks of the worker."""
+    forks = {"DIARY_FORKS": "1"} if getattr(request, "param", "") == "forks" else {}
+    options = WorkerOptions(
+        driver="diary", scratch=tmp_path, environment={**environment(), **forks}, plugins=("diary_backend",)
+    )
     made = WorkerProcess(options, "worker")
     yield made
     made.close()
@@ -160,6 +168,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
 def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
     tmp_path: Path, worker: WorkerProcess
 ) -> None:
@@ -181,6 +190,16 @@ def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
     assert seen(results) == seen(alone)
 
 
+@pytest.mark.parametrize("worker", ["forks"], indirect=True)
+def test_a_fork_that_dies_is_replaced_without_a_new_worker(tmp_path: Path, worker: WorkerProcess) -> None:
+    """What a death wrote is its own, and the next fork goes on with what was asked ahead."""
+    results = run(Kept(worker), cases_of(tmp_path / "diary", ["dies0", "right1", "exits2", "speaks3", "right4"]))
+    assert [result.reason for result in results] == [Reason.SIGNAL, None, Reason.EXIT_CODE, Reason.SIGNAL, None]
+    assert [result.verdict.details.get("stderr_tail") for result in results if result.reason] == ["", "", "I speak"]
+    assert worker._started == 1
+
+
+@pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
 @pytest.mark.parametrize("hangs", ["hangs1", "closes1"])
 def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
     tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch, hangs: str
@@ -195,6 +214,7 @@ def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
     assert diary.read_text().split() == ["right0", hangs, "right2", "right3"]
 
 
+@pytest.mark.parametrize("worker", ["itself", "forks"], indirect=True)
 def test_a_thread_that_kills_the_worker_later_is_blamed_on_whoever_runs_then(
     tmp_path: Path, worker: WorkerProcess
 ) -> None:

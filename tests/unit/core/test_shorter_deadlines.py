@@ -43,6 +43,15 @@ def test_ten_times_the_longest_pass(hangs: int, longest_s: float, expected_s: fl
     assert bool(deadlines.why(of())) == (expected_s < 300)
 
 
+@pytest.mark.parametrize(("passed", "longest_s", "expected_s"), [(9, 0.1, 300), (10, 0.1, 60), (10, 7, 70)])
+def test_a_hang_costs_a_minute_where_enough_cases_passed(passed: int, longest_s: float, expected_s: float) -> None:
+    deadlines = hung(0)
+    for _ in range(passed):
+        deadlines.record(of(), PASSED, longest_s)
+    assert deadlines.of(of()) == expected_s
+    assert deadlines.of(of("mul")) == 300
+
+
 def test_other_operators_and_stated_deadlines_stay() -> None:
     deadlines = hung(5)
     assert deadlines.of(of("mul")) == 300
@@ -83,7 +92,7 @@ backend_manager.register(Hanging(), replace=True)
 def test_a_worker_is_ended_by_the_shorter_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging_backend.py").write_text(HANGING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(deadlines, "_LEAST_SHORTENED_S", 0.3)
+    monkeypatch.setattr(deadlines, "_LEAST_AFTER_HANGS_S", 0.3)
     options = WorkerOptions(
         driver="hanging",
         scratch=tmp_path,

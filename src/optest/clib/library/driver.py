@@ -38,6 +38,7 @@ class FfiBackend(BackendDriver):
     name = "ffi"
     kind = "cpu"
     guards_memory = True
+    loads_without_threads = True  # a library is loaded by the first case that names it
     options = NAMES
 
     def __init__(self) -> None:
