@@ -31,11 +31,11 @@ __all__ = [
     "KnowsExpectations",
     "KnowsExpectationsOfSamples",
     "LacksOperators",
-    "LoadsWithoutThreads",
     "MeasuresCompilation",
     "NeedsEnvironment",
     "PreparedCall",
     "PreparesCalls",
+    "RunsInForks",
     "Script",
     "ScriptInput",
     "SelectsSamples",
@@ -47,7 +47,6 @@ __all__ = [
     "configure",
     "guards_memory",
     "keeps_deadline",
-    "loads_without_threads",
     "options_of",
 ]
 
@@ -283,11 +282,16 @@ class KeepsDeadline(Protocol, metaclass=_Ability):
 
 
 @runtime_checkable
-class LoadsWithoutThreads(Protocol, metaclass=_Ability):
-    """Where true, a driver that is loaded and configured has no thread and no device yet: forks can run its cases, and
-    one that dies is replaced in a hundredth of the time."""
+class RunsInForks(Protocol, metaclass=_Ability):
+    """A driver that is loaded and configured has no thread and no device yet: forks of a worker can run its cases, and
+    one that dies is replaced in a tenth of the time."""
 
-    loads_without_threads: bool
+    def before_fork(self, case: TestCase) -> None:
+        """Do once what every fork would do again for such a case, and what foreign code has no part in.
+
+        Raises:
+            OptestError, Fault: as ``run`` does, which nobody sees here.
+        """
 
 
 @runtime_checkable
@@ -352,10 +356,6 @@ class ExplainsItself(Protocol, metaclass=_Ability):
 
 def guards_memory(driver: object) -> bool:
     return isinstance(driver, GuardsMemory) and driver.guards_memory
-
-
-def loads_without_threads(driver: object) -> bool:
-    return isinstance(driver, LoadsWithoutThreads) and driver.loads_without_threads
 
 
 def keeps_deadline(driver: object) -> bool:

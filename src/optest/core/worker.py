@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import configure, loads_without_threads
+from optest.backends.abilities import RunsInForks, configure
 from optest.core.extensions import load_extensions
 from optest.core.messages import (
     Asked,
@@ -47,7 +48,7 @@ from optest.process import (
     end_children,
     fork_server,
 )
-from optest.spec import Argument, Fill, Reason, TensorSpec, TestCase, Timings, dtype
+from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
 
@@ -74,7 +75,7 @@ def main(arguments: list[str]) -> None:
             channel.send(encode(_broken(0, error)))
             return
         channel.send(encode(Ready()))
-        if hello.fresh or (loads_without_threads(serving.driver) and threading.active_count() == 1):
+        if hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1):
             adopt_orphans()
             _warm_up()
             _serve_in_forks(serving, channel)
@@ -121,6 +122,7 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
             _end(fork)
             fork = None
         if fork is None:
+            _before_fork(message, serving.driver)
             fork = fork_server(serve)
         answer, spoilt = _ask(fork, message)
         if answer is None and not spoilt and not _ends_soon(fork):
@@ -136,6 +138,14 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
             _end(fork)
             fork = None
         channel.send(answer)
+
+
+def _before_fork(message: bytes, driver: BackendDriver) -> None:
+    if not isinstance(driver, RunsInForks):
+        return
+    with suppress(OptestError, Fault):
+        for case in _cases_of(_asked(message)):
+            driver.before_fork(case)
 
 
 def _ask(fork: ForkedServer, message: bytes) -> tuple[bytes | None, str]:
@@ -155,8 +165,7 @@ def _end(fork: ForkedServer) -> tuple[int, int | None]:
 def _died(message: bytes, serving: _Serving, returncode: int, signal_number: int | None, spoilt: str) -> bytes:
     phase, _ = serving.phases.read()
     serving.phases.write(Phase.IDLE)
-    asked = decode_for_worker(message)
-    assert isinstance(asked, Asked)
+    asked = _asked(message)
     sys.stderr.write(f"\n{end_mark(asked.number)}\n")
     sys.stderr.flush()
     return encode(Died(asked.number, phase, returncode, signal_number, spoilt))
@@ -218,13 +227,24 @@ def _broken(number: int, error: OptestError) -> Broken:
     return Broken(number, "error", str(error))
 
 
+def _asked(message: bytes) -> Asked:
+    asked = decode_for_worker(message)
+    assert isinstance(asked, Asked)
+    return asked
+
+
+def _cases_of(asked: Asked) -> list[TestCase]:
+    """
+    Raises:
+        OptestError: for one that cannot be built here.
+    """
+    return [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
+
+
 def _answer(message: bytes, serving: _Serving) -> ToParent:
-    request, hello = decode_for_worker(message), serving.hello
-    assert isinstance(request, Asked)
+    request, hello = _asked(message), serving.hello
     try:
-        cases = [
-            case_from_wire(wire, operators.get, key) for wire, key in zip(request.cases, request.keys, strict=True)
-        ]
+        cases = _cases_of(request)
     except OptestError as error:
         return _broken(request.number, error)
     side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None

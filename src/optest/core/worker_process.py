@@ -56,6 +56,9 @@ _MOST_BYTES_AHEAD = 1 << 15
 """Half of what a pipe usually holds on Linux; on macOS a pipe grows to as much."""
 
 _TAIL_CHARACTERS = 8192
+_LOOK_AGAIN_S = 5.0
+"""What other workers report makes deadlines shorter meanwhile."""
+
 _LOG_S = 2.0
 _LOOK_S = 0.002
 
@@ -485,4 +488,4 @@ def _until_next_look(page: PhasePage, case: TestCase, limits: PhaseLimits) -> fl
     deadline_s = limits.deadlines.of(case)
     if phase is not Phase.RUN and deadline_s is not None:
         left = min(left, deadline_s)
-    return max(left, 0.001)
+    return min(max(left, 0.001), _LOOK_AGAIN_S)

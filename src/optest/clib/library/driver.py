@@ -22,7 +22,7 @@ from optest.clib.library.options import NAMES, config_of_options, mapping_of_opt
 from optest.clib.library.places import PlacePool
 from optest.clib.library.samples import session_sample, with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
-from optest.clib.library.session import Session
+from optest.clib.library.session import Session, header_of_config
 from optest.clib.library.subject import Subject, other_calls
 from optest.clib.probing.library_probe import LibraryProbe
 from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
@@ -38,7 +38,6 @@ class FfiBackend(BackendDriver):
     name = "ffi"
     kind = "cpu"
     guards_memory = True
-    loads_without_threads = True  # a library is loaded by the first case that names it
     options = NAMES
 
     def __init__(self) -> None:
@@ -111,6 +110,10 @@ class FfiBackend(BackendDriver):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         configs = [config for case in cases if (config := read_ffi_config(case)[0]) is not None]
         return environment_of(configs)
+
+    def before_fork(self, case: TestCase) -> None:
+        """Read mapping and headers; the library is loaded by whoever runs the case."""
+        header_of_config(_required(case))
 
     def doctor(self) -> Sequence[str]:
         return ("calls the C library that a plan names; headers are read with pycparser",)

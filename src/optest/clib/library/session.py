@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from optest.clib.library.values import Late, Values, put
 from optest.errors import Unavailable, UsageError, nearest
 from optest.spec import DType, Fault, Reason, dtype
 
-__all__ = ["Session", "header_of", "opened"]
+__all__ = ["Session", "header_of", "header_of_config", "opened"]
 
 _NO_SUCH_DEVICE = 9_999
 
@@ -53,7 +54,7 @@ class Session:
         self._mapping = config.mapping
         self._file = config.mapping_file
         self._library = opened(config)
-        self._header: Header = header_of(config.headers or [str(find_header(each)) for each in config.mapping.headers])
+        self._header: Header = header_of_config(config)
         self._functions: dict[tuple[str, bool], Function] = {}
         self._held: set[tuple[int, str]] = set()
         self._ledger = Ledger()
@@ -331,6 +332,17 @@ def opened(config: FfiConfig) -> Library:
     if config.objects:
         return open_library(config.objects)
     return open_library(config.mapping.library, root=config.root)
+
+
+def header_of_config(config: FfiConfig) -> Header:
+    """The headers that a case names, else the mapping's own."""
+    return _header_of(tuple(config.headers or [str(find_header(each)) for each in config.mapping.headers]))
+
+
+@lru_cache(maxsize=8)
+def _header_of(headers: tuple[str, ...]) -> Header:
+    """Read once, as a library is loaded once."""
+    return header_of(headers)
 
 
 def header_of(headers: Sequence[str]) -> Header:
