@@ -333,6 +333,7 @@ FAULTS: dict[str, tuple[dict[str, Any], Reason | tuple[Reason, ...]]] = {
 }
 
 
+@pytest.mark.heavy
 @in_rounds(FAULTS)
 def test_faults_are_told(
     together: tuple[str, ...], c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def cases_of(op: str, fill: str) -> Sequence[TestCase]:
     ).cases
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("op", [name for name in operators.names() if name not in PLACED])
 def test_the_judge_passes_what_is_right(op: str, fill: str) -> None:

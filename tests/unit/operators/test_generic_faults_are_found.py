@@ -42,6 +42,7 @@ SHOWS_NOTHING = {
 CHECKED = [each.name for each in operators if each.samples is not None]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_fault_of_any_kernel_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What explains each of them is left out: it takes as long as all the rest."""
