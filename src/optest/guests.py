@@ -19,7 +19,7 @@ from optest.registry import load_object
 if TYPE_CHECKING:
     from optest.spec import CaseResult, TestCase
 
-__all__ = ["Argument", "Command", "CommandContext", "Guest", "Option", "RunHooks", "guests", "run_hooks"]
+__all__ = ["Argument", "Command", "CommandContext", "Guest", "Option", "RunHooks", "backends_of", "guests", "run_hooks"]
 
 _GUESTS = ("optest.torch.guest:GUEST", "optest.clib.guest:GUEST")
 
@@ -147,9 +147,13 @@ class RunHooks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """What a guest declares; ``hooks`` is the import path of its :class:`RunHooks`, "" if it takes no part in runs."""
+    """What a guest declares; ``hooks`` is the import path of its :class:`RunHooks`, "" if it takes no part in runs.
+
+    ``backend`` is the one whose options are those that belong in the line that runs one case again (``repro``).
+    """
 
     options: tuple[Option, ...] = ()
+    backend: str = ""
     commands: tuple[Command, ...] = ()
     hooks: str = ""
 
@@ -157,6 +161,15 @@ class Guest:
 @cache
 def guests() -> tuple[Guest, ...]:
     return tuple(load_object(path) for path in _GUESTS)
+
+
+def backends_of(is_stated: Callable[[str], bool]) -> list[str]:
+    """The guests' backends of which an option is stated; ``is_stated`` says so of an option's name."""
+    return [
+        guest.backend
+        for guest in guests()
+        if guest.backend and any(option.repro and is_stated(option.name) for option in guest.options)
+    ]
 
 
 def run_hooks() -> Iterator[RunHooks]:

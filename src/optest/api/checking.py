@@ -37,6 +37,7 @@ from optest.core.expected import is_own
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
+from optest.guests import backends_of
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
@@ -164,7 +165,7 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
         NothingSelected: if the operators have no case sets, or no case of theirs is left.
     """
     bootstrap()
-    settings = resolve(as_in_the_earlier_check(given))
+    settings = _with_backend(as_in_the_earlier_check(given))
     driver = _ready_driver(settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"])
@@ -190,6 +191,13 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
         without_samples=[each.name for each in chosen if each.samples is None],
         lacking=lacking,
     )
+
+
+def _with_backend(given: Mapping[str, Any]) -> Settings:
+    """The settings; where no backend is named, that of the options which are stated (``--library``) is."""
+    settings = resolve(given)
+    known = backends_of(settings.stated) if not settings["backend"] else []
+    return resolve({**given, "backend": known[0]}) if len(known) == 1 else settings
 
 
 def _ready_driver(settings: Settings) -> BackendDriver:

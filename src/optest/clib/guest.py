@@ -132,4 +132,4 @@ _INSPECT = Command(
     ),
 )
 
-GUEST = Guest(options=_OPTIONS, commands=(_INSPECT,))
+GUEST = Guest(options=_OPTIONS, backend="ffi", commands=(_INSPECT,))

@@ -164,4 +164,4 @@ _CAPTURE = Command(
     ),
 )
 
-GUEST = Guest(options=_OPTIONS, commands=(_CAPTURE,), hooks="optest.torch.cases:TorchRunHooks")
+GUEST = Guest(options=_OPTIONS, backend="torch", commands=(_CAPTURE,), hooks="optest.torch.cases:TorchRunHooks")

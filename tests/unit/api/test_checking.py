@@ -247,6 +247,13 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
         check_request({"op": ("doubled",), "backend": "right", **options})
 
 
+def test_an_option_of_one_backend_names_it() -> None:
+    request = check_request({"op": ("relu",), "case_set": ("ordinary",), "torch_device": "cpu"})
+    assert (request.run.driver.name, request.run.settings["backend"]) == ("torch", "torch")
+    with pytest.raises(UsageError, match="no backend is named"):
+        check_request({"op": ("relu",), "torch_device": "cpu", "mapping": "infiniop"})
+
+
 def test_samples_that_cannot_be_made_are_named() -> None:
     operators.override("doubled", samples=broken_samples)
     with pytest.raises(UsageError, match="the samples of doubled raised RuntimeError: no samples today"):
