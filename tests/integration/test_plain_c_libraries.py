@@ -211,6 +211,13 @@ def test_what_a_function_does_not_take_is_a_gap_in_words(libraries: Libraries) -
         assert words in result.verdict.message
 
 
+def test_what_no_argument_of_c_holds_c_cannot_refuse(libraries: Libraries) -> None:
+    wrong = case("conv2d", *WEIGHTED, attributes={**CONV, "groups": 2**40}, expects_error=REFUSED)
+    (result,) = libraries.asked("nnd", wrong)
+    assert (result.status, result.verdict.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
+    assert "(groups) is 1099511627776, but should be from" in result.verdict.message
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["nnd", "plx", "gx", "vk"])
 def test_a_check_of_an_honest_library_raises_no_alarm(libraries: Libraries, name: str) -> None:

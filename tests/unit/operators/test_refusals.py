@@ -195,6 +195,7 @@ REFUSED |= {
     ],
     "paged_caching": [
         ([*of(*[(4, 2, 5, 8)] * 2, *[(6, 3, 8)] * 2), spec((6,), "int64")], {}, "key is 6x3x8, but should be 6x2x8"),
+        ([*of(*[(0, 2, 5, 8)] * 2, *[(6, 2, 8)] * 2), spec((6,), "int64")], {}, "slot_mapping is 6, but should be 0"),
     ],
     "dequantize_awq": [
         ([spec((8, 5), "int32"), spec((2, 39)), spec((2, 5), "int32")], {}, "but should be 2x40 and 2x5"),

@@ -136,8 +136,9 @@ class FfiBackend(BackendDriver):
                 session = self._session(config)
                 probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, session, inputs))
             raise _refused(case, config, error) from None
-        except BadCall as error:
-            raise Fault(Reason.BAD_CASE, str(error)) from None
+        except BadCall as error:  # -1 for a size_t cannot be refused: C never sees it
+            reason = Reason.BAD_CASE if case.expects_error is None else Reason.UNSUPPORTED
+            raise Fault(reason, str(error)) from None
 
     def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
         """Look closer at a case whose answer is wrong: call it under all circumstances, if it was called once.

@@ -114,6 +114,8 @@ def infer_paged_caching(specs: Specs, _attributes: Attributes) -> Outputs:
     _require_rank(cache, "key_cache", 4)
     require_index(slots, "slot_mapping")
     _require_rank(slots, "slot_mapping", 1)
+    if slots.elements and not cache.shape[0] * cache.shape[2]:
+        raise UnfitArguments(f"slot_mapping is {format_shape(slots.shape)}, but should be 0: the caches have no slot")
     _require_like(cache, other, "value_cache", cache.shape)
     for name, spec in (("key", key), ("value", value)):
         _require_like(cache, spec, name, (slots.shape[0], cache.shape[1], cache.shape[3]))
