@@ -119,7 +119,7 @@ RIGHT = [
 
 
 LACKING = {"softplus", "log_softmax", "add_rms_norm", "normalize", "topksoftmax", "topkrouter", "paged_attention"}
-LACKING.add("dequantize_awq")
+LACKING |= {"dequantize_awq", "attention", "paged_caching"}
 """What the mapping has and the example's library does not."""
 
 
