@@ -245,7 +245,7 @@ class LibraryFunction:
     def _ended(self, arguments: Sequence[Any]) -> Any:
         assert self._call is not None
         pointer = _address(arguments[0]) if len(arguments) == 1 else None
-        handle = self._library.alive(pointer, self.name) if pointer else None
+        handle = self._library.ledger.taken(pointer, self.name) if pointer else None
         if handle is None:
             return self._call(*arguments)
         try:

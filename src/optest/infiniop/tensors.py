@@ -61,7 +61,7 @@ class CTensor:
             made = infiniopTensorDescriptor_t()
             create = LIBINFINIOP.infiniopCreateTensorDescriptor
             check_error(create(ctypes.byref(made), self.ndim, self.c_shape, self.c_strides, int(self.dt)))
-            self._descriptor, self._account = made, LIBINFINIOP.owned(made.address)
+            self._descriptor, self._account = made, LIBINFINIOP.ledger.handed_over(made.address)
         return self._descriptor
 
     def destroy_desc(self) -> None:

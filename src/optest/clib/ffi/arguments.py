@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,8 @@ class Misfit(Exception):
     """An argument that is not what the parameter says; the message begins with ``is``."""
 
 
-def converter(parameter: Parameter, *, required: bool = False, members: Collection[int] = ()) -> Converter:
-    """What turns a Python value into one that ctypes passes unchanged, or raises :class:`Misfit`.
-
-    ``required`` refuses a null pointer; ``members`` are the values of an enum, empty for any integer.
-    """
+def converter(parameter: Parameter) -> Converter:
+    """What turns a Python value into one that ctypes passes unchanged, or raises :class:`Misfit`."""
     type_ = parameter.type
     match type_.kind:
         case CKind.BOOL:
@@ -43,10 +40,10 @@ def converter(parameter: Parameter, *, required: bool = False, members: Collecti
         case CKind.FLOAT:
             return _float32 if type_.size == 4 else _float64
         case CKind.POINTER if type_.is_callback:
-            return _callback_converter(type_, required)
+            return _callback_converter(type_)
         case CKind.POINTER:
-            return _pointer_converter(parameter, required)
-    return _integer_converter(type_, frozenset(members))
+            return _pointer_converter(parameter)
+    return _integer_converter(type_)
 
 
 def _plain(value: Any) -> Any:
@@ -54,12 +51,12 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, _SIMPLE) else value
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     shown = repr(value)
     return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"
 
 
-def _integer_converter(type_: CType, members: frozenset[int]) -> Converter:
+def _integer_converter(type_: CType) -> Converter:
     low, high = type_.limits
 
     def convert(value: Any) -> int:
@@ -68,11 +65,9 @@ def _integer_converter(type_: CType, members: frozenset[int]) -> Converter:
             try:
                 value = operator.index(value)
             except TypeError:
-                raise Misfit(f"is {_told(value)}, but should be an integer ({type_.spelling})") from None
+                raise Misfit(f"is {_shown(value)}, but should be an integer ({type_.spelling})") from None
         if not low <= value <= high:
             raise Misfit(f"is {value}, but should be from {low} to {high} ({type_.spelling})")
-        if members and value not in members:
-            raise Misfit(f"is {value}, which is no {type_.spelling}")
         return int(value)
 
     return convert
@@ -82,7 +77,7 @@ def _bool(value: Any) -> bool:
     plain = _plain(value)
     if isinstance(plain, (bool, np.bool_)) or (type(plain) is int and plain in (0, 1)):
         return bool(plain)
-    raise Misfit(f"is {_told(plain)}, but should be True or False (bool)")
+    raise Misfit(f"is {_shown(plain)}, but should be True or False (bool)")
 
 
 def _float64(value: Any) -> float:
@@ -90,7 +85,7 @@ def _float64(value: Any) -> float:
         return value
     value = _plain(value)
     if isinstance(value, np.ndarray) or not hasattr(value, "__float__"):
-        raise Misfit(f"is {_told(value)}, but should be a number (floating point)")
+        raise Misfit(f"is {_shown(value)}, but should be a number (floating point)")
     try:
         number = float(value)
     except OverflowError:
@@ -110,24 +105,22 @@ def _float32(value: Any) -> float:
     return number
 
 
-def _callback_converter(type_: CType, required: bool) -> Converter:
+def _callback_converter(type_: CType) -> Converter:
     ctype = type_.ctype()
 
     def convert(value: Any) -> Any:
         if value is None:
-            if required:
-                raise Misfit("is NULL, but should be a function")
             return ctype()
         if isinstance(value, ctype):
             return value
         if isinstance(value, _FUNCTION):
             return ctypes.cast(value, ctype)
-        raise Misfit(f"is {_told(value)}, but should be a C function ({type_}): wrap it in Prototype.argtypes[i]")
+        raise Misfit(f"is {_shown(value)}, but should be a C function ({type_}): wrap it in Prototype.argtypes[i]")
 
     return convert
 
 
-def _pointer_converter(parameter: Parameter, required: bool) -> Converter:
+def _pointer_converter(parameter: Parameter) -> Converter:
     type_, pointee = parameter.type, parameter.pointee
     assert pointee is not None
     writes = not pointee.is_const
@@ -148,8 +141,6 @@ def _pointer_converter(parameter: Parameter, required: bool) -> Converter:
             fitting.add(type(value._obj))
         elif isinstance(value, ctypes.Array):  # which is never NULL, as a pointer may be
             fitting.add(kind)
-        if required and (address is None or address == 0 or (isinstance(address, _POINTER) and not address)):
-            raise Misfit(f"is NULL, but should be a pointer ({type_})")
         return address
 
     return convert
@@ -205,7 +196,7 @@ def _ctypes_pointer(value: Any, type_: CType, pointee: CType) -> Any:
     elif isinstance(value, (_POINTER, ctypes.Array)):
         target = value._type_
     else:
-        raise Misfit(f"is {_told(value)}, but should be a pointer ({type_})")
+        raise Misfit(f"is {_shown(value)}, but should be a pointer ({type_})")
     if issubclass(target, ctypes.Array):
         target = target._type_
     if pointee.kind is CKind.VOID or ctype_matches(target, pointee) or (pointee.size == 1 and pointee.is_integer):
