@@ -14,7 +14,6 @@ from optest.clib.ffi import libraries
 from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.handles import HandleError
 from optest.clib.ffi.libraries import file_name, find_library
-from optest.clib.ffi.registration import Drift
 from optest.clib.ffi.statuses import StatusError
 from optest.errors import Unavailable, UsageError
 from optest.infiniop import (
@@ -32,6 +31,7 @@ from optest.infiniop import (
     open_lib,
 )
 from optest.infiniop.functions import Status, UncheckedSignature
+from optest.infiniop.op_register import Drift
 
 pytestmark = pytest.mark.cxx
 

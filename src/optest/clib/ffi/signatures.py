@@ -154,10 +154,6 @@ class Prototype:
     def restype(self) -> Any:
         return self.result.ctype()
 
-    def index(self, name: str) -> int:
-        """The position of the parameter called ``name``, -1 if there is none."""
-        return next((index for index, each in enumerate(self.parameters) if each.name == name), -1)
-
     def label(self, index: int) -> str:
         """``argument 2 (alpha)``, counted from 1 as people count."""
         name = self.parameters[index].name if index < len(self.parameters) else ""
