@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from optest.clib.ffi.elf import exported_functions, why_unfit
 from optest.clib.ffi.libraries import find_library, open_library
 from optest.clib.ffi.protocols import OperatorFunctions, find_operators
@@ -174,23 +176,18 @@ def _operators(
     """Those of the mapping, then those of the library that it does not have; and the functions of none of them."""
     if mapping is None:
         found = find_operators(callable_)
-        return tuple(_entry_in_c(each) for each in found.values()), ()
+        return tuple(_entry_in_c(*each) for each in found.items()), ()
     needed = functions_of_operators(mapping)
     mapped = [_mapped(name, functions, callable_, mapping, drift) for name, functions in needed.items()]
     used = {each for functions in needed.values() for each in functions} | {*functions_of_whole(mapping)}
-    found = find_operators(callable_, _patterns(mapping)) if mapping.protocol.create else {}
-    others = [each for each in found.values() if each.run not in used]
+    found = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
+    others = [_entry_in_c(name, each) for name, each in found.items() if each.run not in used]
     unmapped = tuple(name for name in callable_ if name not in used)
-    return (*mapped, *(_entry_in_c(each) for each in others)), unmapped
+    return (*mapped, *others), unmapped
 
 
-def _patterns(mapping: LibraryMapping) -> dict[str, str]:
-    return {part: getattr(mapping.protocol, part) for part in ("create", "workspace", "run", "destroy")}
-
-
-def _entry_in_c(found: OperatorFunctions) -> OperatorEntry:
-    functions = tuple(filter(None, (found.create, found.workspace, found.run, found.destroy)))
-    return OperatorEntry(operator="", in_c=found.name, functions=functions)
+def _entry_in_c(name: str, found: OperatorFunctions) -> OperatorEntry:
+    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, found)))
 
 
 def _mapped(
