@@ -21,24 +21,13 @@ __all__ = ["read_headers"]
 
 _SHOWN_CHARACTERS = 300
 _TYPE_WORDS = {"typedef", "struct", "union", "enum"}
-_BEFORE_A_TYPE = {"", "(", ",", ";", "{", "const", "volatile", "extern", "static", "typedef"}
-_KEYWORDS = _TYPE_WORDS | {
-    "const",
-    "volatile",
-    "restrict",
-    "extern",
-    "static",
-    "inline",
-    "register",
-    "signed",
-    "unsigned",
-}
-_KEYWORDS |= {"void", "char", "short", "int", "long", "float", "double", "bool", "_Bool", "_Complex", "_Atomic"}
+_SPECIFIERS = {"const", "volatile", "extern", "static", "typedef"}
+_BEFORE_A_TYPE = {"", "(", ",", ";", "{", *_SPECIFIERS}
+_KEYWORDS = {*_TYPE_WORDS, *_SPECIFIERS, "restrict", "inline", "register", "signed", "unsigned", "_Atomic"}
+_KEYWORDS |= {"void", "char", "short", "int", "long", "float", "double", "bool", "_Bool", "_Complex"}
 
 
-def read_headers(
-    headers: Iterable[str | Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
-) -> Header:
+def read_headers(headers: Iterable[str | Path]) -> Header:
     """Read header files; a folder stands for all its ``*.h`` and is searched for includes.
 
     One declaration that cannot be read spoils no other: it is an error when it is asked for. Nor does a header that the
@@ -49,7 +38,7 @@ def read_headers(
         Unavailable: if there is no C compiler.
     """
     files, folders = _files(headers)
-    text, refused = preprocess(files, include=[*folders, *include], define=define, compiler=compiler)
+    text, refused = preprocess(files, folders)
     reader = _Reader({str(path.resolve()) for path in files})
     declarations, macros = cut(text)
     for declaration in declarations:
@@ -76,10 +65,8 @@ def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
         else:
             raise UsageError(f"header {each} does not exist")
     if not files:
-        where = (
-            f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name" if folders else ""
-        )
-        raise UsageError(f"no header was found{where}")
+        named = f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name"
+        raise UsageError(f"no header was found{named if folders else ''}")
     return files, list(dict.fromkeys(folders))
 
 
@@ -93,15 +80,10 @@ class _Reader:
         self._prototypes: dict[str, Prototype] = {}
         self._refused: dict[str, Problem] = {}
         self.problems: list[Problem] = []
-        self._inline: list[str] = []
 
     def take(self, declaration: Declaration) -> None:
         words = declaration.words
-        if declaration.has_body:
-            if self._is_own(declaration):
-                self._inline.append(_function_name(words))
-            return
-        if not self._is_own(declaration) and not (words and words[0] in _TYPE_WORDS):
+        if declaration.has_body or not (self._is_own(declaration) or words[0] in _TYPE_WORDS):
             return
         self._types.unplaced = _why_unplaced(declaration.file) if "{" in words else ""
         try:
@@ -179,11 +161,10 @@ class _Reader:
             prototypes=MappingProxyType(self._prototypes),
             refused=MappingProxyType(self._refused),
             problems=tuple(self.problems),
-            inline=tuple(self._inline),
             enums=MappingProxyType(types.enums),
             constants=MappingProxyType(types.constants),
             typedefs=MappingProxyType(types.typedefs),
-            opaque=frozenset(types.named_structs - types.defined_structs),
+            opaque=frozenset(types.named_structs - types.structs.keys()),
             structs=MappingProxyType(types.structs),
         )
 

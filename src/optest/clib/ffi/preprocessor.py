@@ -49,20 +49,16 @@ _MOST_NAMED = 4
 """Of the headers; what the compiler says names the one that is wrong."""
 
 
-def preprocess(
-    headers: Sequence[Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
-) -> tuple[str, dict[Path, str]]:
+def preprocess(headers: Sequence[Path], include: Sequence[Path]) -> tuple[str, dict[Path, str]]:
     """The text of ``headers``, one after the other in one translation unit, with line markers and ``#define`` lines;
     and those that the preprocessor refuses, with what it said, which are left out.
-
-    ``compiler`` is a program such as ``gcc``; empty takes the first of cc, gcc, clang on the PATH.
 
     Raises:
         Unavailable: if there is no C compiler.
         UsageError: if the preprocessor refuses all of them, or all of them together, with what it said.
     """
-    program = _program(compiler)
-    options = [f"-D{macro}" for macro in (*_NEUTRAL, *define)] + [f"-I{path.resolve()}" for path in include]
+    program = _program()
+    options = [f"-D{macro}" for macro in _NEUTRAL] + [f"-I{path.resolve()}" for path in include]
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit = _Unit(Path(folder), program, options)
         said = unit.refusal(headers)
@@ -132,7 +128,7 @@ def find_header(name: str) -> Path:
     Raises:
         Unavailable: if there is no such header, or no compiler.
     """
-    program = _program("")
+    program = _program()
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit, output = Path(folder, "unit.c"), Path(folder, "unit.d")
         unit.write_text(f"#include <{name}>\n")
@@ -145,11 +141,11 @@ def find_header(name: str) -> Path:
     raise Unavailable(f"header {name}", "the C compiler does not find it; state where it lies under `headers`")
 
 
-def _program(compiler: str) -> str:
-    for name in (compiler,) if compiler else _COMPILERS:
+def _program() -> str:
+    for name in _COMPILERS:
         if found := shutil.which(name):
             return found
-    wanted = compiler or ", ".join(_COMPILERS)
+    wanted = ", ".join(_COMPILERS)
     raise Unavailable("reading C headers", f"no C compiler ({wanted}) is on the PATH; its preprocessor is needed")
 
 

@@ -180,16 +180,14 @@ class Header:
     """What a set of headers declares. System headers contribute types, never functions or constants.
 
     ``refused`` holds the functions that cannot be called and why, ``problems`` what could not be parsed and has no
-    name; ``inline`` are functions that the header defines, which no library exports. ``opaque`` are the tags of
-    structs that are declared and not defined, ``structs`` the fields of those that are, by tag or typedef.
-    ``constants`` are enumerators and macros that are integers.
+    name. ``opaque`` are the tags of structs that are declared and not defined, ``structs`` the fields of the others, by
+    tag or typedef. ``constants`` are enumerators and macros that are integers.
     """
 
     files: tuple[str, ...] = ()
     prototypes: Mapping[str, Prototype] = field(default_factory=dict)
     refused: Mapping[str, Problem] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    inline: tuple[str, ...] = ()
     enums: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)
     typedefs: Mapping[str, CType] = field(default_factory=dict)
