@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optest.clib.ffi.workspace import WORKSPACE_CONTENTS, Workspace
+from optest.clib.ffi.workspace import Workspace
 from optest.memory.buffers import Buffer, never_written
 from optest.memory.poisons import READ_POISONS, WRITE_POISONS, Poison
 from optest.memory.regions import Placement
@@ -309,33 +309,23 @@ def test_describe_knows_only_what_is_near() -> None:
     assert buffer.describe(0) is None
 
 
-@given(st.integers(0, 3000), st.sampled_from(WORKSPACE_CONTENTS), placements, st.data())
+@given(st.integers(0, 3000), placements, st.data())
 @settings(max_examples=50)
-def test_a_workspace_is_as_large_as_asked_and_watched(
-    size: int, content: int, placement: Placement, data: st.DataObject
-) -> None:
-    workspace = Workspace.allocate(size, content=content, placement=placement)
+def test_a_workspace_is_as_large_as_asked_and_watched(size: int, placement: Placement, data: st.DataObject) -> None:
+    workspace = Workspace.allocate(size, placement=placement)
     assert workspace.size == size
     assert (workspace.address is None) == (size == 0)
-    assert workspace.outside() is None
-    if size:
-        assert workspace.address is not None
-        assert ctypes.string_at(workspace.address, size) == bytes([content]) * size
+    assert workspace.buffer.outside() is None
+    if workspace.address is not None:
         ctypes.memset(workspace.address, data.draw(st.integers(0, 255)), size)
-        assert workspace.outside() is None
+        assert workspace.buffer.outside() is None
     if placement is Placement.HEAP:
         assert workspace.buffer.region.memory.size >= size + 2 * 256
         ctypes.memset(workspace.buffer.address + size, 0, 1)
-        change = workspace.outside()
+        change = workspace.buffer.outside()
         assert change is not None
         assert (change.place, change.distance, change.byte) == ("behind", 0, size)
-        assert change.index is None, "its bytes are nobody's elements"
-
-
-def test_a_workspace_of_no_size_is_refused() -> None:
-    for size, content in ((-1, 0), (4, 256)):
-        with pytest.raises(ValueError, match="workspace has"):
-            Workspace.allocate(size, content=content)
+        assert change.in_plain_bytes().index is None, "its bytes are nobody's elements"
 
 
 OFF_BY_ONE = """
