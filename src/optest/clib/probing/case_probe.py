@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from time import perf_counter
 
 from optest.clib.ffi.held import heap_bytes, no_collector
@@ -26,7 +27,14 @@ from optest.clib.probing.call_conditions import (
     garbage,
 )
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
-from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, Policy, checks_of_one_call, say_what_was_done
+from optest.clib.probing.policy import (
+    ALIGNED,
+    ELSEWHERE,
+    ONE_CALL_ASKED,
+    Policy,
+    say_what_one_call_shows,
+    say_what_was_done,
+)
 from optest.clib.probing.results import Answer, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
 from optest.memory.heap_garbage import HeapGarbage
@@ -68,11 +76,10 @@ class CaseProbe:
         """``call`` is the subject's, with whatever is watched around it."""
         self._memory = memory
         self._subject = subject
-        self._call = call
         self._policy = policy
         self._threads = threads
         self._calls = ConditionedCalls(memory, subject, call, policy)
-        self._blame = Blame(memory, subject, call, self._calls, policy)
+        self._blame = Blame(self._calls)
 
     def run(self) -> ProbeResult:
         """Call as often as the size of the case allows.
@@ -169,13 +176,13 @@ class CaseProbe:
         place = self._memory.place_of_its_own(where) if self._policy.may_lend else self._memory.place(where)
         with self._memory.watched(place):
             place.fill(Filling(), self._memory.values)
-            self._call(self._memory.pointers(place))
+            self._calls.call(self._memory.pointers(place))
             is_written = not place.has_untouched(self._memory.values)
             outputs = place.collect(copied=not is_written or bool(self._policy.threads))
             if not is_written:
                 self._blame.require_written(place)
             result = ProbeResult(outputs=outputs)
-            result.checks += checks_of_one_call(self._policy, why)
+            say_what_one_call_shows(result, self._policy, why)
             self._with_threads(Answer(outputs), result, place)
         return result
 
@@ -183,20 +190,13 @@ class CaseProbe:
         """Call tensors that are worth several threads again: a race shows itself now and then."""
         if self._memory.most_elements < _PARALLEL_ELEMENTS:
             return
-        began = perf_counter()
-        home.fill(FIRST.filling, self._memory.values)
-        count = 0
-        while count < _AT_ANY_LOAD or perf_counter() < began + (
-            _LEAST_REPEATS_S if count < _LEAST_REPEATS else _REPEATS_S
-        ):
-            if count == _REPEATS:
-                break
-            if count and not home.is_restored:
-                home.fill(FIRST.filling, self._memory.values)
-            count += 1
-            answer = self._calls.called(home)
+        began, count = perf_counter(), 0
+        for count, answer in enumerate(islice(self._calls.repeated(home), _REPEATS), 1):
             if not first.is_same(answer):
                 result.add(answer, how, Reason.NONDETERMINISTIC)
+            limit_s = _LEAST_REPEATS_S if count < _LEAST_REPEATS else _REPEATS_S
+            if count >= _AT_ANY_LOAD and perf_counter() >= began + limit_s:
+                break
         result.done("races", f"{count} more calls {how.removeprefix('in a repeated call')}".strip())
 
     def _beside_other_callers(self, first: Answer, result: ProbeResult, home: Place) -> None:
@@ -220,7 +220,6 @@ class CaseProbe:
             with other_caller(call):
                 while count < _BESIDE_OTHERS and (count < _AT_ANY_LOAD or perf_counter() < began + _BESIDE_OTHERS_S):
                     count += 1
-                    home.fill(FIRST.filling, self._memory.values)
                     answer = self._called_beside(home)
                     if not first.is_same(answer):
                         result.add(answer, how, Reason.STATE)
@@ -238,9 +237,8 @@ class CaseProbe:
             other = self._calls.other_values[key]
             if other.tobytes() == self._memory.values[key].tobytes():
                 continue
-            home.fill(FIRST.filling, {**self._memory.values, key: other})
             try:
-                answer = self._calls.called(home)
+                answer = self._calls.answer_to({**self._memory.values, key: other}, home)
             except StatusError as error:
                 result.impossible("other values", f"input {name}: the library refuses others: {error}")
             else:
@@ -251,14 +249,14 @@ class CaseProbe:
         Fault: STATE if the library refuses what it takes alone.
         """
         try:
-            return self._calls.called(home)
+            return self._calls.answer_to(self._memory.values, home)
         except StatusError as error:
             said = f"the library refused a call that it takes alone, while another thread called it too: {error}"
             raise Fault(Reason.STATE, said) from None
 
     def _extra_probes(self, first: Answer, result: ProbeResult, home: Place) -> None:
         """Of cases with NaN, of those without elements, and of a few."""
-        extra = ExtraProbes(self._memory, self._subject, self._call, home, first)
+        extra = ExtraProbes(self._calls, home, first)
         if has_nan(first):
             answer = extra.with_other_nans()
             if answer is not None:
@@ -315,6 +313,6 @@ class CaseProbe:
         if grew or self._policy.counts_leaks:
             home.fill(FIRST.filling, self._memory.values)
             pointers = self._memory.pointers(home)
-            require_no_leak(self._subject, lambda: self._call(pointers))
+            require_no_leak(self._subject, lambda: self._calls.call(pointers))
         how = "calls were counted" if grew or self._policy.counts_leaks else "the heap did not grow in two calls"
         result.done("leaks", how)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from statistics import median
 from time import sleep
 from typing import Any
@@ -19,11 +18,7 @@ from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
-__all__ = [
-    "SideEffects",
-    "require_no_leak",
-    "require_no_leak_of_refusals",
-]
+__all__ = ["SideEffects", "require_no_leak", "require_no_leak_of_refusals"]
 
 _OUTPUT = "standard output"
 _CYCLES = 12
@@ -52,8 +47,11 @@ _LEAST_BYTES = 16
 class SideEffects:
     """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
 
-    def __init__(self, printed: Printed, *, looks_at_process: bool = False) -> None:
+    def __init__(
+        self, run: Callable[[Mapping[str, Any]], None], printed: Printed, *, looks_at_process: bool = False
+    ) -> None:
         """``looks_at_process`` compares what the process has one of, which takes as long as many a case."""
+        self._run = run
         self._printed = printed
         self._process = ProcessState() if looks_at_process else None
         self._float = FloatControl()
@@ -72,18 +70,21 @@ class SideEffects:
         finally:
             self._text, self._was_taken = self._printed.text(), self._printed.was_taken()
 
-    def call(self, run: Callable[[Mapping[str, Any]], None], pointers: Mapping[str, Any]) -> None:
+    def call(self, pointers: Mapping[str, Any]) -> None:
         """Call, and look at what the call left behind.
 
         Raises:
             Fault: STATE for another floating-point mode.
         """
-        run(pointers)
+        self._run(pointers)
         self._calls += 1
         size = self._printed.mark()
         self._printing_calls += size > self._size
         self._size = size
-        _require_float_mode(self._float)
+        left = self._float.changed()
+        if left:
+            said = f"the library left the processor in another mode: {left}; it was put back"
+            raise Fault(Reason.STATE, said, details={"float_mode": left})
 
     @property
     def has_printed(self) -> bool:
@@ -102,27 +103,11 @@ class SideEffects:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
             said = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, said, details={"printed": printed})
-        if not noted and not self._text:
-            return _nothing_to_say()
-        return (
-            *noted,
-            _nothing_to_say()[0],
-            Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
-            if self._text
-            else _nothing_to_say()[1],
-        )
-
-
-def _require_float_mode(control: FloatControl) -> None:
-    """Raise if the processor's mode is not what it was.
-
-    Raises:
-        Fault: STATE.
-    """
-    left = control.changed()
-    if left:
-        said = f"the library left the processor in another mode: {left}; it was put back"
-        raise Fault(Reason.STATE, said, details={"float_mode": left})
+        mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
+        output = Check(name=_OUTPUT, state=CheckState.DONE)
+        if self._text:
+            output = Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
+        return *noted, Check(name="floating-point mode", state=mode), output
 
 
 def _noted_changes(before: ProcessState) -> tuple[Check, ...]:
@@ -144,13 +129,6 @@ def _changed(harmful: list[str]) -> Fault:
     return Fault(Reason.STATE, said, details={"process": harmful})
 
 
-@cache
-def _nothing_to_say() -> tuple[Check, Check]:
-    """The checks of a case whose calls left nothing behind, the same for all of them."""
-    mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
-    return Check(name="floating-point mode", state=mode), Check(name=_OUTPUT, state=CheckState.DONE)
-
-
 def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
     """Make, use and end the descriptor again and again while the heap is watched.
 
@@ -165,10 +143,7 @@ def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
         with subject.renewed():
             call()
 
-    before = _held()
-    may_lose = _may_lose(cycle)
-    _require_none_left(before, "calls, each with a descriptor of its own where there are any,")
-    lost = _lost(cycle) if may_lose else 0
+    lost = _lost_or_left(cycle, "calls, each with a descriptor of its own where there are any,")
     if not lost:
         return
     by_call = _lost(call)
@@ -183,13 +158,22 @@ def require_no_leak_of_refusals(refused: Callable[[], None]) -> None:
     Raises:
         Fault: LEAK, with bytes; or with files or threads, if there is one more for every call.
     """
-    before = _held()
-    may_lose = _may_lose(refused)
-    _require_none_left(before, "refused calls")
-    lost = _lost(refused) if may_lose else 0
+    lost = _lost_or_left(refused, "refused calls")
     if lost:
         said = f"each call that is refused loses {lost} bytes of the heap"
         raise Fault(Reason.LEAK, said, details={"bytes": lost})
+
+
+def _lost_or_left(cycle: Callable[[], None], calls: str) -> int:
+    """Bytes of the heap that every cycle loses, 0 for none.
+
+    Raises:
+        Fault: LEAK for files or threads that are left.
+    """
+    before = _held()
+    may_lose = _may_lose(cycle)
+    _require_none_left(before, calls)
+    return _lost(cycle) if may_lose else 0
 
 
 def _held() -> dict[str, int]:
