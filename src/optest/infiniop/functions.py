@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optest.clib.ffi.calls import Function
 from optest.clib.ffi.handles import HandleError
+from optest.clib.ffi.matching import POINTER
 from optest.clib.ffi.signatures import CKind, Prototype
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import UsageError
@@ -19,9 +22,6 @@ if TYPE_CHECKING:
     from optest.infiniop.liboperators import InfiniLib
 
 __all__ = ["DEFAULT_CODES", "LibraryFunction", "Status", "UncheckedSignature", "check_error"]
-
-_POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
-
 
 DEFAULT_CODES = StatusCodes(
     names={
@@ -169,7 +169,7 @@ class LibraryFunction:
             returned = self._ended(arguments) if self._ends else self._call(*arguments)
         self._was_right = not (self._makes or self._ends)
         status = self._status(returned)
-        if self._makes and self._library.codes.is_success(int(returned)):
+        if self._makes and int(returned) in self._library.codes.success:
             self._made(arguments)
         return status
 
@@ -179,7 +179,7 @@ class LibraryFunction:
             return returned
         codes, code = self._library.codes, int(returned)
         status = Status(code, self.name, codes.name(code))
-        if not codes.is_success(code):
+        if code not in codes.success:
             self._library.unseen.append(status)
         return status
 
@@ -216,12 +216,14 @@ class LibraryFunction:
         """Remember what a Create function put into its first slot, until its Destroy function is called."""
         for argument in arguments:
             slot = getattr(argument, "_obj", None)
-            if isinstance(slot, (_POINTER, ctypes.c_void_p)):
+            if isinstance(slot, (POINTER, ctypes.c_void_p)):
                 pointer = ctypes.cast(slot, ctypes.c_void_p).value
                 if not pointer:
                     raise HandleError(f"{self.name} returned success, but its pointer is NULL")
                 destroy = getattr(self._library, self.name.replace("Create", "Destroy"))
-                self._library.made(self._what(), pointer, destroy.name, destroy.at_address)
+                self._library.ledger.adopt(
+                    self._what(), pointer, destroy.at_address, destroyer=destroy.name, made_at=_caller()
+                )
                 return
 
     def _what(self) -> str:
@@ -267,6 +269,17 @@ def _require_no_drift(declared: Declared | None, prototype: Prototype | None) ->
 def _address(argument: Any) -> int | None:
     if isinstance(argument, int):
         return argument
-    if isinstance(argument, (_POINTER, ctypes.c_void_p)):
+    if isinstance(argument, (POINTER, ctypes.c_void_p)):
         return ctypes.cast(argument, ctypes.c_void_p).value
     return None
+
+
+def _caller() -> str:
+    """``file:line`` of the nearest frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_HERE = Path(__file__).parent

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -92,10 +91,6 @@ class InfiniLib:
             return None
         return header.prototype(name)
 
-    def made(self, what: str, pointer: int, destroyer: str, destroy: Callable[[int], Any]) -> None:
-        """Keep account of what a Create function returned, and of the function that ends it."""
-        self.ledger.adopt(what, pointer, destroy, destroyer=destroyer, made_at=_caller())
-
     def take_unseen(self) -> list[Status]:
         """The statuses of failure that nobody looked at, once."""
         unseen = [status for status in self.unseen if not status.seen]
@@ -129,16 +124,6 @@ def _headers(folder: Path, stated: str | Path | Sequence[str | Path] | None) -> 
     include = folder / "include"
     return [include] if any(include.rglob("*.h")) else []
 
-
-def _caller() -> str:
-    """``file:line`` of the nearest frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-_HERE = Path(__file__).parent
 
 _default: list[InfiniLib] = []
 

@@ -6,23 +6,20 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.matching import ctype_matches, element_matches
+from optest.clib.ffi.matching import FUNCTION, POINTER, SIMPLE, ctype_matches, element_matches
 from optest.clib.ffi.signatures import CKind, CType, Parameter
 from optest.errors import UnknownName
 from optest.numerics import dtype_of
-from optest.spec import DType
 
 __all__ = ["Misfit", "converter"]
 
 Converter = Callable[[Any], Any]
 
-_SIMPLE: Any = ctypes.c_int.__mro__[1]
-_POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
-_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]
 _BYREF: Any = type(ctypes.byref(ctypes.c_int()))
 _MAX_ADDRESS = (1 << 8 * ctypes.sizeof(ctypes.c_void_p)) - 1
 
@@ -42,13 +39,13 @@ def converter(parameter: Parameter) -> Converter:
         case CKind.POINTER if type_.is_callback:
             return _callback_converter(type_)
         case CKind.POINTER:
-            return _pointer_converter(parameter)
+            return partial(_address, parameter.type)
     return _integer_converter(type_)
 
 
 def _plain(value: Any) -> Any:
     """The number in a ctypes number."""
-    return value.value if isinstance(value, _SIMPLE) else value
+    return value.value if isinstance(value, SIMPLE) else value
 
 
 def _shown(value: Any) -> str:
@@ -113,40 +110,17 @@ def _callback_converter(type_: CType) -> Converter:
             return ctype()
         if isinstance(value, ctype):
             return value
-        if isinstance(value, _FUNCTION):
+        if isinstance(value, FUNCTION):
             return ctypes.cast(value, ctype)
         raise Misfit(f"is {_shown(value)}, but should be a C function ({type_}): wrap it in Prototype.argtypes[i]")
 
     return convert
 
 
-def _pointer_converter(parameter: Parameter) -> Converter:
-    type_, pointee = parameter.type, parameter.pointee
+def _address(type_: CType, value: Any) -> Any:
+    pointee = type_.pointee
     assert pointee is not None
     writes = not pointee.is_const
-    fitting: set[Any] = set()
-    """Dtypes and types of ctypes that were found to fit: asked once, since a run calls a million times."""
-
-    def convert(value: Any) -> Any:
-        kind = type(value)
-        if kind in fitting or (kind is _BYREF and type(value._obj) in fitting):
-            return value
-        if kind is not int and value is not None:
-            element = getattr(value, "element", None)
-            if element is not None and element.name not in fitting:
-                _require_element(element, type_, pointee)
-                fitting.add(element.name)
-        address = _address(value, type_, pointee, writes)
-        if kind is _BYREF:
-            fitting.add(type(value._obj))
-        elif isinstance(value, ctypes.Array):  # which is never NULL, as a pointer may be
-            fitting.add(kind)
-        return address
-
-    return convert
-
-
-def _address(value: Any, type_: CType, pointee: CType, writes: bool) -> Any:
     if value is None:
         return None
     if type(value) is int:
@@ -164,14 +138,11 @@ def _address(value: Any, type_: CType, pointee: CType, writes: bool) -> Any:
     return _ctypes_pointer(value, type_, pointee)
 
 
-def _require_element(element: DType, type_: CType, pointee: CType) -> None:
-    if not element_matches(element, pointee):
-        raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
-
-
 def _address_of_ours(value: Any, type_: CType, pointee: CType) -> Any:
-    """Of a buffer (its ``element`` has been asked about), a workspace, or a handle (it has a ``tag``)."""
-    tag = getattr(value, "tag", "")
+    """Of a buffer (it has an ``element``), a workspace, or a handle (it has a ``tag``)."""
+    element, tag = getattr(value, "element", None), getattr(value, "tag", "")
+    if element is not None and not element_matches(element, pointee):
+        raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
     if tag and pointee.kind is not CKind.VOID and tag != pointee.tag:
         raise Misfit(f"is a handle of {tag}, but should be {type_}")
     return value.address
@@ -193,7 +164,7 @@ def _ctypes_pointer(value: Any, type_: CType, pointee: CType) -> Any:
     target: Any
     if isinstance(value, _BYREF):
         target = type(value._obj)
-    elif isinstance(value, (_POINTER, ctypes.Array)):
+    elif isinstance(value, (POINTER, ctypes.Array)):
         target = value._type_
     else:
         raise Misfit(f"is {_shown(value)}, but should be a pointer ({type_})")

@@ -102,19 +102,12 @@ class _Unit:
             if found is None or found[1] == missing:
                 return said
             missing = found[1]
-            text = f"#include <{missing[1:]}.h>\n" if missing.startswith("c") and _is_of_c(missing[1:]) else ""
+            of_c = f"<{missing[1:]}.h>"
+            text = f"#if __has_include({of_c})\n#include {of_c}\n#endif\n" if missing.startswith("c") else ""
             (self._stand_ins / missing).write_text(text)
 
 
 _MISSING = re.compile(r"fatal error: '?([a-z_0-9]+)'?(?:: No such file or directory| file not found)")
-
-
-def _is_of_c(name: str) -> bool:
-    try:
-        find_header(f"{name}.h")
-    except Unavailable:
-        return False
-    return True
 
 
 def _environment() -> dict[str, str]:
