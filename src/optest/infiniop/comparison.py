@@ -169,8 +169,14 @@ def print_discrepancy(
     wrong = wrong_elements(got, wanted.value, wanted.dtype, resolve(case, wanted, 0, _NUMERICS, None))
     indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(wanted.value)))
     if verbose:
-        _print_table(got, wanted.value, indices)
-        _print_facts(got, wanted.value, len(indices), atol, rtol)
+        _write(*_table(got, wanted.value, indices))
+        share = f" ({len(indices) / got.size:.4%})" if got.size else ""
+        _write(
+            f"   actual {got.dtype}, expected {wanted.value.dtype}, atol {atol}, rtol {rtol}",
+            f"   off: {len(indices)} of {got.size} elements{share}",
+            f"   actual   {_extent(got)}",
+            f"   expected {_extent(wanted.value)}",
+        )
     return indices
 
 
@@ -225,24 +231,16 @@ def _is_nan(array: Array) -> Array:
     return np.isnan(wide) if wide.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
 
 
-def _print_table(got: Array, wanted: Array, indices: Array) -> None:
+def _table(got: Array, wanted: Array, indices: Array) -> Iterator[str]:
     left, right = widen(got), widen(wanted)
     for index in map(tuple, indices[:_SHOWN_ROWS].tolist()):
         actual, expected = left[index].item(), right[index].item()  # Python's integers do not wrap around
-        _write(
+        yield (
             f" > index {list(index)!s:<16} actual {_colored(f'{actual!s:<24}', _RED)}"
             f" expected {_colored(f'{expected!s:<24}', _GREEN)} delta {_colored(str(actual - expected), _YELLOW)}"
         )
     if len(indices) > _SHOWN_ROWS:
-        _write(f"   and {len(indices) - _SHOWN_ROWS} more")
-
-
-def _print_facts(got: Array, wanted: Array, off: int, atol: float, rtol: float) -> None:
-    share = f" ({off / got.size:.4%})" if got.size else ""
-    _write(f"   actual {got.dtype}, expected {wanted.dtype}, atol {atol}, rtol {rtol}")
-    _write(f"   off: {off} of {got.size} elements{share}")
-    for word, array in (("actual", got), ("expected", wanted)):
-        _write(f"   {word:<8} {_extent(array)}")
+        yield f"   and {len(indices) - _SHOWN_ROWS} more"
 
 
 def _extent(array: Array) -> str:
@@ -261,5 +259,5 @@ def _colored(text: str, code: int) -> str:
     return f"\033[{code}m{text}\033[0m" if sys.stdout.isatty() else text
 
 
-def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+def _write(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -16,37 +16,26 @@ _MOST_BYTES = 2000
 
 
 class Printed:
-    """While inside, file descriptor 1 is a file without a name; :meth:`text` is what was printed since it was asked.
+    """While inside, file descriptor 1 is a file without a name; :meth:`text` is what was printed since it was called.
 
     What the process itself had buffered in C is flushed first, and what the library buffered is flushed on leaving.
-    Entered again while inside, it stays as it is. Code that closes the descriptor, or puts another file there, is found
-    out on leaving.
+    Code that closes the descriptor, or puts another file there, is found out on leaving.
     """
 
     def __init__(self) -> None:
         self._file = _nameless_file()
         self._kept = -1
-        self._depth = 0
         self._was_taken = False
 
     def __enter__(self) -> Printed:
-        self._depth += 1
-        if self._depth > 1:
-            return self
         _flush()
         self._kept = os.dup(_STDOUT)
         os.dup2(self._file, _STDOUT)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._depth -= 1
         _flush()
-        is_taken = not self._is_there()
-        self._was_taken = self._was_taken or is_taken
-        if self._depth:
-            if is_taken:
-                os.dup2(self._file, _STDOUT)
-            return
+        self._was_taken = not self._is_there()
         os.dup2(self._kept, _STDOUT)
         os.close(self._kept)
 
@@ -56,9 +45,8 @@ class Printed:
         return os.fstat(self._file).st_size
 
     def was_taken(self) -> bool:
-        """Whether standard output was found closed, or another file, on leaving since this was asked."""
-        found, self._was_taken = self._was_taken, False
-        return found
+        """Whether standard output was closed, or another file, on leaving the last time."""
+        return self._was_taken
 
     def _is_there(self) -> bool:
         try:

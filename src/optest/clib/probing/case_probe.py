@@ -95,7 +95,8 @@ class CaseProbe:
             return self._call_once(f"one call above {_MIDDLE_BYTES >> 20} MiB")
         places = [self._memory.place(where) for where in self._policy.places]
         with self._memory.watched(*places):
-            return self._call_small(places) if nbytes <= _SMALL_BYTES else self._call_middle(places[:2])
+            is_small = nbytes <= _SMALL_BYTES
+            return self._call_in_turns(places if is_small else places[:2], is_small=is_small)
 
     def blame(self) -> None:
         """Ask a small case again whose answer was wrong.
@@ -108,11 +109,12 @@ class CaseProbe:
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
                 self._blame.require_no_difference(OF_HEAP, home)
 
-    def _call_small(self, places: Sequence[Place]) -> ProbeResult:
+    def _call_in_turns(self, places: Sequence[Place], *, is_small: bool) -> ProbeResult:
+        """One call at each place, each in other conditions, and what the size of the case allows beside them."""
         home = places[0]
         # What a library keeps by address is not to know the right values of the place where other ones come first.
-        very_first = self._calls.answer(_ALONE, places[-1]) if self._policy.calls_often else None
-        first = self._calls.answer(FIRST, home)
+        very_first = self._calls.answer(_ALONE, places[-1]) if is_small and self._policy.calls_often else None
+        first = self._calls.answer(FIRST if is_small else _ALONE, home)
         result = ProbeResult(outputs=first.outputs)
         others, grew = self._answers_that_differ(first, places[1:])
         if very_first is not None and not first.is_same(very_first):
@@ -122,14 +124,18 @@ class CaseProbe:
         late = home.written_since()
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
-        say_what_was_done(result, self._memory, self._policy, calls=3)
+        say_what_was_done(result, self._memory, self._policy, calls=len(places))
         self._blame.compare(first, others, result, home)
         self._repeat(first, result, home)
         self._beside_other_callers(first, result, home)
-        self._extra_probes(first, result, home)
-        self._with_other_values(first, result, home)
+        if is_small:
+            self._extra_probes(first, result, home)
+            self._with_other_values(first, result, home)
         self._with_threads(first, result, home)
-        self._look_for_leaks(result, home, grew)
+        if is_small:
+            self._look_for_leaks(result, home, grew)
+        else:
+            result.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
         return result
 
     def _answers_that_differ(self, first: Answer, places: Sequence[Place]) -> tuple[list[OtherAnswer], bool]:
@@ -156,19 +162,6 @@ class CaseProbe:
                     del answer  # else the last one is what the heap grew by
             after = heap_bytes()
         return others, before is not None and after is not None and after > before
-
-    def _call_middle(self, places: Sequence[Place]) -> ProbeResult:
-        home = places[0]
-        first = self._calls.answer(_ALONE, home)
-        result = ProbeResult(outputs=first.outputs)
-        others, _ = self._answers_that_differ(first, places[1:])
-        say_what_was_done(result, self._memory, self._policy, calls=2)
-        self._blame.compare(first, others, result, home)
-        self._repeat(first, result, home)
-        self._beside_other_callers(first, result, home)
-        self._with_threads(first, result, home)
-        result.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
-        return result
 
     def _call_once(self, why: str) -> ProbeResult:
         """One call, ``why`` no more; others only where an element holds what it held before, and for threads."""
@@ -214,15 +207,13 @@ class CaseProbe:
         with suppress(StatusError), self._memory.watched(home, place), self._subject.apart(pointers) as call:
             theirs = Answer(place.collect())
             place.fill(FIRST.filling, self._calls.other_values)
-            how = "while another thread called it too"
-            began = perf_counter()
-            count = 0
+            began, count = perf_counter(), 0
             with other_caller(call):
                 while count < _BESIDE_OTHERS and (count < _AT_ANY_LOAD or perf_counter() < began + _BESIDE_OTHERS_S):
                     count += 1
                     answer = self._called_beside(home)
                     if not first.is_same(answer):
-                        result.add(answer, how, Reason.STATE)
+                        result.add(answer, "while another thread called it too", Reason.STATE)
             result.done("callers at once", f"{count} calls beside those of another thread")
             if not theirs.is_same(Answer(place.collect())):
                 detail = "the other of two threads that called at the same time got other bits than alone"
