@@ -223,13 +223,13 @@ class TestTensor(CTensor):
         """Replace the logical values and what lies in memory; gaps and guards are left alone."""
         self._store(codes_of(new_tensor, self.dt, tuple(self.shape)))
 
-    def snapshot(self) -> bytes:
-        """All bytes of the memory, guards and gaps included."""
-        return self._memory.fetch().snapshot()
+    def elements(self) -> Array:
+        """A dense copy of what lies in memory now, C16 and C32 as their bits."""
+        return np.array(self._memory.fetch().array, order="C")
 
-    def changed(self, before: bytes) -> Change | None:
-        """The first element that is not what it was at the snapshot, else the nearest write outside."""
-        return self._memory.fetch().changed(before)
+    def mutated(self, before: Array) -> Change | None:
+        """The first element that is not, bit for bit, what it was, else the nearest write outside."""
+        return self._memory.fetch().mutated(before)
 
     def check_guards(self) -> None:
         """See that nothing was written outside the elements: before, behind, or in a gap between them.
@@ -252,7 +252,7 @@ class TestTensor(CTensor):
         self.check_guards()
         if self._logical is None:
             return
-        change = self._memory.fetch().mutated(self._logical)
+        change = self.mutated(self._logical)
         if change is not None:
             raise Fault(Reason.INPUT_MUTATED, str(change), details={"buffer": change.buffer, "byte": change.byte})
 
