@@ -6,6 +6,7 @@ import ctypes
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,33 +119,33 @@ class LibraryFunction:
 
     @property
     def argtypes(self) -> Sequence[Any] | None:
-        said = self._said()
-        return None if said is None else said.argtypes
+        signature = self._signature()
+        return None if signature is None else signature.argtypes
 
     @argtypes.setter
     def argtypes(self, argtypes: Sequence[Any]) -> None:
-        self._declare(argtypes, self._declared.restype if self._declared else ctypes.c_int)
+        self._declare(argtypes=argtypes)
 
     @property
     def restype(self) -> Any:
-        said = self._said()
-        return None if said is None else said.restype
+        signature = self._signature()
+        return None if signature is None else signature.restype
 
     @restype.setter
     def restype(self, restype: Any) -> None:
-        self._declare(self._declared.argtypes if self._declared else None, restype)
+        self._declare(restype=restype)
 
-    def _declare(self, argtypes: Sequence[Any] | None, restype: Any) -> None:
-        """Take a signature that is set on the function itself.
+    def _declare(self, **part: Any) -> None:
+        """Take part of a signature that is set on the function itself.
 
         Raises:
             Drift: where it is not the header's.
         """
-        declared = Declared(argtypes, restype)
+        declared = replace(self._declared or Declared(), **part)
         _require_no_drift(declared, self._library.prototype(self.name))
         self._declared, self._call = declared, None
 
-    def _said(self) -> Prototype | Declared | None:
+    def _signature(self) -> Prototype | Declared | None:
         return self._library.prototype(self.name) or self._registered()
 
     def _registered(self) -> Declared | None:
@@ -165,8 +166,10 @@ class LibraryFunction:
         if self._call is None:
             self._call = self._bound()
         scope.calls += self.name not in CORE_FUNCTIONS
+        if self._ends and len(arguments) == 1:
+            self._library.ledger.end(_address(arguments[0]) or 0, self.name)
         with watched(self._prototype, arguments):
-            returned = self._ended(arguments) if self._ends else self._call(*arguments)
+            returned = self._call(*arguments)
         self._was_right = not (self._makes or self._ends)
         status = self._status(returned)
         if self._makes and int(returned) in self._library.codes.success:
@@ -242,18 +245,6 @@ class LibraryFunction:
         argtypes = self.argtypes
         typed = argtypes[0] if argtypes else ctypes.c_void_p
         self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, typed))))
-
-    def _ended(self, arguments: Sequence[Any]) -> Any:
-        assert self._call is not None
-        pointer = _address(arguments[0]) if len(arguments) == 1 else None
-        handle = self._library.ledger.taken(pointer, self.name) if pointer else None
-        if handle is None:
-            return self._call(*arguments)
-        try:
-            handle.destroy()
-        except StatusError as error:
-            return error.code
-        return 0
 
     def __repr__(self) -> str:
         prototype = self._library.prototype(self.name)

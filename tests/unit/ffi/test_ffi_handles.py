@@ -28,29 +28,26 @@ class Fake:
         self.ended.append(pointer)
 
 
-def test_a_handle_is_destroyed_once_by_its_own_function() -> None:
+def test_a_handle_is_ended_once_by_its_own_function() -> None:
     ledger, fake = Ledger(), Fake()
-    address = fake.made(ledger).address
+    handle = fake.made(ledger)
     with pytest.raises(HandleError, match="descriptor is given to other, but should be to destroy descriptor"):
-        ledger.taken(address, "other")
-    handle = ledger.taken(address, "destroy descriptor")
-    assert handle is not None
-    handle.destroy()
-    assert fake.ended == [address]
+        ledger.end(handle.address, "other")
+    ledger.end(handle.address, "destroy descriptor")
     with pytest.raises(HandleError, match="the pointer that destroy descriptor is given was destroyed already"):
-        ledger.taken(address, "destroy descriptor")
+        ledger.end(handle.address, "destroy descriptor")
     del handle
     gc.collect()
-    assert fake.ended == [address]
-    assert ledger.taken(0x99, "destroy descriptor") is None
+    assert fake.ended == [], "whose function it is was about to"
+    ledger.end(0x99, "destroy descriptor")
 
 
 def test_an_address_that_c_gives_again_is_alive_again() -> None:
     ledger, fake = Ledger(), Fake()
     address = fake.made(ledger).address
     ledger.release()
-    again = ledger.adopt("descriptor", address, fake.destroy, destroyer="destroy descriptor")
-    assert ledger.taken(address, "destroy descriptor") is again
+    ledger.adopt("descriptor", address, fake.destroy, destroyer="destroy descriptor")
+    ledger.end(address, "destroy descriptor")
 
 
 def test_what_its_owner_forgets_is_destroyed() -> None:

@@ -40,13 +40,17 @@ class Handle:
         self._finalizer = weakref.finalize(self, _destroy_forgotten, destroy, address)
         self._finalizer.atexit = False  # a library may be half gone when the interpreter ends
 
+    def detach(self) -> None:
+        """Leave its end to somebody else."""
+        self._finalizer.detach()
+
     def destroy(self) -> None:
         """End it.
 
         Raises:
             StatusError: if the library refuses.
         """
-        self._finalizer.detach()
+        self.detach()
         self._destroy(self.address)
 
 
@@ -76,8 +80,8 @@ class Ledger:
         """The handle for an owner of its own: it is destroyed when that goes away."""
         return self._kept.pop(address)
 
-    def taken(self, address: int, destroyer: str) -> Handle | None:
-        """The handle that ``destroyer`` is about to end, None for one that nobody keeps account of.
+    def end(self, address: int, destroyer: str) -> None:
+        """``destroyer`` is about to end what lies there; nothing happens for what nobody keeps account of.
 
         Raises:
             HandleError: if it was destroyed already, or belongs to another function; C would free what is not its.
@@ -85,11 +89,12 @@ class Ledger:
         if address in self._ended:
             raise HandleError(f"the pointer that {destroyer} is given was destroyed already")
         handle = self._alive.get(address)
-        if handle is not None:
-            if handle.destroyer != destroyer:
-                raise HandleError(f"{handle.what} is given to {destroyer}, but should be to {handle.destroyer}")
-            self._forget(address)
-        return handle
+        if handle is None:
+            return
+        if handle.destroyer != destroyer:
+            raise HandleError(f"{handle.what} is given to {destroyer}, but should be to {handle.destroyer}")
+        handle.detach()
+        self._forget(address)
 
     def kept(self) -> frozenset[int]:
         """The addresses of what nobody has destroyed or taken over."""
