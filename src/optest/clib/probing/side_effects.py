@@ -96,37 +96,23 @@ class SideEffects:
         Raises:
             Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
         """
-        if self._was_taken:
-            raise _changed([f"{_OUTPUT}: it was closed, or is another file"])
-        noted = _noted_changes(self._process) if self._process is not None else ()
+        changes = [] if self._process is None else self._process.changes()
+        harmful = [f"{_OUTPUT}: it was closed, or is another file"] if self._was_taken else []
+        harmful += [each.said for each in changes if each.is_harmful]
+        if harmful:
+            said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+            raise Fault(Reason.STATE, said, details={"process": harmful})
         if self._text and self._printing_calls == self._calls:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
             said = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, said, details={"printed": printed})
+        noted = "; ".join(each.said for each in changes)
+        state = [Check(name="state of the process", state=CheckState.NOTE, detail=noted)] if noted else []
         mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
         output = Check(name=_OUTPUT, state=CheckState.DONE)
         if self._text:
             output = Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
-        return *noted, Check(name="floating-point mode", state=mode), output
-
-
-def _noted_changes(before: ProcessState) -> tuple[Check, ...]:
-    """A note of what the library changed of what all code of the process shares, where it does no harm.
-
-    Raises:
-        Fault: STATE where it does.
-    """
-    changes = before.changes()
-    harmful = [each.said for each in changes if each.is_harmful]
-    if harmful:
-        raise _changed(harmful)
-    noted = "; ".join(each.said for each in changes)
-    return (Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()
-
-
-def _changed(harmful: list[str]) -> Fault:
-    said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
-    return Fault(Reason.STATE, said, details={"process": harmful})
+        return *state, Check(name="floating-point mode", state=mode), output
 
 
 def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
