@@ -93,23 +93,23 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         Unavailable: without pycparser or a C compiler.
     """
     file = mapping_path(mapping, ".") if mapping else None
-    stated = None if file is None else read_mapping(file)
-    paths = _paths(libraries, stated)
+    library_mapping = None if file is None else read_mapping(file)
+    paths = _paths(libraries, library_mapping)
     header = _header(headers)
     declared = (*header.prototypes, *header.refused)
     with _unavailable_is_usage():
         exported = _exported(paths)
         missing = open_library(paths).missing(declared) if exported is None else _without(declared, exported)
     callable_ = {name: header.prototypes[name] for name in _without(header.prototypes, missing)}
-    drift = () if stated is None else drift_of_mapping(stated, header)
-    operators, unmapped = _operators(callable_, stated, drift)
+    drift = () if library_mapping is None else drift_of_mapping(library_mapping, header)
+    operators, unmapped = _operators(callable_, library_mapping, drift)
     return LibraryReport(
         paths=paths,
         header=header,
         callable=callable_,
         missing=missing,
         undeclared=None if exported is None else _without(sorted(exported), declared),
-        mapping=stated,
+        mapping=library_mapping,
         mapping_file=str(file or ""),
         operators=operators,
         unmapped=unmapped,

@@ -118,9 +118,9 @@ def open_lib(root: str | Path | None = None, *, headers: str | Path | Sequence[s
     return opened
 
 
-def _headers(folder: Path, stated: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
-    if stated is not None:
-        return [stated] if isinstance(stated, (str, Path)) else stated
+def _headers(folder: Path, given: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
+    if given is not None:
+        return [given] if isinstance(given, (str, Path)) else given
     include = folder / "include"
     return [include] if any(include.rglob("*.h")) else []
 

@@ -45,8 +45,8 @@ def read_headers(headers: Iterable[str | Path]) -> Header:
         reader.take(declaration)
     for macro in macros:
         reader.take_macro(macro)
-    for path, said in refused.items():
-        why = next((line for line in said.splitlines() if "error" in line), said.splitlines()[-1])
+    for path, message in refused.items():
+        why = next((line for line in message.splitlines() if "error" in line), message.splitlines()[-1])
         reader.problems.append(Problem(message="this header cannot be read", file=str(path), hint=why))
     return reader.header(files)
 
@@ -73,8 +73,8 @@ def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
 class _Reader:
     """Takes declarations one by one; each is parsed with stand-ins for the typedefs that it uses."""
 
-    def __init__(self, asked: set[str]) -> None:
-        self._asked = asked
+    def __init__(self, own_files: set[str]) -> None:
+        self._own_files = own_files
         self._parser = CParser()
         self._types = Types()
         self._prototypes: dict[str, Prototype] = {}
@@ -110,7 +110,7 @@ class _Reader:
         return f"it cannot be parsed ({_without_place(str(error))})"
 
     def _is_own(self, declaration: Declaration | Macro) -> bool:
-        return not declaration.is_system or str(Path(declaration.file).resolve()) in self._asked
+        return not declaration.is_system or str(Path(declaration.file).resolve()) in self._own_files
 
     def _parsed(self, text: str, words: Iterable[str]) -> list[Any]:
         used = [word for word in dict.fromkeys(words) if word in self._types.typedefs]
@@ -222,5 +222,5 @@ def _compact(text: str) -> str:
 
 def _without_place(message: str) -> str:
     """pycparser's message without its ``file:line:column``, which counts in a text of our own."""
-    place, _, said = message.partition(": ")
-    return said.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")
+    place, _, rest = message.partition(": ")
+    return rest.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")

@@ -58,8 +58,8 @@ def open_library(names: str | Path | Sequence[str | Path], *, root: str | Path |
     Raises:
         Unavailable: naming the library that is missing, made for another machine or refused by the loader.
     """
-    wanted = [names] if isinstance(names, (str, Path)) else list(names)
-    paths = [find_library(name, root=root) for name in wanted]
+    requested = [names] if isinstance(names, (str, Path)) else list(names)
+    paths = [find_library(name, root=root) for name in requested]
     loaded = [_load(path) for path in reversed(paths)]
     return Library(paths=tuple(paths), objects=tuple(reversed(loaded)))
 

@@ -61,17 +61,17 @@ def preprocess(headers: Sequence[Path], include: Sequence[Path]) -> tuple[str, d
     options = [f"-D{macro}" for macro in _NEUTRAL] + [f"-I{path.resolve()}" for path in include]
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit = _Unit(Path(folder), program, options)
-        said = unit.refusal(headers)
+        errors = unit.refusal(headers)
         refused: dict[Path, str] = {}
-        if said and len(headers) > 1:
+        if errors and len(headers) > 1:
             refused = {each: alone for each in headers if (alone := unit.refusal([each]))}
             read = [each for each in headers if each not in refused]
-            said = unit.refusal(read) if read else said
-        if said:
+            errors = unit.refusal(read) if read else errors
+        if errors:
             more = f" and {len(headers) - _MOST_NAMED} more" if len(headers) > _MOST_NAMED else ""
             listed = ", ".join(map(str, headers[:_MOST_NAMED])) + more
             hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
-            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(said)}{hint}")
+            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(errors)}{hint}")
         return unit.output.read_text(errors="replace"), refused
 
 
@@ -97,10 +97,10 @@ class _Unit:
             ended = run(self._command, cwd=str(self._folder), env=_environment(), timeout_s=_TIMEOUT_S)
             if ended.returncode == 0 and not ended.timed_out:
                 return ""
-            said = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
-            found = _MISSING.search(said)
+            errors = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
+            found = _MISSING.search(errors)
             if found is None or found[1] == missing:
-                return said
+                return errors
             missing = found[1]
             of_c = f"<{missing[1:]}.h>"
             text = f"#if __has_include({of_c})\n#include {of_c}\n#endif\n" if missing.startswith("c") else ""
@@ -138,8 +138,8 @@ def _program() -> str:
     for name in _COMPILERS:
         if found := shutil.which(name):
             return found
-    wanted = ", ".join(_COMPILERS)
-    raise Unavailable("reading C headers", f"no C compiler ({wanted}) is on the PATH; its preprocessor is needed")
+    compilers = ", ".join(_COMPILERS)
+    raise Unavailable("reading C headers", f"no C compiler ({compilers}) is on the PATH; its preprocessor is needed")
 
 
 def _indented(text: str) -> str:

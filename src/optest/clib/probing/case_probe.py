@@ -242,8 +242,8 @@ class CaseProbe:
         try:
             return self._calls.answer_to(self._memory.values, home)
         except StatusError as error:
-            said = f"the library refused a call that it takes alone, while another thread called it too: {error}"
-            raise Fault(Reason.STATE, said) from None
+            message = f"the library refused a call that it takes alone, while another thread called it too: {error}"
+            raise Fault(Reason.STATE, message) from None
 
     def _extra_probes(self, first: Answer, result: ProbeResult, home: Place) -> None:
         """Of cases with NaN, of those without elements, and of a few."""

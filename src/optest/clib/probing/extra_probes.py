@@ -59,11 +59,11 @@ class ExtraProbes:
         if not self._subject.has_descriptors or self._gives_first(forgets=True) or not self._gives_first():
             return
         if is_reproducible(lambda: not self._gives_first(forgets=True), self._gives_first):
-            said = (
+            message = (
                 "the answer is another one where the caller overwrote the arrays of sizes and strides as soon as the "
                 "functions that got them had returned"
             )
-            raise Fault(Reason.STATE, said)
+            raise Fault(Reason.STATE, message)
 
     def _gives_first(self, *, forgets: bool = False) -> bool:
         try:
@@ -90,8 +90,8 @@ class ExtraProbes:
                 )
                 if where:
                     names = " and ".join(key.partition(":")[2] for key in (one, other))
-                    said = f"{where} is another one where {names} lie in the same memory, not in two that hold the same"
-                    raise Fault(Reason.VALUE, said)
+                    detail = f"where {names} lie in the same memory, not in two that hold the same"
+                    raise Fault(Reason.VALUE, f"{where} is another one {detail}")
         return len(pairs)
 
     def note_of_null(self) -> str:

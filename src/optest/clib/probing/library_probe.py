@@ -107,9 +107,9 @@ class LibraryProbe:
         Raises:
             Fault: LEAK if something is lost in each.
         """
-        said = (refusal.function, refusal.code)
-        is_first = said not in self._refused
-        self._refused.add(said)
+        status = (refusal.function, refusal.code)
+        is_first = status not in self._refused
+        self._refused.add(status)
 
         def refused() -> None:
             with suppress(StatusError):
@@ -126,12 +126,12 @@ class LibraryProbe:
 
     def _counts(self) -> ThreadCounts:
         if self._threads is None:
-            library, stated = opened(self._config), self._config.mapping.threads
+            library, threads = opened(self._config), self._config.mapping.threads
 
             def symbol(name: str) -> Any:
                 return library.symbol(name) if name and library.has(name) else None
 
-            self._threads = ThreadCounts(stated.functions, stated.environment, symbol)
+            self._threads = ThreadCounts(threads.functions, threads.environment, symbol)
         return self._threads
 
 

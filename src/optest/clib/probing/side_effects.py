@@ -83,8 +83,8 @@ class SideEffects:
         self._size = size
         left = self._float.changed()
         if left:
-            said = f"the library left the processor in another mode: {left}; it was put back"
-            raise Fault(Reason.STATE, said, details={"float_mode": left})
+            message = f"the library left the processor in another mode: {left}; it was put back"
+            raise Fault(Reason.STATE, message, details={"float_mode": left})
 
     @property
     def has_printed(self) -> bool:
@@ -100,12 +100,12 @@ class SideEffects:
         harmful = [f"{_OUTPUT}: it was closed, or is another file"] if self._was_taken else []
         harmful += [each.said for each in changes if each.is_harmful]
         if harmful:
-            said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
-            raise Fault(Reason.STATE, said, details={"process": harmful})
+            message = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+            raise Fault(Reason.STATE, message, details={"process": harmful})
         if self._text and self._printing_calls == self._calls:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
-            said = f"every call printed to standard output: {printed!r}"
-            raise Fault(Reason.STATE, said, details={"printed": printed})
+            message = f"every call printed to standard output: {printed!r}"
+            raise Fault(Reason.STATE, message, details={"printed": printed})
         noted = "; ".join(each.said for each in changes)
         state = [Check(name="state of the process", state=CheckState.NOTE, detail=noted)] if noted else []
         mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
@@ -146,8 +146,8 @@ def require_no_leak_of_refusals(refused: Callable[[], None]) -> None:
     """
     lost = _lost_or_left(refused, "refused calls")
     if lost:
-        said = f"each call that is refused loses {lost} bytes of the heap"
-        raise Fault(Reason.LEAK, said, details={"bytes": lost})
+        message = f"each call that is refused loses {lost} bytes of the heap"
+        raise Fault(Reason.LEAK, message, details={"bytes": lost})
 
 
 def _lost_or_left(cycle: Callable[[], None], calls: str) -> int:
@@ -179,8 +179,8 @@ def _require_none_left(before: Mapping[str, int], calls: str) -> None:
         more = now
     for what, count in more.items():
         if count >= cycles:
-            said = f"{cycles} {calls} left {count} {what}"
-            raise Fault(Reason.LEAK, said, details={what: count})
+            message = f"{cycles} {calls} left {count} {what}"
+            raise Fault(Reason.LEAK, message, details={what: count})
 
 
 def _more_than(before: Mapping[str, int]) -> dict[str, int]:
