@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -76,10 +77,7 @@ def _files(files: Sequence[str]) -> str:
 
 
 def _common_folder(files: Sequence[str]) -> Path:
-    folder = Path(files[0]).parent
-    while not all(Path(each).is_relative_to(folder) for each in files):
-        folder = folder.parent
-    return folder
+    return Path(os.path.commonpath([Path(each).parent for each in files]))
 
 
 def _wrong(report: LibraryReport) -> Iterator[str]:
@@ -107,8 +105,9 @@ def _operators_text(report: LibraryReport) -> Iterator[str]:
         found = _packed(each.in_c for each in report.operators)
         rest = [each for each in report.callable if each not in in_operators]
         titled = f"{len(report.operators)} operators, by the names of their functions"
-        yield from _section(titled, [*found, *_example(report.operators)])
         if report.operators:
+            example = f"each with functions such as {', '.join(report.operators[0].functions)}"
+            yield from _section(titled, [*found, example])
             yield from _names(f"{len(rest)} other functions", rest)
         return
     mapped = [each for each in report.operators if each.operator]
@@ -145,11 +144,6 @@ def _perhaps(absent: Sequence[OperatorEntry], unmapped: Sequence[str]) -> Iterat
         near = nearest(entry.missing[0], unmapped) if entry.missing else ""
         if near:
             yield f"{entry.operator}: {entry.missing[0]} is not there; did you mean {near}?"
-
-
-def _example(operators: Sequence[OperatorEntry]) -> list[str]:
-    """How the functions of the first operator are called, in place of all of them."""
-    return [f"each with functions such as {', '.join(operators[0].functions)}"] if operators else []
 
 
 def _both_names(entry: OperatorEntry) -> str:

@@ -107,8 +107,6 @@ def _callback_converter(type_: CType) -> Converter:
     def convert(value: Any) -> Any:
         if value is None:
             return ctype()
-        if isinstance(value, ctype):
-            return value
         if isinstance(value, FUNCTION):
             return ctypes.cast(value, ctype)
         raise Misfit(f"is {_shown(value)}, but should be a C function ({type_}): wrap it in Prototype.argtypes[i]")
