@@ -16,26 +16,28 @@ _MOST_BYTES = 2000
 
 
 class Printed:
-    """While inside, file descriptor 1 is a file without a name; :meth:`text` is what was printed since it was called.
+    """While inside, file descriptor 1 is a file without a name, which is empty in the beginning.
 
     What the process itself had buffered in C is flushed first, and what the library buffered is flushed on leaving.
-    Code that closes the descriptor, or puts another file there, is found out on leaving.
+    ``was_taken`` is then whether code had closed the descriptor, or put another file there.
     """
 
     def __init__(self) -> None:
         self._file = _nameless_file()
         self._kept = -1
-        self._was_taken = False
+        self.was_taken = False
 
     def __enter__(self) -> Printed:
         _flush()
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
         self._kept = os.dup(_STDOUT)
         os.dup2(self._file, _STDOUT)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         _flush()
-        self._was_taken = not self._is_there()
+        self.was_taken = not self._is_there()
         os.dup2(self._kept, _STDOUT)
         os.close(self._kept)
 
@@ -44,10 +46,6 @@ class Printed:
         _flush()
         return os.fstat(self._file).st_size
 
-    def was_taken(self) -> bool:
-        """Whether standard output was closed, or another file, on leaving the last time."""
-        return self._was_taken
-
     def _is_there(self) -> bool:
         try:
             return os.path.sameopenfile(_STDOUT, self._file)
@@ -55,16 +53,10 @@ class Printed:
             return False
 
     def text(self) -> str:
-        """What was printed, from its beginning, of much of it whole lines; the next text begins anew."""
-        size = os.fstat(self._file).st_size
-        if not size:
-            return ""
-        os.lseek(self._file, 0, os.SEEK_SET)
-        found = os.read(self._file, _MOST_BYTES)
-        if size > _MOST_BYTES:
+        """What was printed, from its beginning, of much of it whole lines."""
+        found = os.pread(self._file, _MOST_BYTES, 0)
+        if os.fstat(self._file).st_size > _MOST_BYTES:
             found = found[: found.rfind(b"\n") + 1] or found
-        os.ftruncate(self._file, 0)
-        os.lseek(self._file, 0, os.SEEK_SET)
         return found.decode(errors="replace")
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class LibraryProbe:
         self._is_first = False
         counts = self._counts() if config.threads else None
         try:
-            with side_effects.watched():
+            with self._printed:
                 result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
                 if policy.is_brief and side_effects.has_printed:  # whether every call prints
                     policy = replace(policy, is_brief=False)
@@ -79,7 +79,7 @@ class LibraryProbe:
         counts = self._counts() if config.threads else None
         probe = CaseProbe(memory, subject, side_effects.call, replace(policy, is_brief=False), counts)
         try:
-            with side_effects.watched():
+            with self._printed:
                 if policy.is_brief:
                     probe.run()
                 probe.blame()
@@ -95,7 +95,7 @@ class LibraryProbe:
             Fault: if it was refused and left something behind.
         """
         side_effects = SideEffects(subject.run, self._printed)
-        with side_effects.watched():
+        with self._printed:
             outputs = memory.outputs_if_accepted(side_effects.call)
         side_effects.checks()
         return outputs

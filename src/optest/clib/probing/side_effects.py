@@ -5,8 +5,7 @@ and what a process has one of for all code in it (``process/state``).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import sleep
 from typing import Any
@@ -45,7 +44,7 @@ _LEAST_BYTES = 16
 
 
 class SideEffects:
-    """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
+    """Watches the calls of one case, which are made while ``printed`` catches standard output."""
 
     def __init__(
         self, run: Callable[[Mapping[str, Any]], None], printed: Printed, *, looks_at_process: bool = False
@@ -58,17 +57,6 @@ class SideEffects:
         self._calls = 0
         self._printing_calls = 0
         self._size = 0
-        self._text = ""
-        self._was_taken = False
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """What the library prints goes nowhere else."""
-        try:
-            with self._printed:
-                yield
-        finally:
-            self._text, self._was_taken = self._printed.text(), self._printed.was_taken()
 
     def call(self, pointers: Mapping[str, Any]) -> None:
         """Call, and look at what the call left behind.
@@ -91,27 +79,28 @@ class SideEffects:
         return self._printing_calls > 0
 
     def checks(self) -> tuple[Check, ...]:
-        """What was found, when the calls are over.
+        """What was found, when the calls are over and standard output is given back.
 
         Raises:
             Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
         """
         changes = [] if self._process is None else self._process.changes()
-        harmful = [f"{_OUTPUT}: it was closed, or is another file"] if self._was_taken else []
+        harmful = [f"{_OUTPUT}: it was closed, or is another file"] if self._printed.was_taken else []
         harmful += [each.said for each in changes if each.is_harmful]
         if harmful:
             message = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
             raise Fault(Reason.STATE, message, details={"process": harmful})
-        if self._text and self._printing_calls == self._calls:
-            printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
+        text = self._printed.text()
+        if text and self._printing_calls == self._calls:
+            printed = "\n".join(dict.fromkeys(text.strip().split("\n")))[:200]
             message = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, message, details={"printed": printed})
         noted = "; ".join(each.said for each in changes)
         state = [Check(name="state of the process", state=CheckState.NOTE, detail=noted)] if noted else []
         mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
         output = Check(name=_OUTPUT, state=CheckState.DONE)
-        if self._text:
-            output = Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
+        if text:
+            output = Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {text.strip()[:500]}")
         return *state, Check(name="floating-point mode", state=mode), output
 
 
