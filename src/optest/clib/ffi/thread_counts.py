@@ -33,16 +33,8 @@ class ThreadCounts:
         self._variables = tuple(variables)
 
     @property
-    def is_possible(self) -> bool:
-        return bool(self._functions or self._variables)
-
-    @property
-    def why_not(self) -> str:
-        return "the mapping names no variable under `threads`, and the library has no function to set their number"
-
-    @property
     def means(self) -> str:
-        """What sets the number, in words."""
+        """What sets the number, in words; empty if nothing does."""
         return ", ".join((*self._functions, *self._variables))
 
     @contextmanager

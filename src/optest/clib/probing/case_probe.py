@@ -274,8 +274,9 @@ class CaseProbe:
         threads = self._threads
         if threads is None:
             return
-        if not threads.is_possible:
-            result.impossible("threads", threads.why_not)
+        if not threads.means:
+            why = "the mapping names no variable under `threads`, and the library has no function to set their number"
+            result.impossible("threads", why)
             return
         for count in self._policy.threads:
             with threads.set(count), self._subject.renewed():

@@ -187,18 +187,13 @@ def _lost(cycle: Callable[[], None]) -> int:
     """Bytes that every cycle loses, 0 for none; those of the last time, when everything has settled."""
     by_cycle = 0
     for _ in range(_TIMES_LOST):
-        by_cycle = _lost_now(cycle)
-        if not by_cycle:
-            break
+        cycle()
+        with no_collector():
+            grown = [_growth(cycle, _cycles_long()) for _ in range(_ROUNDS_LONG)]
+        by_cycle = int(median(grown)) // _cycles_long()
+        if min(grown) <= 0 or by_cycle < _LEAST_BYTES:
+            return 0
     return by_cycle
-
-
-def _lost_now(cycle: Callable[[], None]) -> int:
-    cycle()
-    with no_collector():
-        grown = [_growth(cycle, _cycles_long()) for _ in range(_ROUNDS_LONG)]
-    by_cycle = int(median(grown)) // _cycles_long()
-    return by_cycle if min(grown) > 0 and by_cycle >= _LEAST_BYTES else 0
 
 
 def _cycles() -> int:
