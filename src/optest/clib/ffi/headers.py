@@ -194,12 +194,9 @@ def _shape(prototype: Prototype) -> tuple[Any, ...]:
 
 def _function_name(words: Sequence[str]) -> str:
     """The word before the first bracket: the function's name, also where the rest cannot be parsed."""
-    if "(" not in words or words[0] == "typedef":
-        return ""
-    before = words[: words.index("(")]
-    if "{" in before:
-        return ""
-    return before[-1] if before and before[-1].isidentifier() and len(before) > 1 else ""
+    before = words[: words.index("(")] if "(" in words else []
+    is_function = len(before) > 1 and before[0] != "typedef" and "{" not in before and before[-1].isidentifier()
+    return before[-1] if is_function else ""
 
 
 def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
@@ -213,11 +210,8 @@ def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
 
 
 def _compact(text: str) -> str:
-    """A declaration on one line, with the blanks that a person would write."""
-    shown = " ".join(text.split())
-    for spaced, close in ((" (", "("), ("( ", "("), (" )", ")"), (" ,", ","), (" ;", ";"), ("* ", "*"), (" [", "[")):
-        shown = shown.replace(spaced, close)
-    return shown.replace("[ ", "[").replace(" ]", "]")
+    """A declaration with the blanks that a person would write."""
+    return re.sub(r" (?=[()\[\],;])|(?<=[(\[*]) ", "", text)
 
 
 def _without_place(message: str) -> str:
