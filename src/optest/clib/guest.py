@@ -2,86 +2,65 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from optest.guests import Argument, Command, Guest, Option
 
 __all__ = ["GUEST"]
 
+_option = partial(Option, repro=True, group="A C library", commands=("run", "list", "check"))
 _OPTIONS = (
-    Option(
+    _option(
         name="library",
         flags=("--library",),
         repeat=True,
-        repro=True,
-        group="A C library",
         metavar="DIR|FILE",
-        commands=("run", "list", "check"),
         help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
     ),
-    Option(
+    _option(
         name="headers",
         flags=("--headers",),
         repeat=True,
-        repro=True,
-        group="A C library",
         metavar="DIR|FILE",
-        commands=("run", "list", "check"),
         help="The library's C headers. [include in its folder] Repeatable.",
     ),
-    Option(
+    _option(
         name="mapping",
         flags=("--mapping", "--library-profile"),
-        repro=True,
-        group="A C library",
         metavar="NAME|FILE",
-        commands=("run", "list", "check"),
         help="How operators are called in it: infiniop, or a file.yaml of yours.",
     ),
-    Option(
+    _option(
         name="device",
         flags=("--device",),
-        repro=True,
-        group="A C library",
         metavar="NAME[:N]",
-        commands=("run", "list", "check"),
         help="Device that the library is asked on. [cpu]",
     ),
-    Option(
+    _option(
         name="guard",
         flags=("--guard",),
         type="choice",
         choices=("heap", "pages"),
-        repro=True,
-        group="A C library",
-        commands=("run", "list", "check"),
         help="Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]",
     ),
-    Option(
+    _option(
         name="probes",
         flags=("--probes",),
         type="choice",
         choices=("all", "guards"),
-        repro=True,
-        group="A C library",
-        commands=("run", "list", "check"),
         help="How often a case is called: under all circumstances, or once between guards if all is well. [all]",
     ),
-    Option(
+    _option(
         name="threads",
         flags=("--threads",),
-        repro=True,
-        group="A C library",
         metavar="N,N",
-        commands=("run", "list", "check"),
         help="Numbers of threads with which every case has to be right. [the library's own]",
     ),
-    Option(
+    _option(
         name="sanitizer",
         flags=("--sanitizer",),
         type="choice",
         choices=("asan",),
-        repro=True,
-        group="A C library",
-        commands=("run", "list", "check"),
         help="What the library was built with: asan is AddressSanitizer.",
     ),
 )

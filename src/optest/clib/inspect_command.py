@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from optest.guests import CommandContext
 __all__ = ["as_text", "inspect_command"]
 
 _SHOWN = 20
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def inspect_command(
@@ -50,20 +53,20 @@ def as_text(report: LibraryReport, *, signatures: bool = False) -> Iterator[str]
     yield from _wrong(report)
     yield from _operators_text(report)
     if signatures or (report.mapping is None and not report.operators):
-        yield from _section("signatures", [str(each) for each in report.inspection.callable.values()], shown=None)
+        yield from _section("signatures", [str(each) for each in report.callable.values()], shown=None)
 
 
 def _heading(report: LibraryReport) -> Iterator[str]:
-    found, header = report.inspection, report.header
+    header = report.header
     yield f"library    {report.paths[0]}"
     yield from (f"           {path}" for path in report.paths[1:])
     yield f"headers    {_files(header.files)}"
     declared = len(header.prototypes) + len(header.refused)
-    parts = [f"{declared} declared", f"{len(found.callable)} can be called", f"{len(found.missing)} missing"]
-    if found.refused or found.problems:
-        parts.append(f"{len(found.refused) + len(found.problems)} cannot be read or called")
-    if found.undeclared is not None:
-        parts.append(f"{len(found.undeclared)} exported and declared nowhere")
+    parts = [f"{declared} declared", f"{len(report.callable)} can be called", f"{len(report.missing)} missing"]
+    if header.refused or header.problems:
+        parts.append(f"{len(header.refused) + len(header.problems)} cannot be read or called")
+    if report.undeclared is not None:
+        parts.append(f"{len(report.undeclared)} exported and declared nowhere")
     yield f"functions  {', '.join(parts)}"
 
 
@@ -74,19 +77,16 @@ def _files(files: Sequence[str]) -> str:
 
 
 def _common_folder(files: Sequence[str]) -> Path:
-    folder = Path(files[0]).parent
-    while not all(Path(each).is_relative_to(folder) for each in files):
-        folder = folder.parent
-    return folder
+    return Path(os.path.commonpath([Path(each).parent for each in files]))
 
 
 def _wrong(report: LibraryReport) -> Iterator[str]:
-    found, header = report.inspection, report.header
-    missing = [f"{name}  ({_short(declared_at(header, name), header)})" for name in found.missing]
+    header = report.header
+    missing = [f"{name}  ({_short(declared_at(header, name), header)})" for name in report.missing]
     yield from _section("missing: declared, and exported by none of these files", missing)
-    unread = [*found.refused.values(), *found.problems]
+    unread = [*header.refused.values(), *header.problems]
     yield from _section("cannot be read or called", [str(each) for each in unread])
-    undeclared = sorted(found.undeclared or (), key=lambda name: name.startswith("_"))
+    undeclared = sorted(report.undeclared or (), key=lambda name: name.startswith("_"))
     yield from _names("exported and declared nowhere", undeclared, lines=3)
     yield from _section("drift: the mapping is not what the headers say", list(report.drift), shown=None)
 
@@ -103,10 +103,11 @@ def _operators_text(report: LibraryReport) -> Iterator[str]:
     if mapping is None:
         in_operators = {function for each in report.operators for function in each.functions}
         found = _packed(each.in_c for each in report.operators)
-        rest = [each for each in report.inspection.callable if each not in in_operators]
+        rest = [each for each in report.callable if each not in in_operators]
         titled = f"{len(report.operators)} operators, by the names of their functions"
-        yield from _section(titled, [*found, *_example(report.operators)])
         if report.operators:
+            example = f"each with functions such as {', '.join(report.operators[0].functions)}"
+            yield from _section(titled, [*found, example])
             yield from _names(f"{len(rest)} other functions", rest)
         return
     mapped = [each for each in report.operators if each.operator]
@@ -145,11 +146,6 @@ def _perhaps(absent: Sequence[OperatorEntry], unmapped: Sequence[str]) -> Iterat
             yield f"{entry.operator}: {entry.missing[0]} is not there; did you mean {near}?"
 
 
-def _example(operators: Sequence[OperatorEntry]) -> list[str]:
-    """How the functions of the first operator are called, in place of all of them."""
-    return [f"each with functions such as {', '.join(operators[0].functions)}"] if operators else []
-
-
 def _both_names(entry: OperatorEntry) -> str:
     if not entry.in_c or entry.in_c.lower().replace("_", "") == entry.operator.replace("_", ""):
         return entry.operator
@@ -179,14 +175,8 @@ def _names(title: str, names: Iterable[str], *, lines: int = _SHOWN) -> Iterator
     yield from _section(title, [*packed[:lines], *more], shown=None)
 
 
-def _packed(names: Iterable[str], width: int = 96) -> list[str]:
+def _packed(names: Iterable[str]) -> list[str]:
     """Names side by side, in lines of a readable width."""
-    lines: list[str] = []
-    for name in names:
-        if lines and len(lines[-1]) + 2 + len(name) <= width:
-            lines[-1] += f", {name}"
-        else:
-            if lines:
-                lines[-1] += ","
-            lines.append(name)
-    return lines
+    unbroken = ", ".join(name.replace(" ", _NO_BREAK) for name in names)
+    lines = textwrap.wrap(unbroken, width=97, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_NO_BREAK, " ") for line in lines]

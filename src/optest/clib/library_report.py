@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.clib.ffi.inspection import Inspection, inspect_files
-from optest.clib.ffi.libraries import find_library
+import msgspec
+
+from optest.clib.ffi.elf import exported_functions, why_unfit
+from optest.clib.ffi.libraries import find_library, open_library
 from optest.clib.ffi.protocols import OperatorFunctions, find_operators
-from optest.clib.ffi.signatures import Header
+from optest.clib.ffi.signatures import Header, Prototype
 from optest.clib.library.drift import (
     Difference,
     drift_of_mapping,
@@ -50,24 +53,31 @@ class OperatorEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryReport:
-    """Everything about a library. ``unmapped`` are functions that can be called and that the mapping has no use for."""
+    """Everything about a library, its headers and a mapping.
+
+    ``callable`` are declared and exported; ``missing`` are declared and exported by no object of the library.
+    ``undeclared`` are exported functions that no header declares, None where the files do not tell. ``unmapped`` are
+    functions that can be called and that the mapping has no use for.
+    """
 
     paths: tuple[str, ...]
     header: Header
-    inspection: Inspection
-    mapping: LibraryMapping | None = None
-    mapping_file: str = ""
-    operators: tuple[OperatorEntry, ...] = ()
-    unmapped: tuple[str, ...] = ()
-    drift: tuple[str, ...] = ()
+    callable: Mapping[str, Prototype]
+    missing: tuple[str, ...]
+    undeclared: tuple[str, ...] | None
+    mapping: LibraryMapping | None
+    mapping_file: str
+    operators: tuple[OperatorEntry, ...]
+    unmapped: tuple[str, ...]
+    drift: tuple[str, ...]
 
     @property
     def exit_status(self) -> int:
         """1 for anything that a call would stumble over: of the mapping's, or without one of all functions."""
-        found = self.inspection
+        refused = self.header.refused
         if self.mapping is None:
-            return 1 if found.missing or found.refused or found.problems else 0
-        declared = {*found.missing, *found.refused}
+            return 1 if self.missing or refused or self.header.problems else 0
+        declared = {*self.missing, *refused}
         missing = (name for each in self.operators for name in each.missing if each.is_here or name in declared)
         return 1 if self.drift or any(missing) else 0
 
@@ -82,26 +92,57 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         UsageError: for a library, header or mapping that is missing, broken or for another machine.
         Unavailable: without pycparser or a C compiler.
     """
-    stated = read_mapping(mapping_path(mapping, ".")) if mapping else None
-    paths = _paths(libraries, stated)
-    header = _header(headers)
-    try:
-        inspection = inspect_files(paths, header)
-    except Unavailable as error:
-        raise UsageError(str(error)) from None
-    drift = () if stated is None else drift_of_mapping(stated, header)
-    operators, unmapped = _operators(inspection, stated, drift)
     file = mapping_path(mapping, ".") if mapping else None
+    library_mapping = None if file is None else read_mapping(file)
+    paths = _paths(libraries, library_mapping)
+    header = _header(headers)
+    declared = (*header.prototypes, *header.refused)
+    with _unavailable_is_usage():
+        exported = _exported(paths)
+        missing = open_library(paths).missing(declared) if exported is None else _without(declared, exported)
+    callable_ = {name: header.prototypes[name] for name in _without(header.prototypes, missing)}
+    drift = () if library_mapping is None else drift_of_mapping(library_mapping, header)
+    operators, unmapped = _operators(callable_, library_mapping, drift)
     return LibraryReport(
         paths=paths,
         header=header,
-        inspection=inspection,
-        mapping=stated,
+        callable=callable_,
+        missing=missing,
+        undeclared=None if exported is None else _without(sorted(exported), declared),
+        mapping=library_mapping,
         mapping_file=str(file or ""),
         operators=operators,
         unmapped=unmapped,
         drift=tuple(_with_place(each, file) for each in drift if file is not None),
     )
+
+
+@contextmanager
+def _unavailable_is_usage() -> Iterator[None]:
+    """What is named on the command line and not there is an error of the command line."""
+    try:
+        yield
+    except Unavailable as error:
+        raise UsageError(str(error)) from None
+
+
+def _without(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
+    left_out = frozenset(others)
+    return tuple(name for name in names if name not in left_out)
+
+
+def _exported(paths: Sequence[str]) -> frozenset[str] | None:
+    """The functions of all files; None if one of them does not tell.
+
+    Raises:
+        Unavailable: for a file that is no shared object for this machine.
+    """
+    for path in paths:
+        why = why_unfit(path)
+        if why:
+            raise Unavailable(f"library {path}", why)
+    found = [exported_functions(path) for path in paths]
+    return frozenset().union(*found) if all(found) else None
 
 
 def _with_place(drift: Difference, file: Path) -> str:
@@ -114,12 +155,10 @@ def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[st
         raise UsageError(f"{folders[0]} is a folder; name files, or one folder with --mapping")
     if folders and mapping is None:
         raise UsageError(f"{folders[0]} is a folder; name its shared objects, or say by --mapping which they are")
-    try:
+    with _unavailable_is_usage():
         if folders and mapping is not None:
             return tuple(find_library(name, root=folders[0]) for name in mapping.library)
         return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
-    except Unavailable as error:
-        raise UsageError(str(error)) from None
 
 
 def _header(headers: Sequence[str]) -> Header:
@@ -132,39 +171,37 @@ def _header(headers: Sequence[str]) -> Header:
 
 
 def _operators(
-    inspection: Inspection, mapping: LibraryMapping | None, drift: Sequence[Difference]
+    callable_: Collection[str], mapping: LibraryMapping | None, drift: Sequence[Difference]
 ) -> tuple[tuple[OperatorEntry, ...], tuple[str, ...]]:
     """Those of the mapping, then those of the library that it does not have; and the functions of none of them."""
-    callable_ = inspection.callable
     if mapping is None:
         found = find_operators(callable_)
-        return tuple(_entry_in_c(each) for each in found.values()), ()
+        return tuple(_entry_in_c(*each) for each in found.items()), ()
     needed = functions_of_operators(mapping)
-    mapped = [_mapped(name, functions, inspection, mapping, drift) for name, functions in needed.items()]
+    mapped = [_mapped(name, functions, callable_, mapping, drift) for name, functions in needed.items()]
     used = {each for functions in needed.values() for each in functions} | {*functions_of_whole(mapping)}
-    found = find_operators(callable_, _patterns(mapping)) if mapping.protocol.create else {}
-    others = [each for each in found.values() if each.run not in used]
+    found = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
+    others = [_entry_in_c(name, each) for name, each in found.items() if each.run not in used]
     unmapped = tuple(name for name in callable_ if name not in used)
-    return (*mapped, *(_entry_in_c(each) for each in others)), unmapped
+    return (*mapped, *others), unmapped
 
 
-def _patterns(mapping: LibraryMapping) -> dict[str, str]:
-    return {part: getattr(mapping.protocol, part) for part in ("create", "workspace", "run", "destroy")}
-
-
-def _entry_in_c(found: OperatorFunctions) -> OperatorEntry:
-    functions = tuple(filter(None, (found.create, found.workspace, found.run, found.destroy)))
-    return OperatorEntry(operator="", in_c=found.name, functions=functions)
+def _entry_in_c(name: str, found: OperatorFunctions) -> OperatorEntry:
+    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, found)))
 
 
 def _mapped(
-    name: str, functions: tuple[str, ...], inspection: Inspection, mapping: LibraryMapping, drift: Sequence[Difference]
+    name: str,
+    functions: tuple[str, ...],
+    callable_: Collection[str],
+    mapping: LibraryMapping,
+    drift: Sequence[Difference],
 ) -> OperatorEntry:
     drifted = (each.function or str(each.keys[0]) for each in drift if each.concerns(name, mapping))
     entries = mapping.operators[name]
-    missing = tuple(each for each in functions if each not in inspection.callable)
+    missing = tuple(each for each in functions if each not in callable_)
     is_here = len(missing) < len(functions)
-    missing += tuple(each for each in functions_of_tensors(entries) if each not in inspection.callable)
+    missing += tuple(each for each in functions_of_tensors(entries) if each not in callable_)
     return OperatorEntry(
         operator=name,
         in_c=entries[0].name,
@@ -177,28 +214,20 @@ def _mapped(
 
 def as_json(report: LibraryReport) -> str:
     """Everything, with every signature."""
-    found, mapping = report.inspection, report.mapping
+    header, mapping = report.header, report.mapping
     data: dict[str, Any] = {
         "schema_version": 1,
         "library": list(report.paths),
-        "headers": list(report.header.files),
+        "headers": list(header.files),
         "functions": {
-            name: {"signature": str(prototype), "where": prototype.where} for name, prototype in found.callable.items()
+            name: {"signature": str(prototype), "where": prototype.where} for name, prototype in report.callable.items()
         },
-        "missing": {name: declared_at(report.header, name) for name in found.missing},
-        "refused": {name: str(problem) for name, problem in found.refused.items()},
-        "problems": [str(problem) for problem in found.problems],
-        "undeclared": None if found.undeclared is None else list(found.undeclared),
+        "missing": {name: declared_at(header, name) for name in report.missing},
+        "refused": {name: str(problem) for name, problem in header.refused.items()},
+        "problems": [str(problem) for problem in header.problems],
+        "undeclared": None if report.undeclared is None else list(report.undeclared),
         "operators": [
-            {
-                "operator": each.operator or None,
-                "in_c": each.in_c or None,
-                "functions": list(each.functions),
-                "missing": list(each.missing),
-                "is_here": each.is_here,
-                "drifted": list(each.drifted),
-            }
-            for each in report.operators
+            {**asdict(each), "operator": each.operator or None, "in_c": each.in_c or None} for each in report.operators
         ],
         "mapping": None if mapping is None else {"name": mapping.name, "file": report.mapping_file},
         "unmapped": list(report.unmapped),

@@ -89,14 +89,14 @@ def get_test_devices(args: argparse.Namespace) -> list[InfiniDeviceEnum]:
         Unavailable: naming the device that this machine lacks, and why.
         UsageError: naming all of them, if it lacks several.
     """
-    asked = [device for device in InfiniDeviceEnum if getattr(args, device.name.lower(), False)]
-    missing = [error for error in map(_lack_of, asked) if error is not None]
+    requested = [device for device in InfiniDeviceEnum if getattr(args, device.name.lower(), False)]
+    missing = [error for error in map(_lack_of, requested) if error is not None]
     with as_a_command():
         if len(missing) == 1:
             raise missing[0]
         if missing:
             raise UsageError("\n".join(map(str, missing)))
-    return asked or [InfiniDeviceEnum.CPU]
+    return requested or [InfiniDeviceEnum.CPU]
 
 
 def _lack_of(device: InfiniDeviceEnum) -> Unavailable | None:

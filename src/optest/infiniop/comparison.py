@@ -53,9 +53,9 @@ class Discrepancy(AssertionError):
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
-        told = [line for measure in verdict.measures if measure.mismatched for line in measure_lines(measure)]
-        by_value = verdict.reason is Reason.VALUE and told
-        super().__init__("\n".join(told if by_value else [verdict.message, *told]).strip())
+        lines = [line for measure in verdict.measures if measure.mismatched for line in measure_lines(measure)]
+        by_value = verdict.reason is Reason.VALUE and lines
+        super().__init__("\n".join(lines if by_value else [verdict.message, *lines]).strip())
 
 
 def debug(
@@ -159,18 +159,24 @@ def print_discrepancy(
     Raises:
         UsageError: for tensors of different shapes or dtypes that cannot be compared.
     """
-    got, wanted, case = _question(actual, expected, atol, rtol)
-    if got.shape != wanted.shape:
+    got, reference, case = _question(actual, expected, atol, rtol)
+    if got.shape != reference.shape:
         raise UsageError(
-            f"shapes are {format_shape(got.shape)} and {format_shape(wanted.shape)}, but should be the same"
+            f"shapes are {format_shape(got.shape)} and {format_shape(reference.shape)}, but should be the same"
         )
-    if dtype_of(got.dtype) is not wanted.dtype:
-        raise UsageError(f"dtypes are {got.dtype} and {wanted.dtype}, but should be the same or both floating point")
-    wrong = wrong_elements(got, wanted.value, wanted.dtype, resolve(case, wanted, 0, _NUMERICS, None))
-    indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(wanted.value)))
+    if dtype_of(got.dtype) is not reference.dtype:
+        raise UsageError(f"dtypes are {got.dtype} and {reference.dtype}, but should be the same or both floating point")
+    wrong = wrong_elements(got, reference.value, reference.dtype, resolve(case, reference, 0, _NUMERICS, None))
+    indices: Array = np.argwhere(wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(reference.value)))
     if verbose:
-        _print_table(got, wanted.value, indices)
-        _print_facts(got, wanted.value, len(indices), atol, rtol)
+        _write(*_table(got, reference.value, indices))
+        share = f" ({len(indices) / got.size:.4%})" if got.size else ""
+        _write(
+            f"   actual {got.dtype}, expected {reference.value.dtype}, atol {atol}, rtol {rtol}",
+            f"   off: {len(indices)} of {got.size} elements{share}",
+            f"   actual   {_extent(got)}",
+            f"   expected {_extent(reference.value)}",
+        )
     return indices
 
 
@@ -181,29 +187,29 @@ def get_tolerance(
 
     A dtype that is not in the map has the default, but 0 where it is exact: integers and bool.
     """
-    wanted = infini_dtype(tensor_dtype)
-    for dtype, stated in tolerance_map.items():
-        if infini_dtype(dtype) is wanted:
-            tolerance = Tolerance.from_mapping(stated)
+    requested = infini_dtype(tensor_dtype)
+    for dtype, limits in tolerance_map.items():
+        if infini_dtype(dtype) is requested:
+            tolerance = Tolerance.from_mapping(limits)
             return tolerance.atol or 0.0, tolerance.rtol or 0.0
-    is_exact = not any(letter in wanted.name for letter in "FC")
+    is_exact = not any(letter in requested.name for letter in "FC")
     return (0.0, 0.0) if is_exact else (default_atol, default_rtol)
 
 
 def _question(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Array, Expected, TestCase]:
-    got, wanted = _as_array(actual), _as_array(desired)
-    dtype, value = dtype_of(got.dtype), wanted
-    if got.dtype != wanted.dtype:
-        other = dtype_of(wanted.dtype)
+    got, reference = _as_array(actual), _as_array(desired)
+    dtype, value = dtype_of(got.dtype), reference
+    if got.dtype != reference.dtype:
+        other = dtype_of(reference.dtype)
         if dtype.is_inexact and other.is_inexact and dtype.kind is other.kind:
-            value = widen(wanted)  # a reference in another precision is taken at its full value
+            value = widen(reference)  # a reference in another precision is taken at its full value
         else:
             dtype = other
-    expected = Expected(name="out", dtype=dtype, shape=wanted.shape, value=value)
+    expected = Expected(name="out", dtype=dtype, shape=reference.shape, value=value)
     case = TestCase(
         descriptor=_DESCRIPTOR,
         inputs=(),
-        outputs=(TensorSpec(dtype=dtype, shape=wanted.shape),),
+        outputs=(TensorSpec(dtype=dtype, shape=reference.shape),),
         tolerances=(ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(atol=atol, rtol=rtol)),),
     )
     return got, expected, case
@@ -225,24 +231,16 @@ def _is_nan(array: Array) -> Array:
     return np.isnan(wide) if wide.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
 
 
-def _print_table(got: Array, wanted: Array, indices: Array) -> None:
-    left, right = widen(got), widen(wanted)
+def _table(got: Array, reference: Array, indices: Array) -> Iterator[str]:
+    left, right = widen(got), widen(reference)
     for index in map(tuple, indices[:_SHOWN_ROWS].tolist()):
         actual, expected = left[index].item(), right[index].item()  # Python's integers do not wrap around
-        _write(
+        yield (
             f" > index {list(index)!s:<16} actual {_colored(f'{actual!s:<24}', _RED)}"
             f" expected {_colored(f'{expected!s:<24}', _GREEN)} delta {_colored(str(actual - expected), _YELLOW)}"
         )
     if len(indices) > _SHOWN_ROWS:
-        _write(f"   and {len(indices) - _SHOWN_ROWS} more")
-
-
-def _print_facts(got: Array, wanted: Array, off: int, atol: float, rtol: float) -> None:
-    share = f" ({off / got.size:.4%})" if got.size else ""
-    _write(f"   actual {got.dtype}, expected {wanted.dtype}, atol {atol}, rtol {rtol}")
-    _write(f"   off: {off} of {got.size} elements{share}")
-    for word, array in (("actual", got), ("expected", wanted)):
-        _write(f"   {word:<8} {_extent(array)}")
+        yield f"   and {len(indices) - _SHOWN_ROWS} more"
 
 
 def _extent(array: Array) -> str:
@@ -261,5 +259,5 @@ def _colored(text: str, code: int) -> str:
     return f"\033[{code}m{text}\033[0m" if sys.stdout.isatty() else text
 
 
-def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+def _write(*lines: str) -> None:
+    sys.stdout.writelines(f"{line}\n" for line in lines)

@@ -93,10 +93,18 @@ def require_device(device: Any) -> str:
     if known is InfiniDeviceEnum.CPU:
         return "cpu"
     name, label = torch_device_map[known], f"device {InfiniDeviceNames[known]}"
-    torch = _torch_for(label)
     module = _VENDOR_MODULES.get(known)
+    try:
+        torch = loaded_torch()
+    except Unavailable:
+        raise Unavailable(label, "pip install optest[torch]") from None
     if module is not None:
-        _require_module(label, module)
+        if not is_installed(module):
+            raise Unavailable(label, f"it needs the vendor's {module}, which is not installed")
+        try:
+            load_extension(f"{module}, which {label} needs,", f"{module}:__name__")
+        except OptestError as error:
+            raise Unavailable(label, f"it needs the vendor's {module}: {error}") from None
     backend = getattr(torch, name, None)
     if backend is None or not backend.is_available():
         raise Unavailable(label, f"torch.{name} sees no device on this machine")
@@ -112,22 +120,6 @@ def prepare_device(device: Any) -> None:
     name = require_device(device)
     if infini_device(device) is InfiniDeviceEnum.ASCEND:
         getattr(loaded_torch(), name).set_device(0)
-
-
-def _torch_for(label: str) -> Any:
-    try:
-        return loaded_torch()
-    except Unavailable:
-        raise Unavailable(label, "pip install optest[torch]") from None
-
-
-def _require_module(label: str, module: str) -> None:
-    if not is_installed(module):
-        raise Unavailable(label, f"it needs the vendor's {module}, which is not installed")
-    try:
-        load_extension(f"{module}, which {label} needs,", f"{module}:__name__")
-    except OptestError as error:
-        raise Unavailable(label, f"it needs the vendor's {module}: {error}") from None
 
 
 def synchronize_device(device: Any) -> None:

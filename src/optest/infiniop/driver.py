@@ -107,7 +107,7 @@ class TestFunction(BackendDriver):
 
     def _judged(self, call: _Call) -> Verdict:
         """What the function says, what the memory says, and what was left undestroyed."""
-        before = LIBINFINIOP.held()
+        before = LIBINFINIOP.ledger.kept()
         LIBINFINIOP.take_unseen()  # of calls that were made before, which are not this case's
         with case_scope(call.seed) as scope:
             try:
@@ -115,7 +115,7 @@ class TestFunction(BackendDriver):
             finally:
                 for tensor in scope.tensors:
                     tensor.destroy_desc()
-                left = LIBINFINIOP.release(before)
+                left = LIBINFINIOP.ledger.release(before)
         if left and verdict.status is Status.PASSED:
             return replace(verdict, details={"leaks": [asdict(leak) for leak in left]})
         return verdict

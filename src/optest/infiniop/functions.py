@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optest.clib.ffi.calls import Function
 from optest.clib.ffi.handles import HandleError
-from optest.clib.ffi.registration import Declared, Drift, drift_of
+from optest.clib.ffi.matching import POINTER
 from optest.clib.ffi.signatures import CKind, Prototype
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import UsageError
-from optest.infiniop.op_register import CORE_FUNCTIONS, OpRegister
+from optest.infiniop.op_register import CORE_FUNCTIONS, Declared, Drift, OpRegister, drift_of
 from optest.infiniop.scope import current_scope, watched
 
 if TYPE_CHECKING:
     from optest.infiniop.liboperators import InfiniLib
 
 __all__ = ["DEFAULT_CODES", "LibraryFunction", "Status", "UncheckedSignature", "check_error"]
-
-_POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
-
 
 DEFAULT_CODES = StatusCodes(
     names={
@@ -119,33 +119,33 @@ class LibraryFunction:
 
     @property
     def argtypes(self) -> Sequence[Any] | None:
-        said = self._said()
-        return None if said is None else said.argtypes
+        signature = self._signature()
+        return None if signature is None else signature.argtypes
 
     @argtypes.setter
     def argtypes(self, argtypes: Sequence[Any]) -> None:
-        self._declare(argtypes, self._declared.restype if self._declared else ctypes.c_int)
+        self._declare(argtypes=argtypes)
 
     @property
     def restype(self) -> Any:
-        said = self._said()
-        return None if said is None else said.restype
+        signature = self._signature()
+        return None if signature is None else signature.restype
 
     @restype.setter
     def restype(self, restype: Any) -> None:
-        self._declare(self._declared.argtypes if self._declared else None, restype)
+        self._declare(restype=restype)
 
-    def _declare(self, argtypes: Sequence[Any] | None, restype: Any) -> None:
-        """Take a signature that is set on the function itself.
+    def _declare(self, **part: Any) -> None:
+        """Take part of a signature that is set on the function itself.
 
         Raises:
             Drift: where it is not the header's.
         """
-        declared = Declared(argtypes, restype)
+        declared = replace(self._declared or Declared(), **part)
         _require_no_drift(declared, self._library.prototype(self.name))
         self._declared, self._call = declared, None
 
-    def _said(self) -> Prototype | Declared | None:
+    def _signature(self) -> Prototype | Declared | None:
         return self._library.prototype(self.name) or self._registered()
 
     def _registered(self) -> Declared | None:
@@ -166,11 +166,13 @@ class LibraryFunction:
         if self._call is None:
             self._call = self._bound()
         scope.calls += self.name not in CORE_FUNCTIONS
+        if self._ends and len(arguments) == 1:
+            self._library.ledger.end(_address(arguments[0]) or 0, self.name)
         with watched(self._prototype, arguments):
-            returned = self._ended(arguments) if self._ends else self._call(*arguments)
+            returned = self._call(*arguments)
         self._was_right = not (self._makes or self._ends)
         status = self._status(returned)
-        if self._makes and self._library.codes.is_success(int(returned)):
+        if self._makes and int(returned) in self._library.codes.success:
             self._made(arguments)
         return status
 
@@ -180,7 +182,7 @@ class LibraryFunction:
             return returned
         codes, code = self._library.codes, int(returned)
         status = Status(code, self.name, codes.name(code))
-        if not codes.is_success(code):
+        if code not in codes.success:
             self._library.unseen.append(status)
         return status
 
@@ -217,12 +219,14 @@ class LibraryFunction:
         """Remember what a Create function put into its first slot, until its Destroy function is called."""
         for argument in arguments:
             slot = getattr(argument, "_obj", None)
-            if isinstance(slot, (_POINTER, ctypes.c_void_p)):
+            if isinstance(slot, (POINTER, ctypes.c_void_p)):
                 pointer = ctypes.cast(slot, ctypes.c_void_p).value
                 if not pointer:
                     raise HandleError(f"{self.name} returned success, but its pointer is NULL")
                 destroy = getattr(self._library, self.name.replace("Create", "Destroy"))
-                self._library.made(self._what(), pointer, destroy.name, destroy.at_address)
+                self._library.ledger.adopt(
+                    self._what(), pointer, destroy.at_address, destroyer=destroy.name, made_at=_caller()
+                )
                 return
 
     def _what(self) -> str:
@@ -242,18 +246,6 @@ class LibraryFunction:
         typed = argtypes[0] if argtypes else ctypes.c_void_p
         self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, typed))))
 
-    def _ended(self, arguments: Sequence[Any]) -> Any:
-        assert self._call is not None
-        pointer = _address(arguments[0]) if len(arguments) == 1 else None
-        handle = self._library.alive(pointer, self.name) if pointer else None
-        if handle is None:
-            return self._call(*arguments)
-        try:
-            handle.destroy()
-        except StatusError as error:
-            return error.code
-        return 0
-
     def __repr__(self) -> str:
         prototype = self._library.prototype(self.name)
         return f"<{prototype or self.name}>"
@@ -268,6 +260,17 @@ def _require_no_drift(declared: Declared | None, prototype: Prototype | None) ->
 def _address(argument: Any) -> int | None:
     if isinstance(argument, int):
         return argument
-    if isinstance(argument, (_POINTER, ctypes.c_void_p)):
+    if isinstance(argument, (POINTER, ctypes.c_void_p)):
         return ctypes.cast(argument, ctypes.c_void_p).value
     return None
+
+
+def _caller() -> str:
+    """``file:line`` of the nearest frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_HERE = Path(__file__).parent

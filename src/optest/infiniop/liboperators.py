@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
+from optest.clib.ffi.handles import Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.clib.ffi.statuses import StatusCodes
@@ -42,9 +40,6 @@ class InfiniLib:
         self.unseen: list[Status] = []
         self._headers = tuple(map(str, headers))
         self._library = Library(paths=(str(libop._name), str(librt._name)), objects=(libop, librt))
-        self._alive: WeakValueDictionary[int, Handle] = WeakValueDictionary()
-        self._held: dict[int, tuple[Handle, str]] = {}
-        self._ended: set[int] = set()
 
     def __getattr__(self, name: str) -> LibraryFunction:
         """The function called ``name``.
@@ -96,55 +91,6 @@ class InfiniLib:
             return None
         return header.prototype(name)
 
-    def made(self, what: str, pointer: int, destroyer: str, destroy: Callable[[int], Any]) -> None:
-        """Keep account of what a Create function returned, and of the function that ends it."""
-        made_at = _caller()
-        handle = self.ledger.adopt(what, pointer, destroy, tag=destroyer, made_at=made_at)
-        self._ended.discard(pointer)
-        self._alive[pointer] = handle
-        self._held[pointer] = handle, made_at
-
-    def owned(self, pointer: int) -> Handle:
-        """Hand over the account of a pointer: it is destroyed when its new owner goes away."""
-        return self._held.pop(pointer)[0]
-
-    def alive(self, pointer: int, destroyer: str) -> Handle | None:
-        """The account of a pointer that ``destroyer`` is about to end, None for one that nobody keeps.
-
-        Raises:
-            HandleError: if it was destroyed already, or belongs to another function; C would free what is not its.
-        """
-        if pointer in self._ended:
-            raise HandleError(f"the pointer that {destroyer} is given was destroyed already")
-        handle = self._alive.get(pointer)
-        if handle is None:
-            return None
-        if handle.tag != destroyer:
-            raise HandleError(f"{handle.what} is given to {destroyer}, but should be to {handle.tag}")
-        self._end(pointer)
-        return handle
-
-    def _end(self, pointer: int) -> None:
-        self._alive.pop(pointer, None)
-        self._held.pop(pointer, None)
-        self._ended.add(pointer)
-
-    def held(self) -> frozenset[int]:
-        """The pointers that Create functions returned and that nobody has destroyed or taken over."""
-        return frozenset(self._held)
-
-    def release(self, before: frozenset[int]) -> list[Leak]:
-        """Destroy what is held and was not before, the youngest first, and tell it.
-
-        Raises:
-            StatusError: if the library refuses.
-        """
-        left = [(pointer, *held) for pointer, held in self._held.items() if pointer not in before]
-        for pointer, handle, _ in reversed(left):
-            self._end(pointer)
-            handle.destroy()
-        return [Leak(what=handle.what, made_at=made_at) for _, handle, made_at in left]
-
     def take_unseen(self) -> list[Status]:
         """The statuses of failure that nobody looked at, once."""
         unseen = [status for status in self.unseen if not status.seen]
@@ -172,22 +118,12 @@ def open_lib(root: str | Path | None = None, *, headers: str | Path | Sequence[s
     return opened
 
 
-def _headers(folder: Path, stated: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
-    if stated is not None:
-        return [stated] if isinstance(stated, (str, Path)) else stated
+def _headers(folder: Path, given: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
+    if given is not None:
+        return [given] if isinstance(given, (str, Path)) else given
     include = folder / "include"
     return [include] if any(include.rglob("*.h")) else []
 
-
-def _caller() -> str:
-    """``file:line`` of the nearest frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-_HERE = Path(__file__).parent
 
 _default: list[InfiniLib] = []
 

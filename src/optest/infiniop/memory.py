@@ -13,47 +13,51 @@ from optest.memory.buffers import Buffer
 from optest.numerics import Array, are_same_memory
 from optest.spec import DType, TensorSpec, contiguous_strides
 
-__all__ = ["DeviceMemory", "HostMemory", "laid_out", "put_exactly"]
+__all__ = ["TensorMemory", "laid_out"]
 
 
-class HostMemory:
-    """The buffer itself."""
+class TensorMemory:
+    """A guarded buffer; for a torch device the last image of the same bytes, guards and gaps included, there."""
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(self, buffer: Buffer, device: str | None = None) -> None:
+        """``device`` is torch's name of it, None for the processor, which needs no torch."""
         self.buffer = buffer
         self.address = buffer.address
+        self._bytes: Any = None
+        if device is not None:
+            region = buffer.region
+            self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
+            self.address += self._bytes.data_ptr() - region.address
+
+    @property
+    def is_on_device(self) -> bool:
+        return self._bytes is not None
 
     def fetch(self) -> Buffer:
         """The buffer as the device left it."""
+        if self.is_on_device:
+            np.copyto(self.buffer.region.memory, self._bytes.cpu().numpy())
         return self.buffer
 
-    def put(self, values: Array) -> None:
+    def put(self, values: Array) -> Array:
+        """Put the values there, and return a dense copy of what lies there then.
+
+        Raises:
+            UsageError: for values that differ where the strides let elements share memory.
+        """
         self.buffer.put(values)
+        held = np.array(self.buffer.array, order="C")
+        if not are_same_memory(held, np.ascontiguousarray(values)):
+            strides = list(self.buffer.spec.strides or ())
+            raise UsageError(f"values differ between elements that share memory (strides {strides})")
+        if self.is_on_device:
+            self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
+        return held
 
     def tensor(self) -> Any:
         """A torch tensor in this memory; a copy where torch has no such strides."""
-        return to_tensor(self.buffer.array)
-
-
-class DeviceMemory(HostMemory):
-    """The same bytes, guards and gaps included, in the memory of a torch device; the buffer is their last image."""
-
-    def __init__(self, buffer: Buffer, device: str) -> None:
-        super().__init__(buffer)
-        region = buffer.region
-        self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
-        self.address = self._bytes.data_ptr() + (buffer.address - region.address)
-
-    def fetch(self) -> Buffer:
-        np.copyto(self.buffer.region.memory, self._bytes.cpu().numpy())
-        return self.buffer
-
-    def put(self, values: Array) -> None:
-        super().put(values)
-        self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
-
-    def tensor(self) -> Any:
-        """A view of the device's memory; a copy where torch has no such strides."""
+        if not self.is_on_device:
+            return to_tensor(self.buffer.array)
         spec, region = self.buffer.spec, self.buffer.region
         strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
         if any(stride < 0 for stride in strides):
@@ -76,17 +80,3 @@ def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset:
         return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=place)
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def put_exactly(memory: HostMemory, values: Array) -> Array:
-    """Put the values into the memory and return a dense copy of what lies there then.
-
-    Raises:
-        UsageError: for values that differ where the strides let elements share memory.
-    """
-    memory.put(values)
-    held = np.array(memory.buffer.array, order="C")
-    if not are_same_memory(held, np.ascontiguousarray(values)):
-        strides = list(memory.buffer.spec.strides or ())
-        raise UsageError(f"values differ between elements that share memory (strides {strides})")
-    return held

@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from optest.clib.ffi.registration import Declared, SignatureRegistry
+from optest.clib.ffi.matching import ctype_matches
+from optest.clib.ffi.signatures import Header, HeaderError, Prototype
+from optest.errors import UsageError
 from optest.infiniop.structs import infiniopHandle_t, infiniopTensorDescriptor_t
 
-__all__ = ["CORE_FUNCTIONS", "OpRegister"]
+__all__ = ["CORE_FUNCTIONS", "Declared", "Drift", "OpRegister", "drift_of"]
 
 Configure = Callable[[Any], None]
+
+
+class Drift(UsageError):
+    """Hand-written signatures that are not the header's; one line for each."""
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        self.differences = tuple(differences)
+        super().__init__("\n".join(self.differences))
+
+
+@dataclass(slots=True)
+class Declared:
+    """What a registration says of one function; ``None`` for what it does not say. ctypes' own default is int."""
+
+    argtypes: Sequence[Any] | None = None
+    restype: Any = ctypes.c_int
+
+
+class _Recording:
+    """Stands in for the library while registrations run, so that none has to be loaded."""
+
+    def __init__(self) -> None:
+        self.declared: dict[str, Declared] = {}
+
+    def __getattr__(self, name: str) -> Declared:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.declared.setdefault(name, Declared())
 
 
 class OpRegister:
@@ -36,21 +67,56 @@ class OpRegister:
         Raises:
             Drift: naming every argument that is not the header's.
         """
-        if lib.header is not None:
-            cls._signatures().check(lib.header)
+        declared = cls._all_declared() if lib.header is not None else {}
+        differences = [line for name, each in declared.items() for line in _against(lib.header, name, each)]
+        if differences:
+            raise Drift(differences)
 
     @classmethod
     def declared(cls, name: str) -> Declared | None:
         """The signature of a function that was registered; a later registration wins."""
         core = Declared(_CORE[name]) if name in _CORE else None
-        return cls._signatures().declared().get(name, core)
+        return cls._all_declared().get(name, core)
 
     @classmethod
-    def _signatures(cls) -> SignatureRegistry:
-        signatures = SignatureRegistry()
+    def _all_declared(cls) -> Mapping[str, Declared]:
+        recording = _Recording()
         for configure in cls.registry:
-            signatures.operator(configure)
-        return signatures
+            configure(recording)
+        return recording.declared
+
+
+def _against(header: Header, name: str, declared: Declared) -> list[str]:
+    try:
+        return drift_of(declared, header.prototype(name))
+    except HeaderError as error:
+        return [f"{name} is registered, but its declaration cannot be used: {error}"]
+    except UsageError as error:
+        return [f"{name} is registered, but no header declares it: {error}"]
+
+
+def drift_of(declared: Declared, prototype: Prototype) -> list[str]:
+    """How a hand-written signature differs from the header's, one sentence for each argument."""
+    name, parameters = prototype.name, prototype.parameters
+    pairs = [("the result", declared.restype, prototype.result)]
+    for index, (ctype, parameter) in enumerate(zip(declared.argtypes or (), parameters, strict=False)):
+        pairs.append((prototype.label(index), ctype, parameter.type))
+    found = [
+        f"{name}: {what} is declared {_name(ctype)}, but the header says {type_}"
+        for what, ctype, type_ in pairs
+        if not ctype_matches(ctype, type_)
+    ]
+    count = len(parameters) if declared.argtypes is None else len(declared.argtypes)
+    if count != len(parameters):
+        missing = ", ".join(map(str, parameters[count:]))
+        without = f"; missing at the end: {missing}" if missing else ""
+        found.append(f"{name} is declared with {count} arguments, but the header has {len(parameters)}{without}")
+    where = f"\n  at {prototype.where}: {prototype}" if prototype.where else ""
+    return [line + where for line in found]
+
+
+def _name(ctype: Any) -> str:
+    return "void" if ctype is None else getattr(ctype, "__name__", repr(ctype))
 
 
 _CORE: Mapping[str, list[Any]] = {

@@ -77,10 +77,10 @@ def watched(prototype: Prototype | None, arguments: Sequence[Any]) -> Iterator[N
     inputs: list[tuple[str, Any]] = []
     if not scope.is_timed and prototype is not None and len(arguments) == len(prototype.parameters):
         inputs = _inputs(prototype, arguments, scope.tensors)
-    before = [tensor.snapshot() for _, tensor in inputs]
+    before = [tensor.elements() for _, tensor in inputs]
     yield
     for (promise, tensor), then in zip(inputs, before, strict=True):
-        change = tensor.changed(then)
+        change = tensor.mutated(then)
         if change is not None and change.place == "element":
             raise Fault(Reason.INPUT_MUTATED, f"{promise}, but {change}")
 

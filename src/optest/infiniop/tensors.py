@@ -16,7 +16,7 @@ from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infin
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
 from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP
-from optest.infiniop.memory import DeviceMemory, HostMemory, laid_out, put_exactly
+from optest.infiniop.memory import TensorMemory, laid_out
 from optest.infiniop.scope import current_scope
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
@@ -61,7 +61,7 @@ class CTensor:
             made = infiniopTensorDescriptor_t()
             create = LIBINFINIOP.infiniopCreateTensorDescriptor
             check_error(create(ctypes.byref(made), self.ndim, self.c_shape, self.c_strides, int(self.dt)))
-            self._descriptor, self._account = made, LIBINFINIOP.owned(made.address)
+            self._descriptor, self._account = made, LIBINFINIOP.ledger.handed_over(made.address)
         return self._descriptor
 
     def destroy_desc(self) -> None:
@@ -121,7 +121,7 @@ class TestTensor(CTensor):
         self._spec = laid_out(element_of(self.dt), self.shape, self.strides, offset)
         buffer = Buffer.allocate(self._spec, **{"name": path, "poison": Poison.NAN, **memory})
         name = require_device(self.device)
-        self._memory = HostMemory(buffer) if name == "cpu" else DeviceMemory(buffer, name)
+        self._memory = TensorMemory(buffer, None if name == "cpu" else name)
         self.role = ""
         self._torch: Any = None
         self._logical: Array | None = None
@@ -143,7 +143,7 @@ class TestTensor(CTensor):
 
     def _store(self, codes: Array) -> None:
         """Into the memory, and a dense copy as the logical values."""
-        self._logical, self._torch = put_exactly(self._memory, codes), None
+        self._logical, self._torch = self._memory.put(codes), None
 
     def data(self) -> int:
         """The address of element [0, 0, …], for C."""
@@ -180,7 +180,7 @@ class TestTensor(CTensor):
         """
         if self._torch is None:
             self._torch = self._as_torch(to_tensor(self._codes()).clone())
-            if isinstance(self._memory, DeviceMemory):
+            if self._memory.is_on_device:
                 self._torch = self._torch.to(require_device(self.device))
         return self._torch
 
@@ -223,13 +223,13 @@ class TestTensor(CTensor):
         """Replace the logical values and what lies in memory; gaps and guards are left alone."""
         self._store(codes_of(new_tensor, self.dt, tuple(self.shape)))
 
-    def snapshot(self) -> bytes:
-        """All bytes of the memory, guards and gaps included."""
-        return self._memory.fetch().snapshot()
+    def elements(self) -> Array:
+        """A dense copy of what lies in memory now, C16 and C32 as their bits."""
+        return np.array(self._memory.fetch().array, order="C")
 
-    def changed(self, before: bytes) -> Change | None:
-        """The first element that is not what it was at the snapshot, else the nearest write outside."""
-        return self._memory.fetch().changed(before)
+    def mutated(self, before: Array) -> Change | None:
+        """The first element that is not, bit for bit, what it was, else the nearest write outside."""
+        return self._memory.fetch().mutated(before)
 
     def check_guards(self) -> None:
         """See that nothing was written outside the elements: before, behind, or in a gap between them.
@@ -252,7 +252,7 @@ class TestTensor(CTensor):
         self.check_guards()
         if self._logical is None:
             return
-        change = self._memory.fetch().mutated(self._logical)
+        change = self.mutated(self._logical)
         if change is not None:
             raise Fault(Reason.INPUT_MUTATED, str(change), details={"buffer": change.buffer, "byte": change.byte})
 

@@ -17,7 +17,7 @@ from optest.infiniop.datatypes import to_numpy_dtype, to_torch_dtype
 from optest.infiniop.devices import get_sync_func, synchronize_device
 from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import create_handle, destroy_handle
-from optest.infiniop.memory import HostMemory, laid_out, put_exactly
+from optest.infiniop.memory import TensorMemory, laid_out
 from optest.infiniop.scope import set_seed, timed
 from optest.infiniop.tensors import CTensor, TestTensor, TestWorkspace
 from optest.infiniop.testing import filter_tensor_dtypes_by_device, test_operator
@@ -96,8 +96,8 @@ def rearrange_tensor(tensor: Any, new_strides: Sequence[int]) -> Any:
     """
     source = to_array(tensor) if is_torch(tensor) else np.asarray(tensor)
     strides = tuple(int(stride) for stride in new_strides)
-    memory = HostMemory(Buffer.allocate(laid_out(dtype_of(source.dtype), source.shape, strides), poison=Poison.NAN))
-    put_exactly(memory, source)
+    memory = TensorMemory(Buffer.allocate(laid_out(dtype_of(source.dtype), source.shape, strides), poison=Poison.NAN))
+    memory.put(source)
     arranged = memory.buffer.array
     if not is_torch(tensor):
         return arranged

@@ -194,8 +194,8 @@ def whole_file(path: Path, spec: TensorSpec) -> Array:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"file {path} cannot be read: {error.strerror}") from None
-    wanted = spec.storage_elements * spec.dtype.itemsize_bytes
-    if len(content) != wanted:
-        raise UsageError(f"file {path} has {len(content)} bytes, but should have {wanted} for {spec}")
+    expected = spec.storage_elements * spec.dtype.itemsize_bytes
+    if len(content) != expected:
+        raise UsageError(f"file {path} has {len(content)} bytes, but should have {expected} for {spec}")
     elements: Array = np.frombuffer(bytearray(content), np.uint8).view(numpy_dtype(spec.dtype))
     return elements

@@ -136,11 +136,6 @@ class Buffer:
         """Where in the storage the pointer points that is handed over, in bytes."""
         return self.spec.offset * self.spec.dtype.itemsize_bytes
 
-    def poisoned_again(self, poison: Poison) -> Buffer:
-        """The same memory, all of it covered with another poison: for a second call. This buffer is void then."""
-        _cover(self.region.memory, poison.pattern(self.spec.dtype))
-        return replace(self, poison=poison)
-
     def cover(self, poison: Poison, *, elements: bool = True) -> None:
         """Cover the memory with a poison, without ``elements`` only what is none, where that is cheaper.
 
@@ -179,7 +174,7 @@ class Buffer:
             changed = _differs(inside, pattern)
             changed &= ~_owned(self.spec)
             if changed.any():
-                return self._inside("gap", changed, np.tile(np.frombuffer(pattern, np.uint8), changed.size), inside)
+                return self._in_gap(changed, pattern, inside)
         return self._in_guards(pattern)
 
     def _in_guards(self, pattern: bytes) -> Change | None:
@@ -207,27 +202,8 @@ class Buffer:
             )
         return None
 
-    def snapshot(self) -> bytes:
-        """All bytes as they are now, guard zones included."""
-        return self.region.memory.tobytes()
-
-    def changed(self, before: bytes) -> Change | None:
-        """The first element that is not what it was at the snapshot, else the nearest write outside."""
-        if self.region.memory.tobytes() == before:
-            return None
-        then = self._storage(np.frombuffer(before, np.uint8))
-        now = self._storage(self.region.memory)
-        size = self.spec.dtype.itemsize_bytes
-        changed = _differing_elements(then, now, size) & _owned(self.spec)
-        if changed.any():
-            return self._inside("element", changed, then, now)
-        return self.outside()
-
     def mutated(self, values: Array) -> Change | None:
-        """The first element that is not, bit for bit, what :meth:`put` copied, else the nearest write outside.
-
-        The same as a snapshot and :meth:`changed`, without a copy of the buffer.
-        """
+        """The first element that is not, bit for bit, what :meth:`put` copied, else the nearest write outside."""
         given, left = self._packed(values), self._packed(self.array)
         if given.nbytes <= _SMALL_BYTES and given.tobytes() == left.tobytes():
             return self.outside()
@@ -249,24 +225,19 @@ class Buffer:
         packed: Array = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         return packed
 
-    def _inside(self, place: str, changed: Array, then: Array, now: Array) -> Change:
-        """Report the first changed slot of the storage; ``then`` and ``now`` are its bytes."""
-        size = self.spec.dtype.itemsize_bytes
-        slot = int(np.argmax(changed))
-        was, became = (each[slot * size : (slot + 1) * size].tobytes() for each in (then, now))
-        byte = slot * size + next(index for index in range(size) if was[index] != became[index])
-        if place == "gap":
-            below = np.flatnonzero(_owned(self.spec)[:slot])
-            index = self._index(int(below[-1])) if below.size else None
-        else:
-            index = self._index(slot)
+    def _in_gap(self, changed: Array, pattern: bytes, storage: Array) -> Change:
+        """Report the first changed slot of the storage, which held the pattern."""
+        slot, size = int(np.argmax(changed)), len(pattern)
+        became = storage[slot * size : (slot + 1) * size].tobytes()
+        byte = slot * size + next(index for index in range(size) if pattern[index] != became[index])
+        below = np.flatnonzero(_owned(self.spec)[:slot])
         return Change(
             buffer=self.name,
-            place=place,
+            place="gap",
             byte=byte - self._pointer,
             slots=int(changed.sum()),
-            index=index,
-            was=was,
+            index=self._index(int(below[-1])) if below.size else None,
+            was=pattern,
             became=became,
         )
 

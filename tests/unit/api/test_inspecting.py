@@ -125,6 +125,13 @@ def test_a_library_without_a_mapping(mine: Path) -> None:
     assert "3 operators, by the names of their functions\n  Add, Relu, Twist" in text
 
 
+def test_what_has_no_name_is_a_problem(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "odd.h").write_text("int mySync(void);\nint gone(frob *x);\nstruct Odd { frob x; };\n")
+    report = inspect([str(mine / "libmine.so")], [str(tmp_path / "odd.h")])
+    assert (list(report.callable), report.missing, list(report.header.refused)) == (["mySync"], ("gone",), ["gone"])
+    assert len(report.header.problems) == 1
+
+
 def test_coverage_by_a_mapping(mine: Path, tmp_path: Path) -> None:
     report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING + TANH))
     assert report.exit_status == 0, "what the mapping needs is there"

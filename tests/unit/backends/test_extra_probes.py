@@ -15,8 +15,9 @@ from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Place, Where
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.probing.call_conditions import FIRST
+from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan
+from optest.clib.probing.policy import Policy
 from optest.clib.probing.results import Answer
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
@@ -45,7 +46,7 @@ def asked(one: Array, other: Array, run: Sum, request: CallRequest = NO_REQUEST)
     home: Place = memory.place(Where())
     home.fill(FIRST.filling, memory.values)
     run(memory.pointers(home))
-    return ExtraProbes(memory, subject_of(run), run, home, Answer(home.collect()))
+    return ExtraProbes(ConditionedCalls(memory, subject_of(run), run, Policy()), home, Answer(home.collect()))
 
 
 def added(one: Array, other: Array) -> Sum:

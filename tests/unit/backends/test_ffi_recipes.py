@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import product
 from typing import Any, cast
 
 import pytest
@@ -14,9 +15,10 @@ from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
 from optest.clib.ffi.statuses import StatusCodes
 from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
 from optest.clib.library.driver import _required
-from optest.clib.probing.library_probe import LibraryProbe
-from optest.clib.probing.policy import _what_one_call_shows
-from optest.spec import CheckState, Fault, Reason
+from optest.clib.probing.library_probe import _policy
+from optest.clib.probing.policy import Policy, say_what_one_call_shows
+from optest.clib.probing.results import ProbeResult
+from optest.spec import Check, CheckState, Fault, Reason
 
 INT = CType(kind=CKind.INT, size=4, spelling="int")
 ADDRESS = CType(kind=CKind.POINTER, size=8, spelling="void *", pointee=CType(kind=CKind.VOID, size=0, spelling="void"))
@@ -127,24 +129,24 @@ def test_descriptors_of_tensors_end_when_the_operator_s_is_made_but_beside_anoth
 
 
 def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:
-    configs = [_required(case_of(probes=probes)) for probes in ("all", "guards")]
-    library_probe = LibraryProbe(configs[0])
-    asked = [(key, config, often) for key in ("k1:a1", "k1:a0") for config in configs for often in (False, True)]
-    for _ in range(2):
-        for key, config, often in asked:
-            policy = library_probe._policy(key, config, often=often)
-            assert policy.is_brief is (config.probes == "guards")
+    for probes in ("all", "guards"):
+        config = _required(case_of(probes=probes))
+        for key, often in product(("k1:a1", "k1:a0"), (False, True)):
+            policy = _policy(key, config, often=often)
+            assert policy.is_brief is (probes == "guards")
             assert policy.has_extra_probes is key.endswith("0")
             assert policy.counts_leaks is (often or key.endswith("0"))
             assert policy.calls_often is often
-    same = library_probe._policy("k1:f1", configs[1], often=False)
-    assert library_probe._policy("k1:b2", configs[1], often=False) is same
-    assert library_probe._policy("k1:b2", replace(configs[1]), often=False) is not same
 
 
 def test_what_one_call_shows_is_said_by_where_it_looked() -> None:
-    on_heap, on_pages = (_what_one_call_shows(guard, 1, "no more") for guard in ("heap", None))
+    def shown(policy: Policy) -> list[Check]:
+        result = ProbeResult(outputs={})
+        say_what_one_call_shows(result, policy, "no more")
+        return result.checks
+
+    on_heap, on_pages = shown(Policy(guard="heap")), shown(Policy())
     assert ["256 bytes" in on_heap[0].detail, "forbidden pages" in on_pages[0].detail] == [True, True]
     assert [each.detail for each in on_pages if each.state is CheckState.NOT_POSSIBLE] == ["no more"] * 5
-    aligned = _what_one_call_shows(None, 64, "no more")
+    aligned = shown(Policy(alignment=64))
     assert "multiples of 64 bytes" in next(each.detail for each in aligned if each.name == "other alignments")

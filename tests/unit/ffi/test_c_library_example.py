@@ -16,9 +16,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from optest.clib.ffi.headers import read_headers
-from optest.clib.ffi.inspection import inspect_files
 from optest.clib.ffi.libraries import open_library
+from optest.clib.library_report import inspect
 
 SOURCE = Path(__file__).parents[3] / "examples" / "c_library"
 
@@ -109,15 +108,14 @@ def test_the_correct_library_has_neither_faults_nor_global_state(c_library):
 
 
 def test_exports_are_what_the_headers_declare(c_library):
-    header = read_headers([c_library / "include"])
     paths = open_library(["infiniop", "infinirt"], root=c_library).paths
-    inspection = inspect_files(paths, header)
-    assert (inspection.missing, dict(inspection.refused), inspection.problems) == ((), {}, ())
+    report = inspect(paths, [str(c_library / "include")])
+    assert (report.missing, dict(report.header.refused), report.header.problems) == ((), {}, ())
     exported = set()
     for path in paths:
         listed = subprocess.run(["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True)
         exported.update(re.findall(r" T (\w+)", listed.stdout))
-    assert exported == set(inspection.callable)
+    assert exported == set(report.callable)
     assert len(exported) == 4 * 21 - 1 + 4 + 12
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.clib.ffi.faults import FaultReport, fault_reason, fault_words
+from optest.clib.ffi.faults import FaultReport, fault_of
 from optest.clib.ffi.workspace import Workspace
 from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
@@ -91,22 +91,22 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_nearest_buffer_is_named() -> None:
     spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
     one = Buffer.allocate(spec, name="one")
-    assert fault_words(one.address + 9, [one]) == (
+    assert fault_of(one.address + 9, [one])[1] == (
         "memory was touched 1 byte behind the end of one (int8[8]), 2 elements behind the last"
     )
-    assert fault_words(one.address + 2, [one], wrote=False) == "memory was read at byte 2 of one (int8[8])"
-    assert fault_words(1 << 62, [one], wrote=True) == f"memory was written at {1 << 62:#x}, which is near no buffer"
+    assert fault_of(one.address + 2, [one], wrote=False)[1] == "memory was read at byte 2 of one (int8[8])"
+    assert fault_of(1 << 62, [one], wrote=True)[1] == f"memory was written at {1 << 62:#x}, which is near no buffer"
 
 
 def test_a_fault_beside_a_buffer_has_the_reason_of_what_was_done() -> None:
     one = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="one")
     behind = one.address + 8
-    assert fault_reason(behind, [one], wrote=True) is Reason.OUT_OF_BOUNDS
-    assert fault_reason(behind, [one], wrote=False) is Reason.READ_OUT_OF_BOUNDS
-    assert fault_reason(behind, [one], wrote=None) is Reason.SIGNAL
-    assert fault_reason(behind - 1, [one], wrote=True) is Reason.INPUT_MUTATED, "it may be read alone"
-    assert fault_reason(behind - 1, [one], wrote=False) is Reason.SIGNAL
-    assert fault_reason(0, [one], wrote=True) is Reason.SIGNAL
+    assert fault_of(behind, [one], wrote=True)[0] is Reason.OUT_OF_BOUNDS
+    assert fault_of(behind, [one], wrote=False)[0] is Reason.READ_OUT_OF_BOUNDS
+    assert fault_of(behind, [one], wrote=None)[0] is Reason.SIGNAL
+    assert fault_of(behind - 1, [one], wrote=True)[0] is Reason.INPUT_MUTATED, "it may be read alone"
+    assert fault_of(behind - 1, [one], wrote=False)[0] is Reason.SIGNAL
+    assert fault_of(0, [one], wrote=True)[0] is Reason.SIGNAL
 
 
 def test_a_fault_beside_the_workspace_is_one_of_the_workspace() -> None:
@@ -114,6 +114,6 @@ def test_a_fault_beside_the_workspace_is_one_of_the_workspace() -> None:
     buffers = [tensor, Workspace.allocate(64).buffer]
     start = buffers[1].address
     for address in (start - 1, start + 64):
-        assert fault_reason(address, buffers, wrote=True) is Reason.WORKSPACE
-        assert fault_reason(address, buffers, wrote=False) is Reason.WORKSPACE
-    assert fault_reason(tensor.address + 8, buffers, wrote=True) is Reason.OUT_OF_BOUNDS
+        assert fault_of(address, buffers, wrote=True)[0] is Reason.WORKSPACE
+        assert fault_of(address, buffers, wrote=False)[0] is Reason.WORKSPACE
+    assert fault_of(tensor.address + 8, buffers, wrote=True)[0] is Reason.OUT_OF_BOUNDS

@@ -1,19 +1,13 @@
-"""What C made is destroyed once; what is not is a leak with a name and a place."""
+"""What C made is destroyed once, by its own function; what is left at the end is a leak with a name and a place."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from optest.clib.ffi.calls import BadCall, bind
-from optest.clib.ffi.handles import Handle, HandleError, Ledger
-from optest.clib.ffi.headers import read_headers
-from optest.clib.ffi.libraries import open_library
-from optest.clib.ffi.statuses import StatusCodes, StatusError
+from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
+from optest.clib.ffi.statuses import StatusError
 
 
 class Fake:
@@ -24,9 +18,9 @@ class Fake:
         self.next = 0x1000
         self.refuses = False
 
-    def create(self, out: Any) -> None:
-        out._obj.value = self.next
+    def made(self, ledger: Ledger, what: str = "descriptor") -> Handle:
         self.next += 16
+        return ledger.adopt(what, self.next, self.destroy, destroyer=f"destroy {what}", made_at=f"{what}.py:3")
 
     def destroy(self, pointer: int) -> None:
         if self.refuses:
@@ -34,149 +28,60 @@ class Fake:
         self.ended.append(pointer)
 
 
-def made(ledger: Ledger, fake: Fake, what: str = "descriptor") -> Handle:
-    return ledger.make(what, fake.create, fake.destroy)
-
-
-def test_a_handle_is_made_used_and_destroyed_once() -> None:
+def test_a_handle_is_ended_once_by_its_own_function() -> None:
     ledger, fake = Ledger(), Fake()
-    with made(ledger, fake) as handle:
-        assert handle.address == 0x1000
-        assert handle.is_alive
-    assert fake.ended == [0x1000]
-    assert ledger.leaks() == ()
-    assert (ledger.created["descriptor"], ledger.destroyed["descriptor"]) == (1, 1)
-
-
-def test_a_second_destruction_and_a_late_use_are_refused() -> None:
-    ledger, fake = Ledger(), Fake()
-    handle = made(ledger, fake)
-    handle.destroy()
-    with pytest.raises(HandleError, match="descriptor was destroyed already, but is destroyed again"):
-        handle.destroy()
-    with pytest.raises(HandleError, match="descriptor was destroyed already, but is used"):
-        _ = handle.address
-    assert handle.stale_address == 0x1000
-    assert fake.ended == [0x1000]
-    assert repr(handle) == "<descriptor at 0x1000, destroyed>"
-
-
-def test_leaving_the_block_after_destroying_is_no_second_destruction() -> None:
-    ledger, fake = Ledger(), Fake()
-    with made(ledger, fake) as handle:
-        handle.destroy()
-    assert fake.ended == [0x1000]
-
-
-def test_what_is_alive_is_a_leak_with_its_place() -> None:
-    ledger, fake = Ledger(), Fake()
-    handle = made(ledger, fake, "gemm descriptor")
-    (leak,) = ledger.leaks()
-    assert leak.made_at.startswith(__file__)
-    assert str(leak) == f"gemm descriptor made at {leak.made_at} was not destroyed (alive)"
-    assert handle.is_alive
-
-
-def test_what_is_forgotten_is_destroyed_and_stays_a_leak() -> None:
-    ledger, fake = Ledger(), Fake()
-    made(ledger, fake)
+    handle = fake.made(ledger)
+    with pytest.raises(HandleError, match="descriptor is given to other, but should be to destroy descriptor"):
+        ledger.end(handle.address, "other")
+    ledger.end(handle.address, "destroy descriptor")
+    with pytest.raises(HandleError, match="the pointer that destroy descriptor is given was destroyed already"):
+        ledger.end(handle.address, "destroy descriptor")
+    del handle
     gc.collect()
-    assert fake.ended == [0x1000]
-    assert [leak.why for leak in ledger.leaks()] == ["forgotten"]
-    assert ledger.destroyed["descriptor"] == 0
+    assert fake.ended == [], "whose function it is was about to"
+    ledger.end(0x99, "destroy descriptor")
 
 
-def test_a_ledger_destroys_the_youngest_first() -> None:
-    fake = Fake()
-    with Ledger() as ledger:
-        handles = [made(ledger, fake, what) for what in ("handle", "descriptor", "done")]
-        handles[2].destroy()
-    assert fake.ended == [0x1020, 0x1010, 0x1000]
-    assert [(leak.what, leak.why) for leak in ledger.leaks()] == [
-        ("descriptor", "alive at the end"),
-        ("handle", "alive at the end"),
-    ]
-    assert not handles[0].is_alive
-
-
-def test_a_refused_destruction_leaves_a_leak() -> None:
+def test_an_address_that_c_gives_again_is_alive_again() -> None:
     ledger, fake = Ledger(), Fake()
-    handle = made(ledger, fake)
+    address = fake.made(ledger).address
+    ledger.release()
+    ledger.adopt("descriptor", address, fake.destroy, destroyer="destroy descriptor")
+    ledger.end(address, "destroy descriptor")
+
+
+def test_what_its_owner_forgets_is_destroyed() -> None:
+    ledger, fake = Ledger(), Fake()
+    address = fake.made(ledger).address
+    gc.collect()
+    assert fake.ended == [], "the ledger keeps it"
+    owned = ledger.handed_over(address)
+    assert ledger.kept() == frozenset()
+    del owned
+    gc.collect()
+    assert fake.ended == [address]
+
+
+def test_what_is_released_is_a_leak_and_the_youngest_goes_first() -> None:
+    ledger, fake = Ledger(), Fake()
+    fake.made(ledger, "older")
+    before = ledger.kept()
+    first, second = fake.made(ledger, "handle").address, fake.made(ledger, "descriptor").address
+    assert ledger.release(before) == [
+        Leak(what="handle", made_at="handle.py:3"),
+        Leak(what="descriptor", made_at="descriptor.py:3"),
+    ]
+    assert fake.ended == [second, first]
+    assert ledger.kept() == before
+
+
+def test_a_refused_destruction_is_not_tried_again() -> None:
+    ledger, fake = Ledger(), Fake()
+    handle = fake.made(ledger)
     fake.refuses = True
     with pytest.raises(StatusError):
-        handle.destroy()
-    assert handle.is_alive
-    (leak,) = ledger.close()
-    assert leak.why == "alive at the end; destroy returned 3 (BAD_PARAM)"
-
-
-def test_a_creation_that_fails_leaves_nothing() -> None:
-    ledger, fake = Ledger(), Fake()
-
-    def fail(out: Any) -> None:
-        raise StatusError("create", 4, "NULL_POINTER")
-
-    with pytest.raises(StatusError):
-        ledger.make("x", fail, fake.destroy)
-    with pytest.raises(HandleError, match="x was created without an error, but its pointer is NULL"):
-        ledger.make("x", lambda out: None, fake.destroy)
-    assert ledger.leaks() == ()
-    assert not ledger.created
-
-
-HEADER = """
-typedef enum { OK, BAD = 3 } status_t;
-typedef struct Handle *handle_t;
-typedef struct Descriptor *descriptor_t;
-status_t createHandle(handle_t *out);
-status_t destroyHandle(handle_t handle);
-status_t createDescriptor(handle_t handle, descriptor_t *out, int size);
-status_t destroyDescriptor(descriptor_t descriptor);
-int alive(void);
-"""
-SOURCE = """
-#include <stdlib.h>
-#include "ops.h"
-static int count;
-struct Handle { int x; };
-struct Descriptor { int size; };
-status_t createHandle(handle_t *out) { *out = malloc(sizeof **out); count++; return OK; }
-status_t destroyHandle(handle_t handle) { free(handle); count--; return OK; }
-status_t createDescriptor(handle_t handle, descriptor_t *out, int size) {
-  if (size < 0) return BAD;
-  *out = malloc(sizeof **out); (*out)->size = size; count++; return OK;
-}
-status_t destroyDescriptor(descriptor_t descriptor) { free(descriptor); count--; return OK; }
-int alive(void) { return count; }
-"""
-
-
-@pytest.mark.cxx
-def test_with_a_real_library(build_library, tmp_path: Path) -> None:
-    (tmp_path / "ops.h").write_text(HEADER)
-    library = open_library(build_library(SOURCE, name="libops.so", folder=tmp_path))
-    header = read_headers([tmp_path / "ops.h"])
-    codes = StatusCodes.of(header.enum("status_t"))
-    f = {name: bind(library, prototype, codes=codes) for name, prototype in header.prototypes.items()}
-    with Ledger() as ledger:
-        handle = ledger.make("handle", f["createHandle"].succeed, f["destroyHandle"].succeed, tag="Handle")
-        descriptor = ledger.make(
-            "descriptor",
-            lambda out: f["createDescriptor"].succeed(handle, out, 4),
-            f["destroyDescriptor"].succeed,
-            tag="Descriptor",
-        )
-        assert f["alive"]() == 2
-        with pytest.raises(StatusError, match=r"createDescriptor returned 3 \(BAD\)"):
-            ledger.make("bad", lambda out: f["createDescriptor"].succeed(handle, out, -1), f["destroyDescriptor"])
-        with pytest.raises(BadCall, match=r"argument 1 \(handle\) is a handle of Descriptor, but should be handle_t"):
-            f["destroyHandle"](descriptor)
-        descriptor.destroy()
-        assert f["alive"]() == 1
-        with pytest.raises(HandleError, match="descriptor was destroyed already, but is used"):
-            f["destroyDescriptor"](descriptor)
-        out = ctypes.c_void_p()
-        with pytest.raises(BadCall, match=r"argument 3 \(size\) is 'x'"):
-            f["createDescriptor"](handle, ctypes.byref(out), "x")
-    assert f["alive"]() == 0
-    assert [leak.what for leak in ledger.leaks()] == ["handle"]
+        ledger.release()
+    fake.refuses = False
+    del handle
+    gc.collect()
+    assert fake.ended == []

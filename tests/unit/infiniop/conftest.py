@@ -56,4 +56,4 @@ def lib(tiny_root: Path, tiny_header: Header) -> Iterator[InfiniLib]:
     library = open_lib(tiny_root)
     vars(library)["header"] = tiny_header
     yield library
-    library.ledger.close()
+    library.ledger.release()

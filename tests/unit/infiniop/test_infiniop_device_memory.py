@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optest.infiniop.memory import DeviceMemory
+from optest.infiniop.memory import TensorMemory
 from optest.memory.buffers import Buffer
 from optest.numerics import view
 from optest.spec import TensorSpec, dtype
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize(("strides", "offset"), [((9, 2), 3), ((1, 3), 0), ((0, 1), 0), ((-4, 1), 8)])
 def test_what_is_written_on_the_device_comes_back_with_its_guards(strides, offset) -> None:
     spec = TensorSpec(dtype=dtype("bfloat16"), shape=(3, 4), strides=strides, offset=offset)
-    memory = DeviceMemory(Buffer.allocate(spec, name="y"), "cpu")
+    memory = TensorMemory(Buffer.allocate(spec, name="y"), "cpu")
     values = view(np.arange(spec.storage_elements).astype("float32").astype(memory.buffer.array.dtype), spec)
     memory.put(values)
     assert memory.address != memory.buffer.address

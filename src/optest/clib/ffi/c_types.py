@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pycparser import c_ast
@@ -19,38 +21,28 @@ class CannotExpress(Exception):
     """A declaration that is good C, but not one that Python can call; the message says why."""
 
 
-def _integers() -> dict[tuple[str, ...], tuple[CKind, int]]:
-    sizes: dict[tuple[str, ...], Any] = {
-        ("char",): ctypes.c_char,
-        ("short",): ctypes.c_short,
-        ("int",): ctypes.c_int,
-        ("long",): ctypes.c_long,
-        ("long", "long"): ctypes.c_longlong,
-    }
-    table: dict[tuple[str, ...], tuple[CKind, int]] = {}
-    for words, ctype in sizes.items():
-        size = ctypes.sizeof(ctype)
-        optional_int = [words] if words in (("char",), ("int",)) else [words, (*words, "int")]
-        for spelled in optional_int:
-            table[tuple(sorted(spelled))] = (CKind.INT, size)
-            table[tuple(sorted((*spelled, "signed")))] = (CKind.INT, size)
-            table[tuple(sorted((*spelled, "unsigned")))] = (CKind.UINT, size)
-    integer = ctypes.sizeof(ctypes.c_int)
-    return table | {("signed",): (CKind.INT, integer), ("unsigned",): (CKind.UINT, integer)}
-
+_INTEGERS = {
+    "": ctypes.sizeof(ctypes.c_int),
+    "char": 1,
+    "short": ctypes.sizeof(ctypes.c_short),
+    "long": ctypes.sizeof(ctypes.c_long),
+    "long long": ctypes.sizeof(ctypes.c_longlong),
+}
+"""Bytes by the words that are left without ``int``, ``signed`` and ``unsigned``."""
 
 _LONG_DOUBLE = ctypes.sizeof(ctypes.c_longdouble)
-_BASIC: dict[tuple[str, ...], tuple[CKind, int]] = {
-    **_integers(),
-    ("void",): (CKind.VOID, 0),
-    ("_Bool",): (CKind.BOOL, 1),
-    ("float",): (CKind.FLOAT, 4),
-    ("double",): (CKind.FLOAT, 8),
-    ("double", "long"): (CKind.FLOAT, _LONG_DOUBLE),
-    ("_Complex", "float"): (CKind.COMPLEX, 8),
-    ("_Complex", "double"): (CKind.COMPLEX, 16),
-    ("_Complex", "double", "long"): (CKind.COMPLEX, 2 * _LONG_DOUBLE),
+_BASIC = {
+    "void": (CKind.VOID, 0),
+    "_Bool": (CKind.BOOL, 1),
+    "float": (CKind.FLOAT, 4),
+    "double": (CKind.FLOAT, 8),
+    "double long": (CKind.FLOAT, _LONG_DOUBLE),
+    "_Complex float": (CKind.COMPLEX, 8),
+    "_Complex double": (CKind.COMPLEX, 16),
+    "_Complex double long": (CKind.COMPLEX, 2 * _LONG_DOUBLE),
 }
+"""Kind and bytes by the words in alphabetical order."""
+
 KNOWN_TYPEDEFS: Mapping[str, CType] = {
     name: CType(kind=kind, spelling=name, size=size)
     for name, kind, size in (
@@ -81,7 +73,6 @@ class Types:
     typedefs: dict[str, CType] = field(default_factory=lambda: dict(KNOWN_TYPEDEFS))
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
-    defined_structs: set[str] = field(default_factory=set)
     named_structs: set[str] = field(default_factory=set)
     structs: dict[str, tuple[Field, ...]] = field(default_factory=dict)
     unplaced: str = ""
@@ -107,7 +98,9 @@ class Types:
         result = self.of(function.type)
         parameters = self._parameters(function.args)
         prototype = Prototype(name=node.name, result=result, parameters=parameters, where=where)
-        self._require_passable(prototype)
+        _require_passable("its result", result)
+        for index, parameter in enumerate(parameters):
+            _require_passable(prototype.label(index), parameter.type)
         return prototype
 
     def _parameters(self, arguments: Any) -> tuple[Parameter, ...]:
@@ -126,11 +119,6 @@ class Types:
         """The type of a parameter: a function is a pointer to it, and an array is one to its elements everywhere."""
         found = self.of(node)
         return _pointer_to(found) if found.kind is CKind.FUNCTION else found
-
-    def _require_passable(self, prototype: Prototype) -> None:
-        _require_passable_type("its result", prototype.result)
-        for index, parameter in enumerate(prototype.parameters):
-            _require_passable_type(prototype.label(index), parameter.type)
 
     def of(self, node: Any, name: str = "") -> CType:
         """The type of a syntax tree; ``name`` is that of the typedef in which it stands, for what has no tag."""
@@ -164,11 +152,14 @@ class Types:
     def _named(self, names: list[str]) -> CType:
         if len(names) == 1 and names[0] in self.typedefs:
             return self.typedefs[names[0]]
-        basic = _BASIC.get(tuple(sorted(names)))
         spelling = " ".join(names)
-        if basic is None:
+        rest = " ".join(sorted(word for word in names if word not in ("int", "signed", "unsigned")))
+        if rest in _INTEGERS:
+            kind = CKind.UINT if "unsigned" in names else CKind.INT
+            return CType(kind=kind, spelling=spelling, size=_INTEGERS[rest])
+        if rest not in _BASIC:
             raise CannotExpress(f"type {spelling!r} is not known")
-        kind, size = basic
+        kind, size = _BASIC[rest]
         return CType(kind=kind, spelling=spelling, size=size)
 
     def _enum(self, node: Any, name: str) -> CType:
@@ -193,7 +184,6 @@ class Types:
         tag = node.name or name
         self.named_structs.add(tag)
         if node.decls is not None:
-            self.defined_structs.add(tag)
             self.structs[tag] = tuple(
                 self._field(each, tag, is_union=isinstance(node, c_ast.Union)) for each in node.decls
             )
@@ -235,7 +225,7 @@ class Types:
             case c_ast.ID() if node.name in self.constants:
                 return self.constants[node.name]
             case c_ast.UnaryOp() if node.op in _UNARY:
-                return _UNARY[node.op](self.value(node.expr))
+                return int(_UNARY[node.op](self.value(node.expr)))
             case c_ast.BinaryOp() if node.op in _BINARY:
                 return int(_BINARY[node.op](self.value(node.left), self.value(node.right)))
             case c_ast.TernaryOp():
@@ -245,7 +235,7 @@ class Types:
         raise CannotExpress(f"the value of an enumerator ({type(node).__name__}) cannot be computed")
 
 
-def _require_passable_type(what: str, type_: CType) -> None:
+def _require_passable(what: str, type_: CType) -> None:
     try:
         type_.ctype()
     except UsageError as error:
@@ -282,35 +272,35 @@ def _divided(left: int, right: int) -> int:
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def _shift(left: int, right: int, *, up: bool) -> int:
+def _shifted(shift: Callable[[int, int], int], left: int, right: int) -> int:
     if not 0 <= right < 64:
         raise CannotExpress(f"an enumerator shifts by {right}")
-    return left << right if up else left >> right
+    return shift(left, right)
 
 
 _UNARY: dict[str, Callable[[int], int]] = {
-    "-": lambda value: -value,
-    "+": lambda value: value,
-    "~": lambda value: ~value,
-    "!": lambda value: int(not value),
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+    "!": operator.not_,
 }
 _BINARY: dict[str, Callable[[int, int], int]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
     "/": _divided,
     "%": lambda left, right: left - right * _divided(left, right),
-    "<<": lambda left, right: _shift(left, right, up=True),
-    ">>": lambda left, right: _shift(left, right, up=False),
-    "|": lambda left, right: left | right,
-    "&": lambda left, right: left & right,
-    "^": lambda left, right: left ^ right,
-    "==": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    ">": lambda left, right: left > right,
-    "<=": lambda left, right: left <= right,
-    ">=": lambda left, right: left >= right,
+    "<<": partial(_shifted, operator.lshift),
+    ">>": partial(_shifted, operator.rshift),
+    "|": operator.or_,
+    "&": operator.and_,
+    "^": operator.xor,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
     "&&": lambda left, right: bool(left and right),
     "||": lambda left, right: bool(left or right),
 }

@@ -1,4 +1,4 @@
-"""Where a crash happened: the address of a memory fault, told in words of the buffers before the process dies.
+"""Where a crash happened: the address of a memory fault, described in words of the buffers before the process dies.
 
 The handler is Python, run inside the signal. That is sound where it matters: ctypes gives the interpreter lock back
 before it calls C, so the handler can take it, in whichever of the library's threads the fault happened. Should the
@@ -22,7 +22,7 @@ from optest.clib.ffi.workspace import WORKSPACE
 from optest.memory.buffers import Buffer
 from optest.spec import Reason
 
-__all__ = ["FaultReport", "fault_reason", "fault_words"]
+__all__ = ["FaultReport", "fault_of"]
 
 _SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
@@ -31,6 +31,7 @@ _ERROR_CODE_IN_UCONTEXT = 40 + 19 * 8
 """x86-64: flags, link and stack take 40 bytes, REG_ERR is the 20th register. Its bit 1 tells a write."""
 _WRITE_BIT = 2
 _HANG_S = 5
+_STDERR = 2
 
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -44,32 +45,32 @@ class _Action(ctypes.Structure):
     )
 
 
-def fault_words(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> str:
-    """What a fault at ``address`` touched: a buffer and how far from it, a null pointer, or memory of nobody."""
-    done = {True: "written", False: "read", None: "touched"}[wrote]
-    near = [(_distance(buffer, address), words) for buffer in buffers if (words := buffer.describe(address))]
-    if near:
-        return f"memory was {done} {min(near)[1]}"
-    if address < 1 << 16:
-        return f"memory was {done} through a null pointer (address {address:#x})"
-    return f"memory was {done} at {address:#x}, which is near no buffer"
+def fault_of(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> tuple[Reason, str]:
+    """The reason of a fault at ``address``, and what was touched in words: a buffer and how far from it, a null
+    pointer, or memory of nobody.
 
-
-def fault_reason(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> Reason:
-    """OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, else SIGNAL; near the
-    workspace WORKSPACE for both.
-
-    A write that is a fault inside a buffer is one into an input that may be read alone: INPUT_MUTATED.
+    The reason is OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, near the
+    workspace WORKSPACE for both, else SIGNAL. A write that is a fault inside a buffer is one into an input that may be
+    read alone: INPUT_MUTATED.
     """
-    near = [(_distance(each, address), each.name) for each in buffers if each.describe(address)]
-    if not near or wrote is None:
-        return Reason.SIGNAL
-    distance, name = min(near)
-    if distance == 0:
-        return Reason.INPUT_MUTATED if wrote else Reason.SIGNAL
-    if name == WORKSPACE:
-        return Reason.WORKSPACE
-    return Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
+    done = {True: "written", False: "read", None: "touched"}[wrote]
+    near = [(_distance(each, address), words, each.name) for each in buffers if (words := each.describe(address))]
+    if not near:
+        is_null = address < 1 << 16
+        place = (
+            f"through a null pointer (address {address:#x})" if is_null else f"at {address:#x}, which is near no buffer"
+        )
+        return Reason.SIGNAL, f"memory was {done} {place}"
+    distance, words, name = min(near)
+    if wrote is None or (distance == 0 and not wrote):
+        reason = Reason.SIGNAL
+    elif distance == 0:
+        reason = Reason.INPUT_MUTATED
+    elif name == WORKSPACE:
+        reason = Reason.WORKSPACE
+    else:
+        reason = Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
+    return reason, f"memory was {done} {words}"
 
 
 def _distance(buffer: Buffer, address: int) -> int:
@@ -78,18 +79,16 @@ def _distance(buffer: Buffer, address: int) -> int:
 
 
 class FaultReport:
-    """While inside, a SIGSEGV or SIGBUS writes one line to a file descriptor; then the process dies as it would have.
+    """While inside, a SIGSEGV or SIGBUS writes one line to standard error; then the process dies as it would have.
 
-    ``prefix`` begins the line, then comes the reason in brackets where the fault has a better one than SIGNAL. What
-    handled the signals before (Python's faulthandler) still sees them. Of several, one inside the other, the innermost
-    speaks.
+    The line begins with ``optest:``, then comes the reason in brackets where the fault has a better one than SIGNAL.
+    What handled the signals before (Python's faulthandler) still sees them. Of several, one inside the other, the
+    innermost speaks.
     """
 
-    def __init__(self, buffers: Iterable[Buffer], *, to: int = 2, prefix: str = "optest: ") -> None:
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
         self._buffers = tuple(buffers)
-        self._to = to
-        self._prefix = prefix
-        self._before: _Before | None = None
+        self._before: list[tuple[int, Any]] = []
         self._outer: FaultReport | None = None
 
     @staticmethod
@@ -99,11 +98,12 @@ class FaultReport:
 
     def __enter__(self) -> FaultReport:
         global _watching
-        if not self.is_possible():
-            return self
-        self._outer, _watching = _watching, self
-        self._before = before = _spare.pop() if _spare else _Before()
-        before.take_place()
+        if self.is_possible():
+            self._outer, _watching = _watching, self
+            for number in _SIGNALS:
+                before = _Action()
+                if _sigaction()(number, _our_action(), ctypes.byref(before)) == 0:
+                    self._before.append((number, before))
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -113,10 +113,9 @@ class FaultReport:
         global _watching
         if _watching is self:
             _watching = self._outer
-        before, self._before = self._before, None
-        if before is not None:
-            before.put_back()
-            _spare.append(before)
+        while self._before:
+            number, before = self._before.pop()
+            _sigaction()(number, ctypes.byref(before), None)
 
     def report(self, info: int, context: int) -> None:
         """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
@@ -124,37 +123,11 @@ class FaultReport:
             _watching._put_back()
         _libc().alarm(_HANG_S)
         address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
-        wrote = _wrote(context)
-        reason = fault_reason(address, self._buffers, wrote=wrote)
+        reason, words = fault_of(address, self._buffers, wrote=_wrote(context))
         named = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
-        words = fault_words(address, self._buffers, wrote=wrote)
-        os.write(self._to, f"{self._prefix}{named}{words}\n".encode())
+        os.write(_STDERR, f"optest: {named}{words}\n".encode())
 
 
-class _Before:
-    """What handled the signals before; its memory is used again and again."""
-
-    __slots__ = ("_held", "_taken")
-
-    def __init__(self) -> None:
-        actions = (_Action(), _Action())
-        self._held = [(number, ctypes.byref(each)) for number, each in zip(_SIGNALS, actions, strict=True)]
-        self._taken: list[tuple[int, Any]] = []
-
-    def take_place(self) -> None:
-        """Let our handler be asked."""
-        sigaction, ours = _sigaction(), _our_action()
-        self._taken = [each for each in self._held if sigaction(each[0], ours, each[1]) == 0]
-
-    def put_back(self) -> None:
-        """Let those be asked whose place was taken."""
-        sigaction = _sigaction()
-        for number, held in self._taken:
-            sigaction(number, held, None)
-        self._taken = []
-
-
-_spare: list[_Before] = []
 _watching: FaultReport | None = None
 
 

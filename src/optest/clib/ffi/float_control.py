@@ -42,7 +42,7 @@ class FloatControl:
         if now == self._words:
             return ""
         _get_and_set()[1](self._environment)
-        return _told(self._words, now)
+        return _difference(self._words, now)
 
 
 def _read(environment: Any) -> tuple[int, ...]:
@@ -50,39 +50,30 @@ def _read(environment: Any) -> tuple[int, ...]:
     if get is None:
         return ()
     get(environment)
-    return _words_of(environment.raw)
+    held: bytes = environment.raw
+    if not _IS_X86:
+        return (int.from_bytes(held[:4], "little"),)
+    return int.from_bytes(held[:2], "little"), int.from_bytes(held[28:31], "little") & ~_FLAGS
 
 
-def _of_x86(held: bytes) -> tuple[int, ...]:
-    return (held[0] | held[1] << 8, held[28] & ~_FLAGS | held[29] << 8 | held[30] << 16)
-
-
-def _of_aarch64(held: bytes) -> tuple[int, ...]:
-    return (int.from_bytes(held[:4], "little"),)
-
-
-def _told(before: tuple[int, ...], after: tuple[int, ...]) -> str:
-    """The difference in words, then in numbers."""
+def _difference(before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    """In words, then in numbers."""
     numbers = " ".join(
         f"{was:#x} became {is_now:#x}" for was, is_now in zip(before, after, strict=True) if was != is_now
     )
     if not _IS_X86 or before[1] == after[1]:
         return f"another floating-point control word ({numbers})"
-    found = []
-    changed = before[1] ^ after[1]
-    if changed & _ROUNDING:
-        found.append(f"rounding {_ROUNDINGS[(after[1] & _ROUNDING) >> 13]}")
-    if changed & _FLUSH:
-        found.append("flush-to-zero" if after[1] & _FLUSH else "no flush-to-zero")
-    if changed & _DENORMALS_ARE_ZERO:
-        found.append("denormals-are-zero" if after[1] & _DENORMALS_ARE_ZERO else "no denormals-are-zero")
-    if changed & _MASKS:
-        found.append("floating-point traps")
-    return f"{' and '.join(found)} ({numbers})"
+    changed, now = before[1] ^ after[1], after[1]
+    words = {
+        _ROUNDING: f"rounding {_ROUNDINGS[(now & _ROUNDING) >> 13]}",
+        _FLUSH: "flush-to-zero" if now & _FLUSH else "no flush-to-zero",
+        _DENORMALS_ARE_ZERO: "denormals-are-zero" if now & _DENORMALS_ARE_ZERO else "no denormals-are-zero",
+        _MASKS: "floating-point traps",
+    }
+    return f"{' and '.join(word for mask, word in words.items() if changed & mask)} ({numbers})"
 
 
 _IS_X86 = platform.machine() == "x86_64"
-_words_of = _of_x86 if _IS_X86 else _of_aarch64
 
 
 @cache

@@ -21,24 +21,13 @@ __all__ = ["read_headers"]
 
 _SHOWN_CHARACTERS = 300
 _TYPE_WORDS = {"typedef", "struct", "union", "enum"}
-_BEFORE_A_TYPE = {"", "(", ",", ";", "{", "const", "volatile", "extern", "static", "typedef"}
-_KEYWORDS = _TYPE_WORDS | {
-    "const",
-    "volatile",
-    "restrict",
-    "extern",
-    "static",
-    "inline",
-    "register",
-    "signed",
-    "unsigned",
-}
-_KEYWORDS |= {"void", "char", "short", "int", "long", "float", "double", "bool", "_Bool", "_Complex", "_Atomic"}
+_SPECIFIERS = {"const", "volatile", "extern", "static", "typedef"}
+_BEFORE_A_TYPE = {"", "(", ",", ";", "{", *_SPECIFIERS}
+_KEYWORDS = {*_TYPE_WORDS, *_SPECIFIERS, "restrict", "inline", "register", "signed", "unsigned", "_Atomic"}
+_KEYWORDS |= {"void", "char", "short", "int", "long", "float", "double", "bool", "_Bool", "_Complex"}
 
 
-def read_headers(
-    headers: Iterable[str | Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
-) -> Header:
+def read_headers(headers: Iterable[str | Path]) -> Header:
     """Read header files; a folder stands for all its ``*.h`` and is searched for includes.
 
     One declaration that cannot be read spoils no other: it is an error when it is asked for. Nor does a header that the
@@ -49,15 +38,15 @@ def read_headers(
         Unavailable: if there is no C compiler.
     """
     files, folders = _files(headers)
-    text, refused = preprocess(files, include=[*folders, *include], define=define, compiler=compiler)
+    text, refused = preprocess(files, folders)
     reader = _Reader({str(path.resolve()) for path in files})
     declarations, macros = cut(text)
     for declaration in declarations:
         reader.take(declaration)
     for macro in macros:
         reader.take_macro(macro)
-    for path, said in refused.items():
-        why = next((line for line in said.splitlines() if "error" in line), said.splitlines()[-1])
+    for path, message in refused.items():
+        why = next((line for line in message.splitlines() if "error" in line), message.splitlines()[-1])
         reader.problems.append(Problem(message="this header cannot be read", file=str(path), hint=why))
     return reader.header(files)
 
@@ -76,32 +65,25 @@ def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
         else:
             raise UsageError(f"header {each} does not exist")
     if not files:
-        where = (
-            f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name" if folders else ""
-        )
-        raise UsageError(f"no header was found{where}")
+        named = f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name"
+        raise UsageError(f"no header was found{named if folders else ''}")
     return files, list(dict.fromkeys(folders))
 
 
 class _Reader:
     """Takes declarations one by one; each is parsed with stand-ins for the typedefs that it uses."""
 
-    def __init__(self, asked: set[str]) -> None:
-        self._asked = asked
+    def __init__(self, own_files: set[str]) -> None:
+        self._own_files = own_files
         self._parser = CParser()
         self._types = Types()
         self._prototypes: dict[str, Prototype] = {}
         self._refused: dict[str, Problem] = {}
         self.problems: list[Problem] = []
-        self._inline: list[str] = []
 
     def take(self, declaration: Declaration) -> None:
         words = declaration.words
-        if declaration.has_body:
-            if self._is_own(declaration):
-                self._inline.append(_function_name(words))
-            return
-        if not self._is_own(declaration) and not (words and words[0] in _TYPE_WORDS):
+        if declaration.has_body or not (self._is_own(declaration) or words[0] in _TYPE_WORDS):
             return
         self._types.unplaced = _why_unplaced(declaration.file) if "{" in words else ""
         try:
@@ -128,7 +110,7 @@ class _Reader:
         return f"it cannot be parsed ({_without_place(str(error))})"
 
     def _is_own(self, declaration: Declaration | Macro) -> bool:
-        return not declaration.is_system or str(Path(declaration.file).resolve()) in self._asked
+        return not declaration.is_system or str(Path(declaration.file).resolve()) in self._own_files
 
     def _parsed(self, text: str, words: Iterable[str]) -> list[Any]:
         used = [word for word in dict.fromkeys(words) if word in self._types.typedefs]
@@ -179,11 +161,10 @@ class _Reader:
             prototypes=MappingProxyType(self._prototypes),
             refused=MappingProxyType(self._refused),
             problems=tuple(self.problems),
-            inline=tuple(self._inline),
             enums=MappingProxyType(types.enums),
             constants=MappingProxyType(types.constants),
             typedefs=MappingProxyType(types.typedefs),
-            opaque=frozenset(types.named_structs - types.defined_structs),
+            opaque=frozenset(types.named_structs - types.structs.keys()),
             structs=MappingProxyType(types.structs),
         )
 
@@ -213,12 +194,9 @@ def _shape(prototype: Prototype) -> tuple[Any, ...]:
 
 def _function_name(words: Sequence[str]) -> str:
     """The word before the first bracket: the function's name, also where the rest cannot be parsed."""
-    if "(" not in words or words[0] == "typedef":
-        return ""
-    before = words[: words.index("(")]
-    if "{" in before:
-        return ""
-    return before[-1] if before and before[-1].isidentifier() and len(before) > 1 else ""
+    before = words[: words.index("(")] if "(" in words else []
+    is_function = len(before) > 1 and before[0] != "typedef" and "{" not in before and before[-1].isidentifier()
+    return before[-1] if is_function else ""
 
 
 def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
@@ -232,14 +210,11 @@ def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
 
 
 def _compact(text: str) -> str:
-    """A declaration on one line, with the blanks that a person would write."""
-    shown = " ".join(text.split())
-    for spaced, close in ((" (", "("), ("( ", "("), (" )", ")"), (" ,", ","), (" ;", ";"), ("* ", "*"), (" [", "[")):
-        shown = shown.replace(spaced, close)
-    return shown.replace("[ ", "[").replace(" ]", "]")
+    """A declaration with the blanks that a person would write."""
+    return re.sub(r" (?=[()\[\],;])|(?<=[(\[*]) ", "", text)
 
 
 def _without_place(message: str) -> str:
     """pycparser's message without its ``file:line:column``, which counts in a text of our own."""
-    place, _, said = message.partition(": ")
-    return said.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")
+    place, _, rest = message.partition(": ")
+    return rest.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")

@@ -6,18 +6,17 @@ What a library does while it loads (prints, exits, crashes) is the business of t
 from __future__ import annotations
 
 import ctypes
-import platform
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from optest.clib.ffi.elf import Elf, elf_of, exported_names
+from optest.clib.ffi.elf import exported_names, why_unfit
 from optest.errors import Unavailable, nearest
 from optest.settings import infini_root
 
-__all__ = ["Library", "file_name", "find_library", "open_library", "require_fit"]
+__all__ = ["Library", "file_name", "find_library", "open_library"]
 
 _SUFFIXES = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 _FOLDERS = {"linux": ("lib", "lib64", ""), "darwin": ("lib", ""), "win32": ("bin", "lib", "")}
@@ -59,8 +58,8 @@ def open_library(names: str | Path | Sequence[str | Path], *, root: str | Path |
     Raises:
         Unavailable: naming the library that is missing, made for another machine or refused by the loader.
     """
-    wanted = [names] if isinstance(names, (str, Path)) else list(names)
-    paths = [find_library(name, root=root) for name in wanted]
+    requested = [names] if isinstance(names, (str, Path)) else list(names)
+    paths = [find_library(name, root=root) for name in requested]
     loaded = [_load(path) for path in reversed(paths)]
     return Library(paths=tuple(paths), objects=tuple(reversed(loaded)))
 
@@ -83,13 +82,15 @@ def find_library(name: str | Path, *, root: str | Path | None = None) -> str:
         if candidate.is_file():
             return str(candidate)
     looked = f"it was looked for as {', '.join(map(str, candidates))}"
+    remedy = "name its file, or the folder it is installed in"
     if root is not None:
-        raise Unavailable(f"library {name}", f"{looked}; name its file, or the folder it is installed in")
+        raise Unavailable(f"library {name}", f"{looked}; {remedy}")
     refusal = _loader_refuses(file)
-    if not refusal:
-        return file
-    remedy = "name its file, or the folder it is installed in (INFINI_ROOT)"
-    raise Unavailable(f"library {name}", f"{looked}, and the system's loader says: {refusal}; {remedy}")
+    if refusal:
+        raise Unavailable(
+            f"library {name}", f"{looked}, and the system's loader says: {refusal}; {remedy} (INFINI_ROOT)"
+        )
+    return file
 
 
 def file_name(name: str) -> str:
@@ -130,37 +131,7 @@ def _load(path: str) -> Any:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise Unavailable(f"library {path}", _why_not(path, error)) from None
-
-
-def _why_not(path: str, error: OSError) -> str:
-    return _misfit(path) or f"the loader says: {error}"
-
-
-def require_fit(path: str) -> None:
-    """See that a file is a shared object for this machine, without loading it.
-
-    Raises:
-        Unavailable: saying what it is instead; elsewhere than on Linux the loader has to tell.
-    """
-    why = _misfit(path)
-    if why:
-        raise Unavailable(f"library {path}", why)
-
-
-def _misfit(path: str) -> str:
-    """What the file says about itself, where the loader's words would mislead; empty if it fits."""
-    file = Path(path)
-    if sys.platform != "linux" or not file.is_file():
-        return ""
-    elf = elf_of(file)
-    if elf is None:
-        return "it is no ELF file, but should be a shared object for " + platform.machine()
-    if not elf.is_for_this_machine:
-        return f"it is for {elf}, but should be for {Elf.here()}"
-    if not elf.is_shared:
-        return f"it is {elf.type_name}, but should be a shared object"
-    return ""
+        raise Unavailable(f"library {path}", why_unfit(path) or f"the loader says: {error}") from None
 
 
 def _symbol(loaded: Any, name: str) -> Any:
@@ -172,7 +143,7 @@ def _symbol(loaded: Any, name: str) -> Any:
 
 
 def _not_exported(name: str, paths: Sequence[str]) -> str:
-    known = [each for path in paths for each in exported_names(Path(path))]
+    known = [each for path in paths for each in exported_names(path)]
     near = nearest(name, known)
     hint = f"; did you mean {near}?" if near else ""
     return f"{', '.join(paths)} {'does' if len(paths) == 1 else 'do'} not export it{hint}"

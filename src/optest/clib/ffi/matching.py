@@ -8,11 +8,13 @@ from typing import Any
 from optest.clib.ffi.signatures import CKind, CType
 from optest.spec import DType, Kind
 
-__all__ = ["ctype_matches", "element_matches"]
+__all__ = ["FUNCTION", "POINTER", "SIMPLE", "ctype_matches", "element_matches"]
 
-_SIMPLE: Any = ctypes.c_int.__mro__[1]
-_POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
-_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]
+SIMPLE: Any = ctypes.c_int.__mro__[1]
+POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
+FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]
+"""What all numbers, all typed pointers and all functions of ctypes are."""
+
 _KIND_OF_CODE = {
     **dict.fromkeys("fdg", CKind.FLOAT),
     **dict.fromkeys("cbhilq", CKind.INT),
@@ -26,37 +28,37 @@ _WITHOUT_A_C_TYPE = {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int
 """Element types that C headers spell as an unsigned integer of their size, or as void."""
 
 
-def ctype_matches(ctype: Any, wanted: CType) -> bool:
+def ctype_matches(ctype: Any, declared: CType) -> bool:
     """Whether values of a ctypes type go over as the header says: same kind, size and depth of pointers.
 
     An address without a type (``c_void_p``) is any pointer, and any structure is any struct: ctypes knows no tags.
     """
     if ctype is None:
-        return wanted.kind is CKind.VOID
+        return declared.kind is CKind.VOID
     if not isinstance(ctype, type):
         return False
-    if issubclass(ctype, _SIMPLE):
-        return _simple_matches(ctype, wanted)
-    if issubclass(ctype, _FUNCTION):
-        return wanted.is_callback
-    if issubclass(ctype, _POINTER):
-        if not wanted.is_pointer or wanted.pointee is None or wanted.is_callback:
+    if issubclass(ctype, SIMPLE):
+        return _simple_matches(ctype, declared)
+    if issubclass(ctype, FUNCTION):
+        return declared.is_callback
+    if issubclass(ctype, POINTER):
+        if not declared.is_pointer or declared.pointee is None or declared.is_callback:
             return False
         target: Any = ctype
-        return wanted.pointee.kind is CKind.VOID or ctype_matches(target._type_, wanted.pointee)
-    return issubclass(ctype, (ctypes.Structure, ctypes.Union)) and wanted.kind is CKind.STRUCT
+        return declared.pointee.kind is CKind.VOID or ctype_matches(target._type_, declared.pointee)
+    return issubclass(ctype, (ctypes.Structure, ctypes.Union)) and declared.kind is CKind.STRUCT
 
 
-def _simple_matches(ctype: Any, wanted: CType) -> bool:
+def _simple_matches(ctype: Any, declared: CType) -> bool:
     code = ctype._type_
     if code in _ADDRESSES:
-        return wanted.is_pointer and (code == "P" or (wanted.pointee is not None and wanted.pointee.size <= 1))
+        return declared.is_pointer and (code == "P" or (declared.pointee is not None and declared.pointee.size <= 1))
     kind = _KIND_OF_CODE.get(code)
-    if ctypes.sizeof(ctype) != wanted.size:
+    if ctypes.sizeof(ctype) != declared.size:
         return False
-    if wanted.kind is CKind.ENUM:
+    if declared.kind is CKind.ENUM:
         return kind in (CKind.INT, CKind.UINT)
-    return kind is wanted.kind or (code == "c" and wanted.is_integer)
+    return kind is declared.kind or (code == "c" and declared.is_integer)
 
 
 def element_matches(element: DType, pointee: CType) -> bool:

@@ -49,33 +49,29 @@ _MOST_NAMED = 4
 """Of the headers; what the compiler says names the one that is wrong."""
 
 
-def preprocess(
-    headers: Sequence[Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
-) -> tuple[str, dict[Path, str]]:
+def preprocess(headers: Sequence[Path], include: Sequence[Path]) -> tuple[str, dict[Path, str]]:
     """The text of ``headers``, one after the other in one translation unit, with line markers and ``#define`` lines;
     and those that the preprocessor refuses, with what it said, which are left out.
-
-    ``compiler`` is a program such as ``gcc``; empty takes the first of cc, gcc, clang on the PATH.
 
     Raises:
         Unavailable: if there is no C compiler.
         UsageError: if the preprocessor refuses all of them, or all of them together, with what it said.
     """
-    program = _program(compiler)
-    options = [f"-D{macro}" for macro in (*_NEUTRAL, *define)] + [f"-I{path.resolve()}" for path in include]
+    program = _program()
+    options = [f"-D{macro}" for macro in _NEUTRAL] + [f"-I{path.resolve()}" for path in include]
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit = _Unit(Path(folder), program, options)
-        said = unit.refusal(headers)
+        errors = unit.refusal(headers)
         refused: dict[Path, str] = {}
-        if said and len(headers) > 1:
+        if errors and len(headers) > 1:
             refused = {each: alone for each in headers if (alone := unit.refusal([each]))}
             read = [each for each in headers if each not in refused]
-            said = unit.refusal(read) if read else said
-        if said:
+            errors = unit.refusal(read) if read else errors
+        if errors:
             more = f" and {len(headers) - _MOST_NAMED} more" if len(headers) > _MOST_NAMED else ""
             listed = ", ".join(map(str, headers[:_MOST_NAMED])) + more
             hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
-            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(said)}{hint}")
+            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(errors)}{hint}")
         return unit.output.read_text(errors="replace"), refused
 
 
@@ -101,24 +97,17 @@ class _Unit:
             ended = run(self._command, cwd=str(self._folder), env=_environment(), timeout_s=_TIMEOUT_S)
             if ended.returncode == 0 and not ended.timed_out:
                 return ""
-            said = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
-            found = _MISSING.search(said)
+            errors = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
+            found = _MISSING.search(errors)
             if found is None or found[1] == missing:
-                return said
+                return errors
             missing = found[1]
-            text = f"#include <{missing[1:]}.h>\n" if missing.startswith("c") and _is_of_c(missing[1:]) else ""
+            of_c = f"<{missing[1:]}.h>"
+            text = f"#if __has_include({of_c})\n#include {of_c}\n#endif\n" if missing.startswith("c") else ""
             (self._stand_ins / missing).write_text(text)
 
 
 _MISSING = re.compile(r"fatal error: '?([a-z_0-9]+)'?(?:: No such file or directory| file not found)")
-
-
-def _is_of_c(name: str) -> bool:
-    try:
-        find_header(f"{name}.h")
-    except Unavailable:
-        return False
-    return True
 
 
 def _environment() -> dict[str, str]:
@@ -132,7 +121,7 @@ def find_header(name: str) -> Path:
     Raises:
         Unavailable: if there is no such header, or no compiler.
     """
-    program = _program("")
+    program = _program()
     with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
         unit, output = Path(folder, "unit.c"), Path(folder, "unit.d")
         unit.write_text(f"#include <{name}>\n")
@@ -145,12 +134,12 @@ def find_header(name: str) -> Path:
     raise Unavailable(f"header {name}", "the C compiler does not find it; state where it lies under `headers`")
 
 
-def _program(compiler: str) -> str:
-    for name in (compiler,) if compiler else _COMPILERS:
+def _program() -> str:
+    for name in _COMPILERS:
         if found := shutil.which(name):
             return found
-    wanted = compiler or ", ".join(_COMPILERS)
-    raise Unavailable("reading C headers", f"no C compiler ({wanted}) is on the PATH; its preprocessor is needed")
+    compilers = ", ".join(_COMPILERS)
+    raise Unavailable("reading C headers", f"no C compiler ({compilers}) is on the PATH; its preprocessor is needed")
 
 
 def _indented(text: str) -> str:

@@ -16,37 +16,28 @@ _MOST_BYTES = 2000
 
 
 class Printed:
-    """While inside, file descriptor 1 is a file without a name; :meth:`text` is what was printed since it was asked.
+    """While inside, file descriptor 1 is a file without a name, which is empty in the beginning.
 
     What the process itself had buffered in C is flushed first, and what the library buffered is flushed on leaving.
-    Entered again while inside, it stays as it is. Code that closes the descriptor, or puts another file there, is found
-    out on leaving.
+    ``was_taken`` is then whether code had closed the descriptor, or put another file there.
     """
 
     def __init__(self) -> None:
         self._file = _nameless_file()
         self._kept = -1
-        self._depth = 0
-        self._was_taken = False
+        self.was_taken = False
 
     def __enter__(self) -> Printed:
-        self._depth += 1
-        if self._depth > 1:
-            return self
         _flush()
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
         self._kept = os.dup(_STDOUT)
         os.dup2(self._file, _STDOUT)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._depth -= 1
         _flush()
-        is_taken = not self._is_there()
-        self._was_taken = self._was_taken or is_taken
-        if self._depth:
-            if is_taken:
-                os.dup2(self._file, _STDOUT)
-            return
+        self.was_taken = not self._is_there()
         os.dup2(self._kept, _STDOUT)
         os.close(self._kept)
 
@@ -55,11 +46,6 @@ class Printed:
         _flush()
         return os.fstat(self._file).st_size
 
-    def was_taken(self) -> bool:
-        """Whether standard output was found closed, or another file, on leaving since this was asked."""
-        found, self._was_taken = self._was_taken, False
-        return found
-
     def _is_there(self) -> bool:
         try:
             return os.path.sameopenfile(_STDOUT, self._file)
@@ -67,16 +53,10 @@ class Printed:
             return False
 
     def text(self) -> str:
-        """What was printed, from its beginning, of much of it whole lines; the next text begins anew."""
-        size = os.fstat(self._file).st_size
-        if not size:
-            return ""
-        os.lseek(self._file, 0, os.SEEK_SET)
-        found = os.read(self._file, _MOST_BYTES)
-        if size > _MOST_BYTES:
+        """What was printed, from its beginning, of much of it whole lines."""
+        found = os.pread(self._file, _MOST_BYTES, 0)
+        if os.fstat(self._file).st_size > _MOST_BYTES:
             found = found[: found.rfind(b"\n") + 1] or found
-        os.ftruncate(self._file, 0)
-        os.lseek(self._file, 0, os.SEEK_SET)
         return found.decode(errors="replace")
 
     def close(self) -> None:

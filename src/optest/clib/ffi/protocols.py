@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 __all__ = ["OperatorFunctions", "find_operators"]
 
-_CREATE = re.compile(r"(?P<prefix>\w*?)(?P<verb>[Cc]reate_?)(?P<name>\w+?)(?P<suffix>_?[Dd]esc(?:riptor)?)")
-_WORKSPACE = (r"[Gg]et_?", r"_?[Ww]orkspace(_?[Ss]ize)?")
-_DESTROY = (r"[Dd]estroy_?", r"_?[Dd]esc(riptor)?")
+_CREATE = re.compile(r"(?P<prefix>\w*?)[Cc]reate_?(?P<name>\w+?)_?[Dd]esc(riptor)?")
+_BESIDE = {
+    "workspace": r"{prefix}[Gg]et_?{name}_?[Ww]orkspace(_?[Ss]ize)?",
+    "run": r"{prefix}(Execute|Run)?{name}",
+    "destroy": r"{prefix}[Dd]estroy_?{name}_?[Dd]esc(riptor)?",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorFunctions:
-    """The functions of one operator under its name in C; ``workspace`` is empty where it has none."""
+class OperatorFunctions(NamedTuple):
+    """The functions of one operator; ``workspace`` is empty where it has none."""
 
-    name: str
     create: str
     workspace: str
     run: str
@@ -33,39 +34,20 @@ def find_operators(
     ``patterns`` are names with ``{name}`` for ``create``, ``workspace``, ``run`` and ``destroy``. Without them, names
     such as ``xCreateAddDescriptor`` with ``xAdd``, or ``x_create_add_descriptor`` with ``x_add``, are taken for it.
     """
-    known = sorted(functions)
-    found = _guessed(known) if patterns is None else _stated(known, patterns)
-    return {each.name: each for each in found}
-
-
-def _stated(known: Collection[str], patterns: Mapping[str, str]) -> Iterator[OperatorFunctions]:
-    head, _, tail = patterns["create"].partition("{name}")
-    for function in known:
-        if not function.startswith(head) or not function.endswith(tail) or len(function) <= len(head) + len(tail):
-            continue
-        name = function[len(head) : len(function) - len(tail)]
-        named = {part: pattern.replace("{name}", name) for part, pattern in patterns.items()}
-        if named["run"] in known and named["destroy"] in known:
-            named["workspace"] = named["workspace"] if named["workspace"] in known else ""
-            yield OperatorFunctions(name=name, **named)
-
-
-def _guessed(known: Collection[str]) -> Iterator[OperatorFunctions]:
-    for function in known:
-        match = _CREATE.fullmatch(function)
+    forms, create = _BESIDE, _CREATE
+    if patterns is not None:
+        forms = {part: patterns[part] for part in _BESIDE}
+        create = re.compile(re.escape(patterns["create"]).replace(re.escape("{name}"), "(?P<name>.+)"))
+    found = {}
+    for function in sorted(functions):
+        match = create.fullmatch(function)
         if match is None:
             continue
-        prefix, name = match["prefix"], match["name"]
-        run = next(
-            (each for each in (prefix + name, f"{prefix}Execute{name}", f"{prefix}Run{name}") if each in known), ""
-        )
-        destroy = _beside(prefix, name, *_DESTROY, known)
-        if run and destroy:
-            workspace = _beside(prefix, name, *_WORKSPACE, known)
-            yield OperatorFunctions(name=name, create=function, workspace=workspace, run=run, destroy=destroy)
-
-
-def _beside(prefix: str, name: str, verb: str, suffix: str, known: Collection[str]) -> str:
-    """The function of the same prefix and operator with another verb; empty if there is none."""
-    pattern = re.compile(f"{re.escape(prefix)}{verb}{re.escape(name)}{suffix}")
-    return next((each for each in known if pattern.fullmatch(each)), "")
+        of_it = [each for each in functions if match["name"] in each]
+        shortest = {}
+        for part, form in forms.items():
+            named = re.compile(form.format(**match.groupdict()))
+            shortest[part] = min(filter(named.fullmatch, of_it), key=len, default="")
+        if shortest["run"] and shortest["destroy"]:
+            found[match["name"]] = OperatorFunctions(create=function, **shortest)
+    return found

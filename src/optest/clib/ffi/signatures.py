@@ -154,10 +154,6 @@ class Prototype:
     def restype(self) -> Any:
         return self.result.ctype()
 
-    def index(self, name: str) -> int:
-        """The position of the parameter called ``name``, -1 if there is none."""
-        return next((index for index, each in enumerate(self.parameters) if each.name == name), -1)
-
     def label(self, index: int) -> str:
         """``argument 2 (alpha)``, counted from 1 as people count."""
         name = self.parameters[index].name if index < len(self.parameters) else ""
@@ -184,16 +180,14 @@ class Header:
     """What a set of headers declares. System headers contribute types, never functions or constants.
 
     ``refused`` holds the functions that cannot be called and why, ``problems`` what could not be parsed and has no
-    name; ``inline`` are functions that the header defines, which no library exports. ``opaque`` are the tags of
-    structs that are declared and not defined, ``structs`` the fields of those that are, by tag or typedef.
-    ``constants`` are enumerators and macros that are integers.
+    name. ``opaque`` are the tags of structs that are declared and not defined, ``structs`` the fields of the others, by
+    tag or typedef. ``constants`` are enumerators and macros that are integers.
     """
 
     files: tuple[str, ...] = ()
     prototypes: Mapping[str, Prototype] = field(default_factory=dict)
     refused: Mapping[str, Problem] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    inline: tuple[str, ...] = ()
     enums: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)
     typedefs: Mapping[str, CType] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from optest.errors import OptestError
 
@@ -38,25 +39,13 @@ class StatusCodes:
     said: Callable[[int], str] | None = None
 
     @classmethod
-    def of(
-        cls,
-        enumerators: Mapping[str, int],
-        *,
-        success: frozenset[int] = frozenset({0}),
-        said: Callable[[int], str] | None = None,
-    ) -> StatusCodes:
+    def of(cls, enumerators: Mapping[str, int], **more: Any) -> StatusCodes:
         """From an enum of a header; of two names for one code the first stands."""
-        names: dict[int, str] = {}
-        for name, code in enumerators.items():
-            names.setdefault(code, name)
-        return cls(names=names, success=success, said=said)
+        return cls(names={code: name for name, code in reversed([*enumerators.items()])}, **more)
 
     def name(self, code: int) -> str:
         """Empty for a code that the header does not name."""
         return self.names.get(code, "")
-
-    def is_success(self, code: int) -> bool:
-        return code in self.success
 
     def require(self, function: str, code: int) -> None:
         """Raise :class:`StatusError` unless ``code`` is a success."""

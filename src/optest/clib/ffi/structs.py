@@ -6,7 +6,7 @@ import ctypes
 from functools import lru_cache
 from typing import Any
 
-from optest.clib.ffi.signatures import CKind, CType, Field, Header
+from optest.clib.ffi.signatures import CKind, Field, Header
 from optest.errors import UsageError, nearest
 
 __all__ = ["field_of", "structure_of"]
@@ -60,9 +60,8 @@ def _fields(header: Header, name: str) -> tuple[Field, ...]:
 
 
 def _ctype(header: Header, field: Field) -> Any:
-    one = structure_of(header, field.type.tag) if field.type.kind is CKind.STRUCT else _plain(field.type)
+    if field.type.kind is CKind.STRUCT:
+        one: Any = structure_of(header, field.type.tag)
+    else:
+        one = ctypes.c_void_p if field.type.is_pointer else field.type.ctype()
     return one if field.length is None else one * field.length
-
-
-def _plain(type_: CType) -> Any:
-    return ctypes.c_void_p if type_.is_pointer else type_.ctype()

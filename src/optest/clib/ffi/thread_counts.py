@@ -26,23 +26,15 @@ class ThreadCounts:
 
     def __init__(self, functions: Sequence[str], variables: Sequence[str], symbol: Symbol) -> None:
         """``functions`` are the mapping's own; those of known runtimes are used where the library has them."""
-        wanted = (*functions, *KNOWN_FUNCTIONS)
-        self._functions = {name: found for name in wanted if (found := symbol(name)) is not None}
-        told = {name: symbol(KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
-        self._counts = {name: told[name]() if told[name] is not None else 1 for name in self._functions}
+        names = (*functions, *KNOWN_FUNCTIONS)
+        self._functions = {name: found for name in names if (found := symbol(name)) is not None}
+        getters = {name: symbol(KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
+        self._counts = {name: getters[name]() if getters[name] is not None else 1 for name in self._functions}
         self._variables = tuple(variables)
 
     @property
-    def is_possible(self) -> bool:
-        return bool(self._functions or self._variables)
-
-    @property
-    def why_not(self) -> str:
-        return "the mapping names no variable under `threads`, and the library has no function to set their number"
-
-    @property
     def means(self) -> str:
-        """What sets the number, in words."""
+        """What sets the number, in words; empty if nothing does."""
         return ", ".join((*self._functions, *self._variables))
 
     @contextmanager

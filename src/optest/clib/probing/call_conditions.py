@@ -4,9 +4,10 @@ alive), calls of a case under such conditions, and which of them makes a differe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
 from optest.clib.probing.policy import ALIGNED, ANYWHERE, SAME_BITS, Policy
-from optest.clib.probing.results import Answer, ProbeResult, is_reproducible, where_different
+from optest.clib.probing.results import Answer, ProbeResult, where_always_different
 from optest.memory.buffers import require_written
 from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.poisons import Poison
@@ -144,54 +145,64 @@ SUSPECTS = (
 
 
 class ConditionedCalls:
-    """Calls one case under the circumstances asked for."""
+    """Calls one case under stated circumstances."""
 
     def __init__(self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy) -> None:
         """``call`` is the subject's, with whatever is watched around it."""
-        self._memory = memory
-        self._subject = subject
-        self._call = call
-        self._policy = policy
-        self._other_values: dict[str, Array] | None = None
+        self.memory = memory
+        self.subject = subject
+        self.call = call
+        self.policy = policy
 
-    @property
+    @cached_property
     def other_values(self) -> Mapping[str, Array]:
         """Other values than those of the case."""
-        if self._other_values is None:
-            self._other_values = _other_values(self._memory.values)
-        return self._other_values
+        return _other_values(self.memory.values)
 
     def answer(self, conditions: CallConditions, place: Place) -> Answer:
-        """One call in these conditions; who else is alive is the caller's to see to."""
-        memory = self._memory
+        """One call in these conditions; which other descriptors are alive is the caller's to see to."""
+        memory = self.memory
         if conditions.before is Before.OTHER_VALUES:
             self._call_before(place, conditions, self.other_values)
         elif conditions.before is Before.ELSEWHERE:
-            self._call_before(memory.place(self._policy.at(ALIGNED)), conditions, memory.values)
+            self._call_before(memory.place(self.policy.at(ALIGNED)), conditions, memory.values)
         place.fill(conditions.filling, memory.values)
         with garbage(conditions):
             return self.called(place)
 
     def _call_before(self, place: Place, conditions: CallConditions, values: Mapping[str, Array]) -> None:
-        """A call whose answer nobody asks for; a library may refuse the values, too."""
+        """A call whose answer does not count; a library may refuse the values, too."""
         place.fill(conditions.filling, values)
         with suppress(StatusError):
-            self._call(self._memory.pointers(place))
+            self.call(self.memory.pointers(place))
 
-    def called(self, place: Place) -> Answer:
-        self._call(self._memory.pointers(place))
+    def called(self, place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
+        """One call of a place that is filled."""
+        self.call(self.memory.pointers(place) if pointers is None else pointers)
         return Answer(place.collect())
+
+    def answer_to(self, values: Mapping[str, Array], place: Place, pointers: Mapping[str, Any] | None = None) -> Answer:
+        """One call with these values, whatever was called before."""
+        place.fill(FIRST.filling, values)
+        return self.called(place, pointers)
+
+    def repeated(self, place: Place) -> Iterator[Answer]:
+        """The same call without end; small outputs hold what they held before, so that nothing has to be filled."""
+        place.fill(FIRST.filling, self.memory.values)
+        while True:
+            yield self.called(place)
+            if not place.is_restored:
+                place.fill(FIRST.filling, self.memory.values)
 
     def renewed_answer(self, conditions: CallConditions, home: Place) -> Answer:
         """With a descriptor of its own, after calls that leave behind the same whatever ran before them."""
-        memory = self._memory
+        memory = self.memory
         with ExitStack() as stack:
             stack.enter_context(garbage(conditions))
-            stack.enter_context(self._subject.renewed())
-            stack.enter_context(
-                self._subject.with_other_descriptors() if conditions.other_descriptors else nullcontext()
-            )
-            self._call_before(memory.place(self._policy.at(ALIGNED)), conditions, memory.values)
+            stack.enter_context(self.subject.renewed())
+            if conditions.other_descriptors:
+                stack.enter_context(self.subject.with_other_descriptors())
+            self._call_before(memory.place(self.policy.at(ALIGNED)), conditions, memory.values)
             if conditions.before is not Before.OTHER_VALUES:
                 values = memory.values if conditions.before is Before.THE_SAME else self.other_values
                 self._call_before(home, conditions, values)
@@ -222,16 +233,10 @@ class OtherAnswer:
 
 
 class Blame:
-    """Asks again, with one circumstance changed at a time."""
+    """Calls again, with one circumstance changed at a time."""
 
-    def __init__(
-        self, memory: CaseMemory, subject: Subject, call: Call, calls: ConditionedCalls, policy: Policy
-    ) -> None:
-        self._memory = memory
-        self._subject = subject
-        self._call = call
+    def __init__(self, calls: ConditionedCalls) -> None:
         self._calls = calls
-        self._policy = policy
 
     def compare(self, first: Answer, others: Sequence[OtherAnswer], result: ProbeResult, home: Place) -> None:
         """Find out why other answers than the first came out of other conditions, if they did.
@@ -243,7 +248,7 @@ class Blame:
             result.done(ANYWHERE)
             return
         self.require_written(home)
-        with self._subject.with_other_descriptors():
+        with self._calls.subject.with_other_descriptors():
             at_home = [self._calls.answer(conditions, home) for conditions in (SECOND, THIRD)]
             if all(map(first.is_same, at_home)) and all(map(self._is_reproducible, others)):
                 self._depends_on_addresses(others, result)
@@ -259,39 +264,34 @@ class Blame:
 
     def _depends_on_addresses(self, others: Sequence[OtherAnswer], result: ProbeResult) -> None:
         detail = "other bits where the tensors lie at other addresses; all answers were compared"
-        if self._policy.invariant:
+        if self._calls.policy.invariant:
             raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives {detail}")
         result.note(ANYWHERE, detail)
         for other in others:
             result.add(other.answer, "with the tensors at other addresses", None)
 
     def require_no_difference(self, suspect: Suspect, home: Place) -> None:
-        """Raise where the suspect's conditions give another answer than the first, each time anew."""
-        one, other = (
-            self._calls.renewed_answer(suspect.base, home),
-            self._calls.renewed_answer(suspect.conditions, home),
+        """Raise where the suspect's conditions always give another answer, each time anew."""
+        where = where_always_different(
+            lambda: self._calls.renewed_answer(suspect.base, home),
+            lambda: self._calls.renewed_answer(suspect.conditions, home),
         )
-        if one.is_same(other):
-            return
-        if is_reproducible(
-            lambda: one.is_same(self._calls.renewed_answer(suspect.base, home)),
-            lambda: other.is_same(self._calls.renewed_answer(suspect.conditions, home)),
-        ):
-            raise Fault(suspect.reason, f"{where_different(one, other)} depends on {suspect.what}")
-
-    def _untouched(self, place: Place) -> dict[str, Array]:
-        """Which elements hold what the poison was, of outputs that began with nothing else."""
-        starts = self._memory.values
-        return {name: each for name, each in place.untouched().items() if f"output:{name}" not in starts}
+        if where:
+            raise Fault(suspect.reason, f"{where} depends on {suspect.what}")
 
     def require_written(self, place: Place) -> None:
-        """Raise where an element holds each of two poisons after two calls."""
+        """Raise where an element holds each of two poisons after two calls, of outputs that began with nothing else."""
+        memory = self._calls.memory
         never: dict[str, Array] = {}
         outputs: Mapping[str, Array] = {}
         for poison in (Poison.A5, Poison.X5A):
-            place.fill(Filling(outputs=poison), self._memory.values)
-            self._call(self._memory.pointers(place))
-            untouched = self._untouched(place)
+            place.fill(Filling(outputs=poison), memory.values)
+            self._calls.call(memory.pointers(place))
+            untouched = place.untouched()
             outputs = place.collect(copied=True)
-            never = {name: each & never.get(name, each) for name, each in untouched.items()}
+            never = {
+                name: each & never.get(name, each)
+                for name, each in untouched.items()
+                if f"output:{name}" not in memory.values
+            }
         require_written({name: (outputs[name], each) for name, each in never.items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from time import perf_counter
 
 from optest.clib.ffi.held import heap_bytes, no_collector
@@ -26,7 +27,14 @@ from optest.clib.probing.call_conditions import (
     garbage,
 )
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
-from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, Policy, checks_of_one_call, say_what_was_done
+from optest.clib.probing.policy import (
+    ALIGNED,
+    ELSEWHERE,
+    ONE_CALL_ASKED,
+    Policy,
+    say_what_one_call_shows,
+    say_what_was_done,
+)
 from optest.clib.probing.results import Answer, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
 from optest.memory.heap_garbage import HeapGarbage
@@ -68,11 +76,10 @@ class CaseProbe:
         """``call`` is the subject's, with whatever is watched around it."""
         self._memory = memory
         self._subject = subject
-        self._call = call
         self._policy = policy
         self._threads = threads
         self._calls = ConditionedCalls(memory, subject, call, policy)
-        self._blame = Blame(memory, subject, call, self._calls, policy)
+        self._blame = Blame(self._calls)
 
     def run(self) -> ProbeResult:
         """Call as often as the size of the case allows.
@@ -88,7 +95,8 @@ class CaseProbe:
             return self._call_once(f"one call above {_MIDDLE_BYTES >> 20} MiB")
         places = [self._memory.place(where) for where in self._policy.places]
         with self._memory.watched(*places):
-            return self._call_small(places) if nbytes <= _SMALL_BYTES else self._call_middle(places[:2])
+            is_small = nbytes <= _SMALL_BYTES
+            return self._call_in_turns(places if is_small else places[:2], is_small=is_small)
 
     def blame(self) -> None:
         """Ask a small case again whose answer was wrong.
@@ -101,11 +109,12 @@ class CaseProbe:
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
                 self._blame.require_no_difference(OF_HEAP, home)
 
-    def _call_small(self, places: Sequence[Place]) -> ProbeResult:
+    def _call_in_turns(self, places: Sequence[Place], *, is_small: bool) -> ProbeResult:
+        """One call at each place, each in other conditions, and what the size of the case allows beside them."""
         home = places[0]
         # What a library keeps by address is not to know the right values of the place where other ones come first.
-        very_first = self._calls.answer(_ALONE, places[-1]) if self._policy.calls_often else None
-        first = self._calls.answer(FIRST, home)
+        very_first = self._calls.answer(_ALONE, places[-1]) if is_small and self._policy.calls_often else None
+        first = self._calls.answer(FIRST if is_small else _ALONE, home)
         result = ProbeResult(outputs=first.outputs)
         others, grew = self._answers_that_differ(first, places[1:])
         if very_first is not None and not first.is_same(very_first):
@@ -115,14 +124,18 @@ class CaseProbe:
         late = home.written_since()
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
-        say_what_was_done(result, self._memory, self._policy, calls=3)
+        say_what_was_done(result, self._memory, self._policy, calls=len(places))
         self._blame.compare(first, others, result, home)
         self._repeat(first, result, home)
         self._beside_other_callers(first, result, home)
-        self._extra_probes(first, result, home)
-        self._with_other_values(first, result, home)
+        if is_small:
+            self._extra_probes(first, result, home)
+            self._with_other_values(first, result, home)
         self._with_threads(first, result, home)
-        self._look_for_leaks(result, home, grew)
+        if is_small:
+            self._look_for_leaks(result, home, grew)
+        else:
+            result.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
         return result
 
     def _answers_that_differ(self, first: Answer, places: Sequence[Place]) -> tuple[list[OtherAnswer], bool]:
@@ -150,32 +163,19 @@ class CaseProbe:
             after = heap_bytes()
         return others, before is not None and after is not None and after > before
 
-    def _call_middle(self, places: Sequence[Place]) -> ProbeResult:
-        home = places[0]
-        first = self._calls.answer(_ALONE, home)
-        result = ProbeResult(outputs=first.outputs)
-        others, _ = self._answers_that_differ(first, places[1:])
-        say_what_was_done(result, self._memory, self._policy, calls=2)
-        self._blame.compare(first, others, result, home)
-        self._repeat(first, result, home)
-        self._beside_other_callers(first, result, home)
-        self._with_threads(first, result, home)
-        result.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
-        return result
-
     def _call_once(self, why: str) -> ProbeResult:
         """One call, ``why`` no more; others only where an element holds what it held before, and for threads."""
         where = self._policy.place_of_one_call
         place = self._memory.place_of_its_own(where) if self._policy.may_lend else self._memory.place(where)
         with self._memory.watched(place):
             place.fill(Filling(), self._memory.values)
-            self._call(self._memory.pointers(place))
+            self._calls.call(self._memory.pointers(place))
             is_written = not place.has_untouched(self._memory.values)
             outputs = place.collect(copied=not is_written or bool(self._policy.threads))
             if not is_written:
                 self._blame.require_written(place)
             result = ProbeResult(outputs=outputs)
-            result.checks += checks_of_one_call(self._policy, why)
+            say_what_one_call_shows(result, self._policy, why)
             self._with_threads(Answer(outputs), result, place)
         return result
 
@@ -183,20 +183,13 @@ class CaseProbe:
         """Call tensors that are worth several threads again: a race shows itself now and then."""
         if self._memory.most_elements < _PARALLEL_ELEMENTS:
             return
-        began = perf_counter()
-        home.fill(FIRST.filling, self._memory.values)
-        count = 0
-        while count < _AT_ANY_LOAD or perf_counter() < began + (
-            _LEAST_REPEATS_S if count < _LEAST_REPEATS else _REPEATS_S
-        ):
-            if count == _REPEATS:
-                break
-            if count and not home.is_restored:
-                home.fill(FIRST.filling, self._memory.values)
-            count += 1
-            answer = self._calls.called(home)
+        began, count = perf_counter(), 0
+        for count, answer in enumerate(islice(self._calls.repeated(home), _REPEATS), 1):
             if not first.is_same(answer):
                 result.add(answer, how, Reason.NONDETERMINISTIC)
+            limit_s = _LEAST_REPEATS_S if count < _LEAST_REPEATS else _REPEATS_S
+            if count >= _AT_ANY_LOAD and perf_counter() >= began + limit_s:
+                break
         result.done("races", f"{count} more calls {how.removeprefix('in a repeated call')}".strip())
 
     def _beside_other_callers(self, first: Answer, result: ProbeResult, home: Place) -> None:
@@ -214,16 +207,13 @@ class CaseProbe:
         with suppress(StatusError), self._memory.watched(home, place), self._subject.apart(pointers) as call:
             theirs = Answer(place.collect())
             place.fill(FIRST.filling, self._calls.other_values)
-            how = "while another thread called it too"
-            began = perf_counter()
-            count = 0
+            began, count = perf_counter(), 0
             with other_caller(call):
                 while count < _BESIDE_OTHERS and (count < _AT_ANY_LOAD or perf_counter() < began + _BESIDE_OTHERS_S):
                     count += 1
-                    home.fill(FIRST.filling, self._memory.values)
                     answer = self._called_beside(home)
                     if not first.is_same(answer):
-                        result.add(answer, how, Reason.STATE)
+                        result.add(answer, "while another thread called it too", Reason.STATE)
             result.done("callers at once", f"{count} calls beside those of another thread")
             if not theirs.is_same(Answer(place.collect())):
                 detail = "the other of two threads that called at the same time got other bits than alone"
@@ -238,9 +228,8 @@ class CaseProbe:
             other = self._calls.other_values[key]
             if other.tobytes() == self._memory.values[key].tobytes():
                 continue
-            home.fill(FIRST.filling, {**self._memory.values, key: other})
             try:
-                answer = self._calls.called(home)
+                answer = self._calls.answer_to({**self._memory.values, key: other}, home)
             except StatusError as error:
                 result.impossible("other values", f"input {name}: the library refuses others: {error}")
             else:
@@ -251,14 +240,14 @@ class CaseProbe:
         Fault: STATE if the library refuses what it takes alone.
         """
         try:
-            return self._calls.called(home)
+            return self._calls.answer_to(self._memory.values, home)
         except StatusError as error:
-            said = f"the library refused a call that it takes alone, while another thread called it too: {error}"
-            raise Fault(Reason.STATE, said) from None
+            message = f"the library refused a call that it takes alone, while another thread called it too: {error}"
+            raise Fault(Reason.STATE, message) from None
 
     def _extra_probes(self, first: Answer, result: ProbeResult, home: Place) -> None:
         """Of cases with NaN, of those without elements, and of a few."""
-        extra = ExtraProbes(self._memory, self._subject, self._call, home, first)
+        extra = ExtraProbes(self._calls, home, first)
         if has_nan(first):
             answer = extra.with_other_nans()
             if answer is not None:
@@ -285,8 +274,9 @@ class CaseProbe:
         threads = self._threads
         if threads is None:
             return
-        if not threads.is_possible:
-            result.impossible("threads", threads.why_not)
+        if not threads.means:
+            why = "the mapping names no variable under `threads`, and the library has no function to set their number"
+            result.impossible("threads", why)
             return
         for count in self._policy.threads:
             with threads.set(count), self._subject.renewed():
@@ -315,6 +305,6 @@ class CaseProbe:
         if grew or self._policy.counts_leaks:
             home.fill(FIRST.filling, self._memory.values)
             pointers = self._memory.pointers(home)
-            require_no_leak(self._subject, lambda: self._call(pointers))
+            require_no_leak(self._subject, lambda: self._calls.call(pointers))
         how = "calls were counted" if grew or self._policy.counts_leaks else "the heap did not grow in two calls"
         result.done("leaks", how)

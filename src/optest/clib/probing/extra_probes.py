@@ -6,33 +6,27 @@ Each is one comparison of bits with an answer that is known, so that no referenc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import combinations, islice
 from threading import Event, Thread
-from typing import Any
 
 import numpy as np
 
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Place
-from optest.clib.library.subject import Subject
-from optest.clib.probing.call_conditions import FIRST
-from optest.clib.probing.results import Answer, is_reproducible, where_different
+from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
+from optest.clib.probing.results import Answer, is_reproducible, where_always_different, where_different
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import DType, Fault, Kind, Reason, TensorSpec
 
 __all__ = ["ExtraProbes", "has_nan", "other_caller"]
 
-Pointers = Mapping[str, Any]
-Call = Callable[[Pointers], None]
-
 _MOST_PAIRS = 2
 _MANY = 300
 """Calls: more than a counter of eight bits counts."""
-
 
 _CODES = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 """The floats of IEEE and bfloat16 by their bits: they have NaNs of both signs with payloads."""
@@ -47,12 +41,12 @@ class _Address:
 
 
 class ExtraProbes:
-    """Asks one small case, whose ``first`` answer at its place ``home`` is known."""
+    """Calls one small case, whose ``first`` answer at its place ``home`` is known."""
 
-    def __init__(self, memory: CaseMemory, subject: Subject, call: Call, home: Place, first: Answer) -> None:
-        self._memory = memory
-        self._subject = subject
-        self._call = call
+    def __init__(self, calls: ConditionedCalls, home: Place, first: Answer) -> None:
+        self._calls = calls
+        self._memory = calls.memory
+        self._subject = calls.subject
         self._home = home
         self._first = first
 
@@ -62,12 +56,21 @@ class ExtraProbes:
         Raises:
             Fault: STATE if the answer is another one when he has overwritten them.
         """
-        if self._subject.has_descriptors and self._is_other(lambda: self._renewed(forgets=True), self._renewed):
-            said = (
+        if not self._subject.has_descriptors or self._gives_first(forgets=True) or not self._gives_first():
+            return
+        if is_reproducible(lambda: not self._gives_first(forgets=True), self._gives_first):
+            message = (
                 "the answer is another one where the caller overwrote the arrays of sizes and strides as soon as the "
                 "functions that got them had returned"
             )
-            raise Fault(Reason.STATE, said)
+            raise Fault(Reason.STATE, message)
+
+    def _gives_first(self, *, forgets: bool = False) -> bool:
+        try:
+            with self._subject.renewed(forgets=forgets):
+                return self._first.is_same(self._calls.answer_to(self._memory.values, self._home))
+        except (StatusError, Fault):
+            return False
 
     def require_same_when_shared(self, *, but_alike: bool = False) -> int:
         """Inputs may lie in one memory: how many pairs of them did; ``but_alike`` only in place and in other layouts.
@@ -81,11 +84,14 @@ class ExtraProbes:
             pointers = self._memory.pointers(self._home)
             together = {**pointers, other: address}
             with suppress(StatusError):
-                where = self._where_it_matters(values, pointers, together)
+                where = where_always_different(
+                    partial(self._calls.answer_to, values, self._home, pointers),
+                    partial(self._calls.answer_to, values, self._home, together),
+                )
                 if where:
                     names = " and ".join(key.partition(":")[2] for key in (one, other))
-                    said = f"{where} is another one where {names} lie in the same memory, not in two that hold the same"
-                    raise Fault(Reason.VALUE, said)
+                    detail = f"where {names} lie in the same memory, not in two that hold the same"
+                    raise Fault(Reason.VALUE, f"{where} is another one {detail}")
         return len(pairs)
 
     def note_of_null(self) -> str:
@@ -94,7 +100,7 @@ class ExtraProbes:
         pointers = self._memory.pointers(self._home)
         empty = [key for key, spec in specs.items() if spec is not None and not spec.elements and key in pointers]
         try:
-            self._asked(self._memory.values, {**pointers, **dict.fromkeys(empty)})
+            self._calls.answer_to(self._memory.values, self._home, {**pointers, **dict.fromkeys(empty)})
         except StatusError as error:
             return f"NULL is refused for tensors without elements: {error}"
         return ""
@@ -103,7 +109,7 @@ class ExtraProbes:
         """The answer to NaNs of the other sign with another payload, if it differs in more than NaNs' bits."""
         values = {key: _other_nans(array) for key, array in self._memory.values.items()}
         with suppress(StatusError):
-            answer = self._asked(values, self._memory.pointers(self._home))
+            answer = self._calls.answer_to(values, self._home)
             if not _is_same_but_for_nans(self._first, answer):
                 return answer
         return None
@@ -114,47 +120,10 @@ class ExtraProbes:
         Raises:
             Fault: STATE for the first call with another answer.
         """
-        self._home.fill(FIRST.filling, self._memory.values)
-        pointers = self._memory.pointers(self._home)
-        for count in range(_MANY):
-            self._call(pointers)
-            answer = Answer(self._home.collect())
-            if not self._home.is_restored:
-                self._home.fill(FIRST.filling, self._memory.values)
+        for count, answer in enumerate(islice(self._calls.repeated(self._home), _MANY), 1):
             if not self._first.is_same(answer):
                 where = where_different(self._first, answer)
-                raise Fault(
-                    Reason.STATE, f"{where} is another one in one of many equal calls, number {count + 1} of these"
-                )
-
-    def _asked(self, values: Mapping[str, Array], pointers: Pointers) -> Answer:
-        self._home.fill(FIRST.filling, values)
-        self._call(pointers)
-        return Answer(self._home.collect())
-
-    def _where_it_matters(self, values: Mapping[str, Array], apart: Pointers, together: Pointers) -> str:
-        """Where the answer is always another one with the second pointers; empty if it is not."""
-        one, other = self._asked(values, apart), self._asked(values, together)
-        matters = not one.is_same(other) and is_reproducible(
-            lambda: one.is_same(self._asked(values, apart)), lambda: other.is_same(self._asked(values, together))
-        )
-        return where_different(one, other) if matters else ""
-
-    def _renewed(self, *, forgets: bool = False) -> Answer:
-        with self._subject.renewed(forgets=forgets):
-            return self._asked(self._memory.values, self._memory.pointers(self._home))
-
-    def _is_other(self, changed: Callable[[], Answer], unchanged: Callable[[], Answer]) -> bool:
-        """Whether what is changed makes a difference each time, and what is not makes none."""
-        if self._gives_first(changed) or not self._gives_first(unchanged):
-            return False
-        return is_reproducible(lambda: not self._gives_first(changed), lambda: self._gives_first(unchanged))
-
-    def _gives_first(self, ask: Callable[[], Answer]) -> bool:
-        try:
-            return self._first.is_same(ask())
-        except (StatusError, Fault):
-            return False
+                raise Fault(Reason.STATE, f"{where} is another one in one of many equal calls, number {count} of these")
 
     def _pairs(self, but_alike: bool) -> Iterator[tuple[str, str]]:
         """Inputs of one dtype and shape whose storages have one size, so that the second may lie where the first does,

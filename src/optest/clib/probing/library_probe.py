@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,6 @@ __all__ = ["LibraryProbe"]
 _COUNTS_LEAKS = "0"
 """The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
 
-_MOST_POLICIES = 256
 _OFTEN_BYTES = 1 << 14
 
 
@@ -39,7 +38,6 @@ class LibraryProbe:
         self._called_often: set[str] = set()
         self._refused: set[tuple[str, int]] = set()
         self._threads: ThreadCounts | None = None
-        self._policies: dict[tuple[int, bool, bool], tuple[FfiConfig, Policy]] = {}
 
     def probe_case(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> ProbeResult:
         """Call as often as it takes; of all case keys one in sixteen has its leaks counted and gets the extra probes.
@@ -51,19 +49,17 @@ class LibraryProbe:
             Fault: for whatever the library did that it should not do.
             StatusError: if the library refuses.
         """
-        policy = self._policy(key, config, often=self._calls_often(memory, subject))
-        side_effects = SideEffects(self._printed, looks_at_process=policy.has_extra_probes or self._is_first)
+        policy = _policy(key, config, often=self._calls_often(memory, subject))
+        looks_at_process = policy.has_extra_probes or self._is_first
+        side_effects = SideEffects(subject.run, self._printed, looks_at_process=looks_at_process)
         self._is_first = False
-
-        def call(pointers: Mapping[str, Any]) -> None:
-            side_effects.call(subject.run, pointers)
-
         counts = self._counts() if config.threads else None
         try:
-            with side_effects.watched():
-                result = CaseProbe(memory, subject, call, policy, counts).run()
+            with self._printed:
+                result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
                 if policy.is_brief and side_effects.has_printed:  # whether every call prints
-                    result = CaseProbe(memory, subject, call, replace(policy, is_brief=False), counts).run()
+                    policy = replace(policy, is_brief=False)
+                    result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
             result.checks += side_effects.checks()
         except BaseException:
             memory.leave()
@@ -78,17 +74,12 @@ class LibraryProbe:
             Fault: for what the wrong answer is due to.
             StatusError: if the library refuses.
         """
-        side_effects = SideEffects(self._printed)
+        side_effects = SideEffects(subject.run, self._printed)
         policy = _policy(key, config)
-
-        def call(pointers: Mapping[str, Any]) -> None:
-            side_effects.call(subject.run, pointers)
-
-        probe = CaseProbe(
-            memory, subject, call, replace(policy, is_brief=False), self._counts() if config.threads else None
-        )
+        counts = self._counts() if config.threads else None
+        probe = CaseProbe(memory, subject, side_effects.call, replace(policy, is_brief=False), counts)
         try:
-            with side_effects.watched():
+            with self._printed:
                 if policy.is_brief:
                     probe.run()
                 probe.blame()
@@ -103,9 +94,9 @@ class LibraryProbe:
             StatusError: if it was refused.
             Fault: if it was refused and left something behind.
         """
-        side_effects = SideEffects(self._printed)
-        with side_effects.watched():
-            outputs = memory.outputs_if_accepted(lambda pointers: side_effects.call(subject.run, pointers))
+        side_effects = SideEffects(subject.run, self._printed)
+        with self._printed:
+            outputs = memory.outputs_if_accepted(side_effects.call)
         side_effects.checks()
         return outputs
 
@@ -116,9 +107,9 @@ class LibraryProbe:
         Raises:
             Fault: LEAK if something is lost in each.
         """
-        said = (refusal.function, refusal.code)
-        is_first = said not in self._refused
-        self._refused.add(said)
+        status = (refusal.function, refusal.code)
+        is_first = status not in self._refused
+        self._refused.add(status)
 
         def refused() -> None:
             with suppress(StatusError):
@@ -126,18 +117,6 @@ class LibraryProbe:
 
         if is_first or key.endswith(_COUNTS_LEAKS):
             require_no_leak_of_refusals(refused)
-
-    def _policy(self, key: str, config: FfiConfig, *, often: bool) -> Policy:
-        """The same for the same configuration, which is kept alive; it counts by identity."""
-        place = (id(config), key.endswith(_COUNTS_LEAKS), often)
-        known = self._policies.get(place)
-        if known is None:
-            if len(self._policies) >= _MOST_POLICIES:
-                self._policies.clear()
-            policy = _policy(key, config)
-            policy = replace(policy, calls_often=often, counts_leaks=policy.counts_leaks or often)
-            known = self._policies[place] = (config, policy)
-        return known[1]
 
     def _calls_often(self, memory: CaseMemory, subject: Subject) -> bool:
         if subject.name in self._called_often or memory.nbytes > _OFTEN_BYTES:
@@ -147,23 +126,23 @@ class LibraryProbe:
 
     def _counts(self) -> ThreadCounts:
         if self._threads is None:
-            library, stated = opened(self._config), self._config.mapping.threads
+            library, threads = opened(self._config), self._config.mapping.threads
 
             def symbol(name: str) -> Any:
                 return library.symbol(name) if name and library.has(name) else None
 
-            self._threads = ThreadCounts(stated.functions, stated.environment, symbol)
+            self._threads = ThreadCounts(threads.functions, threads.environment, symbol)
         return self._threads
 
 
-def _policy(key: str, config: FfiConfig) -> Policy:
+def _policy(key: str, config: FfiConfig, *, often: bool = False) -> Policy:
     return Policy(
         is_brief=config.probes == "guards",
         guard=config.guard,
         invariant=config.invariant,
         threads=config.threads,
-        counts_leaks=key.endswith(_COUNTS_LEAKS),
         has_extra_probes=key.endswith(_COUNTS_LEAKS),
+        calls_often=often,
         has_other_callers=config.device == "cpu" and config.mapping.threads.callers == "any",
         alignment=config.mapping.alignment,
     )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Where
 from optest.clib.probing.results import ProbeResult
 from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.regions import Placement
-from optest.spec import Check
 
 __all__ = [
     "ALIGNED",
@@ -19,7 +17,7 @@ __all__ = [
     "ONE_CALL_ASKED",
     "SAME_BITS",
     "Policy",
-    "checks_of_one_call",
+    "say_what_one_call_shows",
     "say_what_was_done",
 ]
 
@@ -40,22 +38,25 @@ _PLACES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """``is_brief`` asks for one call while nothing is wrong. ``guard`` is heap or pages, None for both in turns;
-    ``invariant`` promises equal bits at every address and with every number of ``threads``; ``counts_leaks`` looks for
-    leaks too where the heap does not seem to grow, since malloc gives small pieces out of a store that counts as used.
-    ``has_extra_probes`` and ``calls_often`` are for few cases only; ``has_other_callers`` says
-    that several threads may call the library at once.
+    """``is_brief`` makes one call while nothing is wrong. ``guard`` is heap or pages, None for both in turns;
+    ``invariant`` promises equal bits at every address and with every number of ``threads``. ``has_extra_probes`` and
+    ``calls_often`` are for few cases only; ``has_other_callers``: several threads may call the library at once.
     """
 
     is_brief: bool = False
     guard: str | None = None
     invariant: bool = False
     threads: tuple[int, ...] = ()
-    counts_leaks: bool = False
     has_extra_probes: bool = False
     calls_often: bool = False
     has_other_callers: bool = False
     alignment: int = 1
+
+    @property
+    def counts_leaks(self) -> bool:
+        """Whether leaks are looked for too where the heap does not seem to grow, since malloc gives small pieces out of
+        a store that counts as used."""
+        return self.has_extra_probes or self.calls_often
 
     def at(self, where: Where) -> Where:
         """There, as far as the pointers that the library needs allow it."""
@@ -97,18 +98,11 @@ def say_what_was_done(result: ProbeResult, memory: CaseMemory, policy: Policy, *
         result.done("heap memory as it was found", "two contents")
 
 
-def checks_of_one_call(policy: Policy, why: str) -> tuple[Check, ...]:
-    """What is said of a case that was called once, ``why`` no more."""
-    return _what_one_call_shows(policy.guard, policy.alignment, why)
-
-
-@lru_cache(maxsize=64)
-def _what_one_call_shows(guard: str | None, alignment: int, why: str) -> tuple[Check, ...]:
-    result, policy = ProbeResult(outputs={}), Policy(guard=guard, alignment=alignment)
+def say_what_one_call_shows(result: ProbeResult, policy: Policy, why: str) -> None:
+    """Of a case that was called once, ``why`` no more."""
     where = "256 bytes on each side" if policy.guard == "heap" else "forbidden pages"
     result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
     result.done("outputs written", "two poisons")
     _say_alignment(result, policy)
     for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
         result.impossible(name, why)
-    return tuple(result.checks)

@@ -5,9 +5,7 @@ and what a process has one of for all code in it (``process/state``).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import sleep
 from typing import Any
@@ -19,11 +17,7 @@ from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
-__all__ = [
-    "SideEffects",
-    "require_no_leak",
-    "require_no_leak_of_refusals",
-]
+__all__ = ["SideEffects", "require_no_leak", "require_no_leak_of_refusals"]
 
 _OUTPUT = "standard output"
 _CYCLES = 12
@@ -50,105 +44,64 @@ _LEAST_BYTES = 16
 
 
 class SideEffects:
-    """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
+    """Watches the calls of one case, which are made while ``printed`` catches standard output."""
 
-    def __init__(self, printed: Printed, *, looks_at_process: bool = False) -> None:
+    def __init__(
+        self, run: Callable[[Mapping[str, Any]], None], printed: Printed, *, looks_at_process: bool = False
+    ) -> None:
         """``looks_at_process`` compares what the process has one of, which takes as long as many a case."""
+        self._run = run
         self._printed = printed
         self._process = ProcessState() if looks_at_process else None
         self._float = FloatControl()
         self._calls = 0
         self._printing_calls = 0
         self._size = 0
-        self._text = ""
-        self._was_taken = False
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """What the library prints goes nowhere else."""
-        try:
-            with self._printed:
-                yield
-        finally:
-            self._text, self._was_taken = self._printed.text(), self._printed.was_taken()
-
-    def call(self, run: Callable[[Mapping[str, Any]], None], pointers: Mapping[str, Any]) -> None:
+    def call(self, pointers: Mapping[str, Any]) -> None:
         """Call, and look at what the call left behind.
 
         Raises:
             Fault: STATE for another floating-point mode.
         """
-        run(pointers)
+        self._run(pointers)
         self._calls += 1
         size = self._printed.mark()
         self._printing_calls += size > self._size
         self._size = size
-        _require_float_mode(self._float)
+        left = self._float.changed()
+        if left:
+            message = f"the library left the processor in another mode: {left}; it was put back"
+            raise Fault(Reason.STATE, message, details={"float_mode": left})
 
     @property
     def has_printed(self) -> bool:
         return self._printing_calls > 0
 
     def checks(self) -> tuple[Check, ...]:
-        """What was found, when the calls are over.
+        """What was found, when the calls are over and standard output is given back.
 
         Raises:
             Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
         """
-        if self._was_taken:
-            raise _changed([f"{_OUTPUT}: it was closed, or is another file"])
-        noted = _noted_changes(self._process) if self._process is not None else ()
-        if self._text and self._printing_calls == self._calls:
-            printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
-            said = f"every call printed to standard output: {printed!r}"
-            raise Fault(Reason.STATE, said, details={"printed": printed})
-        if not noted and not self._text:
-            return _nothing_to_say()
-        return (
-            *noted,
-            _nothing_to_say()[0],
-            Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
-            if self._text
-            else _nothing_to_say()[1],
-        )
-
-
-def _require_float_mode(control: FloatControl) -> None:
-    """Raise if the processor's mode is not what it was.
-
-    Raises:
-        Fault: STATE.
-    """
-    left = control.changed()
-    if left:
-        said = f"the library left the processor in another mode: {left}; it was put back"
-        raise Fault(Reason.STATE, said, details={"float_mode": left})
-
-
-def _noted_changes(before: ProcessState) -> tuple[Check, ...]:
-    """A note of what the library changed of what all code of the process shares, where it does no harm.
-
-    Raises:
-        Fault: STATE where it does.
-    """
-    changes = before.changes()
-    harmful = [each.said for each in changes if each.is_harmful]
-    if harmful:
-        raise _changed(harmful)
-    noted = "; ".join(each.said for each in changes)
-    return (Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()
-
-
-def _changed(harmful: list[str]) -> Fault:
-    said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
-    return Fault(Reason.STATE, said, details={"process": harmful})
-
-
-@cache
-def _nothing_to_say() -> tuple[Check, Check]:
-    """The checks of a case whose calls left nothing behind, the same for all of them."""
-    mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
-    return Check(name="floating-point mode", state=mode), Check(name=_OUTPUT, state=CheckState.DONE)
+        changes = [] if self._process is None else self._process.changes()
+        harmful = [f"{_OUTPUT}: it was closed, or is another file"] if self._printed.was_taken else []
+        harmful += [each.said for each in changes if each.is_harmful]
+        if harmful:
+            message = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+            raise Fault(Reason.STATE, message, details={"process": harmful})
+        text = self._printed.text()
+        if text and self._printing_calls == self._calls:
+            printed = "\n".join(dict.fromkeys(text.strip().split("\n")))[:200]
+            message = f"every call printed to standard output: {printed!r}"
+            raise Fault(Reason.STATE, message, details={"printed": printed})
+        noted = "; ".join(each.said for each in changes)
+        state = [Check(name="state of the process", state=CheckState.NOTE, detail=noted)] if noted else []
+        mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
+        output = Check(name=_OUTPUT, state=CheckState.DONE)
+        if text:
+            output = Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {text.strip()[:500]}")
+        return *state, Check(name="floating-point mode", state=mode), output
 
 
 def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
@@ -165,10 +118,7 @@ def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
         with subject.renewed():
             call()
 
-    before = _held()
-    may_lose = _may_lose(cycle)
-    _require_none_left(before, "calls, each with a descriptor of its own where there are any,")
-    lost = _lost(cycle) if may_lose else 0
+    lost = _lost_or_left(cycle, "calls, each with a descriptor of its own where there are any,")
     if not lost:
         return
     by_call = _lost(call)
@@ -183,13 +133,22 @@ def require_no_leak_of_refusals(refused: Callable[[], None]) -> None:
     Raises:
         Fault: LEAK, with bytes; or with files or threads, if there is one more for every call.
     """
-    before = _held()
-    may_lose = _may_lose(refused)
-    _require_none_left(before, "refused calls")
-    lost = _lost(refused) if may_lose else 0
+    lost = _lost_or_left(refused, "refused calls")
     if lost:
-        said = f"each call that is refused loses {lost} bytes of the heap"
-        raise Fault(Reason.LEAK, said, details={"bytes": lost})
+        message = f"each call that is refused loses {lost} bytes of the heap"
+        raise Fault(Reason.LEAK, message, details={"bytes": lost})
+
+
+def _lost_or_left(cycle: Callable[[], None], calls: str) -> int:
+    """Bytes of the heap that every cycle loses, 0 for none.
+
+    Raises:
+        Fault: LEAK for files or threads that are left.
+    """
+    before = _held()
+    may_lose = _may_lose(cycle)
+    _require_none_left(before, calls)
+    return _lost(cycle) if may_lose else 0
 
 
 def _held() -> dict[str, int]:
@@ -209,8 +168,8 @@ def _require_none_left(before: Mapping[str, int], calls: str) -> None:
         more = now
     for what, count in more.items():
         if count >= cycles:
-            said = f"{cycles} {calls} left {count} {what}"
-            raise Fault(Reason.LEAK, said, details={what: count})
+            message = f"{cycles} {calls} left {count} {what}"
+            raise Fault(Reason.LEAK, message, details={what: count})
 
 
 def _more_than(before: Mapping[str, int]) -> dict[str, int]:
@@ -228,18 +187,13 @@ def _lost(cycle: Callable[[], None]) -> int:
     """Bytes that every cycle loses, 0 for none; those of the last time, when everything has settled."""
     by_cycle = 0
     for _ in range(_TIMES_LOST):
-        by_cycle = _lost_now(cycle)
-        if not by_cycle:
-            break
+        cycle()
+        with no_collector():
+            grown = [_growth(cycle, _cycles_long()) for _ in range(_ROUNDS_LONG)]
+        by_cycle = int(median(grown)) // _cycles_long()
+        if min(grown) <= 0 or by_cycle < _LEAST_BYTES:
+            return 0
     return by_cycle
-
-
-def _lost_now(cycle: Callable[[], None]) -> int:
-    cycle()
-    with no_collector():
-        grown = [_growth(cycle, _cycles_long()) for _ in range(_ROUNDS_LONG)]
-    by_cycle = int(median(grown)) // _cycles_long()
-    return by_cycle if min(grown) > 0 and by_cycle >= _LEAST_BYTES else 0
 
 
 def _cycles() -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from optest.clib.ffi.headers import read_headers
-from optest.clib.ffi.registration import Drift, SignatureRegistry
 from optest.clib.ffi.signatures import Header
+from optest.infiniop.op_register import Drift, OpRegister
 
 pytestmark = pytest.mark.cxx
 
@@ -44,10 +45,11 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> Header:
     return read_headers([path])
 
 
-def registered(name: str, argtypes: list[Any] | None, restype: Any = ctypes.c_int32) -> SignatureRegistry:
-    registry = SignatureRegistry()
+def check(header: Header, name: str, argtypes: list[Any] | None, restype: Any = ctypes.c_int32) -> None:
+    """Hold this signature, and no other, against the header."""
+    OpRegister.registry.clear()
 
-    @registry.operator
+    @OpRegister.operator
     def configure(lib: Any) -> None:
         function = getattr(lib, name)
         function.restype = restype
@@ -55,16 +57,14 @@ def registered(name: str, argtypes: list[Any] | None, restype: Any = ctypes.c_in
             function.argtypes = argtypes
 
     assert callable(configure)
-    return registry
+    OpRegister.register_lib(SimpleNamespace(header=header))
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
 def test_what_is_right_has_no_drift(header: Header, name: str) -> None:
-    registered(name, GOOD[name]).check(header)
-    registered(name, None).check(header)
-    assert (
-        registered("watch", [ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int), ctypes.c_char_p], None).drift(header) == ()
-    )
+    check(header, name, GOOD[name])
+    check(header, name, None)
+    check(header, "watch", [ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int), ctypes.c_char_p], None)
 
 
 @pytest.mark.parametrize(
@@ -90,44 +90,45 @@ def test_drift_names_the_argument(header: Header, name: str, index: int, ctype: 
     argtypes = [*GOOD[name]]
     argtypes[index] = ctype
     with pytest.raises(Drift, match=rf"^{name}: {words}.*\n  at .*ops\.h:\d+: status_t {name}\(") as raised:
-        registered(name, argtypes).check(header)
+        check(header, name, argtypes)
     assert len(raised.value.differences) == 1
 
 
 def test_a_missing_argument_is_named(header: Header) -> None:
     with pytest.raises(Drift, match=r"createGemm is declared with 3 arguments, but the header has 4; .*: float alpha"):
-        registered("createGemm", GOOD["createGemm"][:-1]).check(header)
+        check(header, "createGemm", GOOD["createGemm"][:-1])
     with pytest.raises(Drift, match="createGemm is declared with 5 arguments, but the header has 4\n"):
-        registered("createGemm", [*GOOD["createGemm"], ctypes.c_int]).check(header)
+        check(header, "createGemm", [*GOOD["createGemm"], ctypes.c_int])
 
 
 def test_the_result_is_held_against_the_header(header: Header) -> None:
     with pytest.raises(Drift, match="gemm: the result is declared c_double, but the header says status_t"):
-        registered("gemm", GOOD["gemm"], ctypes.c_double).check(header)
+        check(header, "gemm", GOOD["gemm"], ctypes.c_double)
     with pytest.raises(Drift, match="watch: the result is declared c_int, but the header says void"):
-        registered("watch", None).check(header)
+        check(header, "watch", None)
 
 
 def test_what_the_header_does_not_have_is_drift(header: Header) -> None:
     with pytest.raises(Drift, match=r"gemmm is registered, but no header declares it: .*did you mean 'gemm'"):
-        registered("gemmm", []).check(header)
+        check(header, "gemmm", [])
     with pytest.raises(Drift, match=r"many is registered, but .* variable number of arguments"):
-        registered("many", [ctypes.c_int]).check(header)
+        check(header, "many", [ctypes.c_int])
 
 
 def test_all_drift_is_told_at_once_and_nothing_runs_before(header: Header) -> None:
-    registry, ran = SignatureRegistry(), []
+    ran = []
 
-    @registry.operator
+    @OpRegister.operator
     def gemm(lib: Any) -> None:
         ran.append("gemm")
         lib.gemm.restype = ctypes.c_int32
         lib.gemm.argtypes = [ctypes.c_int] * 6
 
     assert ran == []
-    drift = registry.drift(header)
+    with pytest.raises(Drift) as raised:
+        OpRegister.register_lib(SimpleNamespace(header=header))
     assert ran == ["gemm"]
-    assert [line.partition(" is declared")[0] for line in drift] == [
+    assert [line.partition(" is declared")[0] for line in raised.value.differences] == [
         "gemm: argument 1 (d)",
         "gemm: argument 2 (workspace)",
         "gemm: argument 3 (workspace_size)",
@@ -135,4 +136,3 @@ def test_all_drift_is_told_at_once_and_nothing_runs_before(header: Header) -> No
         "gemm: argument 5 (a)",
         "gemm: argument 6 (stream)",
     ]
-    assert list(registry.declared()) == ["gemm"]
