@@ -9,12 +9,12 @@ from typing import Any
 from optest.clib.library.arguments import Argument, ArrayForm
 from optest.clib.library.attributes import require_attributes
 from optest.clib.library.case_tensors import OutputLayout, specs_of_case
-from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
+from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, dense, increment_of, matrix_of, strides_of
 from optest.clib.library.limits import require_dtypes, require_layouts, require_ranks
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.spec import TensorSpec, TestCase, contiguous_strides, dtype
+from optest.spec import TensorSpec, TestCase, dtype
 
 __all__ = ["BoundCase", "bind_case", "broadcast_specs", "rebind"]
 
@@ -83,11 +83,7 @@ def _lies_alike(one: TensorSpec | None, other: TensorSpec | None) -> bool:
         return one is other
     if one.dtype is not other.dtype or one.shape != other.shape:
         return False
-    return _strides(one) == _strides(other)
-
-
-def _strides(spec: TensorSpec) -> tuple[int, ...]:
-    return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+    return strides_of(one) == strides_of(other)
 
 
 class _Binding:
@@ -179,9 +175,7 @@ class _Binding:
             if spec is None:
                 continue
             told = self._counted(tensor)
-            self._axes[tensor] = self._of(
-                tensor, axes_of, _dense(told) if self._is_told_strides(tensor) else told, dims
-            )
+            self._axes[tensor] = self._of(tensor, axes_of, dense(told) if self._is_told_strides(tensor) else told, dims)
             for name, axis in zip(dims, self._axes[tensor], strict=True):
                 plain = name.removesuffix("...")
                 if plain.isdecimal():
@@ -301,7 +295,7 @@ class _Binding:
         """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""
         spec, form = self._counted(argument.name), argument.array or ArrayForm(element="int")
         shape = list(spec.shape)
-        strides = list(_strides(spec))
+        strides = list(strides_of(spec))
         if form.length is not None and spec.rank > form.length:
             raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
         for _ in range((form.length or 0) - spec.rank):
@@ -336,7 +330,7 @@ class _Binding:
         if one == two or not all(-spec.rank <= dim < spec.rank for dim in (one, two)):
             return spec
         shape = list(spec.shape)
-        strides = list(_strides(spec))
+        strides = list(strides_of(spec))
         for sizes in (shape, strides):
             sizes[one], sizes[two] = sizes[two], sizes[one]
         return TensorSpec(dtype=spec.dtype, shape=tuple(shape), strides=tuple(strides), offset=spec.offset)
@@ -382,10 +376,6 @@ def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
             return spec
         strides.append(axis.stride if axis.size == size else 0)
     return TensorSpec(dtype=spec.dtype, shape=shape, strides=tuple(strides), offset=spec.offset)
-
-
-def _dense(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
 
 
 def _length_of_a_line(matrix: Matrix, order: Order) -> int:

@@ -12,7 +12,7 @@ from math import prod
 
 from optest.spec import TensorSpec, contiguous_strides
 
-__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "increment_of", "matrix_of"]
+__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "dense", "increment_of", "matrix_of", "strides_of"]
 
 
 class Gap(Exception):
@@ -48,14 +48,22 @@ class Matrix:
     is_transposed: bool
 
 
+def strides_of(spec: TensorSpec) -> tuple[int, ...]:
+    """In elements, also of a tensor that is dense without stating them."""
+    return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+
+
+def dense(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
+
+
 def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
     """The dimensions of a tensor by the names that a mapping gives them; ``n...`` takes all that no other name has.
 
     Raises:
         Gap: for another number of dimensions, or some that have to be walked as one and do not lie evenly.
     """
-    shape = spec.shape
-    strides = contiguous_strides(shape) if spec.strides is None else spec.strides
+    shape, strides = spec.shape, strides_of(spec)
     many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
     if many is None:
         if len(shape) != len(dims):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from optest.clib.library.layouts import Gap
+from optest.clib.library.layouts import Gap, strides_of
 from optest.clib.library.mapping import LAYOUTS, RANK
 from optest.clib.library.operator_mapping import SAME, OperatorMapping
-from optest.spec import TensorSpec, TestCase, contiguous_strides
+from optest.spec import TensorSpec, TestCase
 
-__all__ = ["require_dtypes", "require_layouts", "require_ranks", "tensors_of"]
+__all__ = ["outputs_of", "require_dtypes", "require_layouts", "require_ranks", "tensors_of"]
 
 Tensors = Mapping[str, TensorSpec]
 """By name."""
@@ -17,11 +17,13 @@ Tensors = Mapping[str, TensorSpec]
 
 def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
     """Inputs and outputs by name."""
+    return {**{each.name: each.spec for each in case.inputs}, **outputs_of(case)}
+
+
+def outputs_of(case: TestCase) -> dict[str, TensorSpec]:
+    """By name, as far as the case has them."""
     names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
-    return {
-        **{each.name: each.spec for each in case.inputs},
-        **dict(zip(names, case.outputs, strict=False)),
-    }
+    return dict(zip(names, case.outputs, strict=False))
 
 
 def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[str] = ()) -> str:
@@ -63,7 +65,7 @@ def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
 def _has_layout(spec: TensorSpec, needed: str) -> bool:
     if needed == "dense":
         return spec.is_dense
-    innermost = (contiguous_strides(spec.shape) if spec.strides is None else spec.strides)[-2:]
+    innermost = strides_of(spec)[-2:]
     return not innermost or 1 in (innermost if needed == "matrix" else innermost[-1:])
 
 
