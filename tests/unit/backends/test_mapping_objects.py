@@ -70,11 +70,11 @@ def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL
         ({"entry": "objects: {p: {create: {function: f}, fields: {a: null}}}"}, "are those of a struct, but no `struc"),
         ({"entry": "workspace: {arguments: [slot]}"}, "operators.softmax.workspace.function is missing"),
         ({"entry": "workspace: {function: f, arguments: [slots]}"}, ":10: operators.softmax.workspace.arguments[0] is"),
-        ({"entry": "dtypes_of: {input: [int33]}"}, "dtypes_of.input has 'int33', which is no dtype; did you mean int3"),
+        ({"entry": "dtypes_of: {input: [int33]}"}, ":10: operators.softmax.dtypes_of[...][0]: 'int33' is no dtype; d"),
         ({"entry": "dtypes_of: {inptu: [int32]}"}, "dtypes_of has 'inptu', but dims have input, out"),
         ({"call": "dtype:input"}, "tells C dtypes, so the file should say what float32 is called there, under dtypes"),
         ({"entry": "refuses: ['null']"}, "refuses needs a status: the file should say what functions return, under st"),
-        ({"entry": "refuses: [nul]", "file": "status: int"}, "refuses has 'nul'; did you mean null?"),
+        ({"entry": "refuses: [nul]", "file": "status: int"}, "refuses[0]: 'nul' is no kind of wrong call; did you"),
         ({"file": "status: {type: int, succes: [1]}"}, ":5: status: Object contains unknown field `succes`; did you m"),
         ({"file": "status: {message: {function: f, arguments: [code]}}"}, ":5: status.message.arguments[0] is 'code',"),
         ({"file": "status: {message: {}}"}, ":5: status.message.function is missing"),
@@ -84,7 +84,7 @@ def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL
         ({"file": "handle: {destroy: f}"}, ":5: handle.create.function is missing"),
         ({"file": "tensor: {struct: t, fields: {a: rows}}", "call": "input:input as tensor", "dims": "{input: [n]}"}, (
             "call has input as tensor, but input should have two dimensions in dims")),
-        ({"dims": "{input: [2x], out: [m...]}"}, "but should have names such as m, n... for any number of dimensions,"),
+        ({"dims": "{input: [2x], out: [m...]}"}, "'2x' should be a name such as m, n... for any number of dimensions,"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, stated: dict[str, str], said: str) -> None:

@@ -92,7 +92,7 @@ class _Binding:
     def __init__(self, entry: OperatorMapping, specs: Specs, case: TestCase, mapping: LibraryMapping) -> None:
         self.entry = entry
         self.step = 0
-        self._told = entry.read.told
+        self._told = entry.read.passed
         self._kinds = entry.read.kinds
         self._attributes = case.attributes
         self._mapping = mapping
@@ -176,8 +176,7 @@ class _Binding:
                 continue
             told = self._counted(tensor)
             self._axes[tensor] = self._of(tensor, axes_of, dense(told) if self._is_told_strides(tensor) else told, dims)
-            for name, axis in zip(dims, self._axes[tensor], strict=True):
-                plain = name.removesuffix("...")
+            for plain, axis in zip((each.removesuffix("...") for each in dims), self._axes[tensor], strict=True):
                 if plain.isdecimal():
                     self._require_size(tensor, int(plain), axis.size)
                     continue
@@ -209,7 +208,7 @@ class _Binding:
                 continue
             if len(axes) == 1:
                 increment = said.get(("increment", tensor))
-                allowed = "any" if increment is None else _allowed(increment)
+                allowed = "any" if increment is None else increment.allowed
                 step = self._of(tensor, increment_of, axes[0], allowed)
                 if increment is None and step != 1 and axes[0].size > 1:
                     raise self._gap(tensor, f"has the increment {step}, but should have 1")
@@ -264,7 +263,7 @@ class _Binding:
                 size = self._sizes[name]
                 return size * dtype(self._dtype).itemsize_bytes if argument.type == "bytes" else size
             case "increment":
-                step = increment_of(self._axes[name][0], _allowed(argument))
+                step = increment_of(self._axes[name][0], argument.allowed)
                 return step * self._present(name).dtype.itemsize_bytes if "bytes" in argument.type else step
             case "layout":
                 return argument.pair[self._matrices[name].is_transposed]
@@ -347,11 +346,6 @@ class _Binding:
 
     def _gap(self, tensor: str, why: str) -> Gap:
         return Gap(f"{self._function} cannot take {tensor}, which {why}")
-
-
-def _allowed(increment: Argument) -> str:
-    """``any``, ``nonzero`` or ``positive``, whether it counts elements or bytes."""
-    return increment.type.removesuffix("bytes").strip() or "nonzero"
 
 
 def broadcast_specs(entry: OperatorMapping, specs: Specs) -> dict[str, TensorSpec | None]:

@@ -3,12 +3,13 @@ mapping states them, and as an operator needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from optest.clib.library.arguments import IN_MAKING, PLAIN, Argument, Words, parsed, words_of_tensor, wrong_argument
+from optest.clib.library.arguments import IN_MAKING, Argument, parsed
+from optest.clib.library.mapping_words import Word
 
 __all__ = [
     "NO_CALL",
@@ -21,8 +22,6 @@ __all__ = [
     "is_of_a_tensor",
     "object_of",
     "object_of_tensor",
-    "problems_of_object",
-    "problems_of_tensor",
 ]
 
 _NAMELESS = (*IN_MAKING, "handle", "null")
@@ -35,7 +34,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     each dtype."""
 
     function: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[Word, ...] = ()
     functions: Mapping[str, str] = {}
 
     def named(self, dtype: str) -> str:
@@ -58,7 +57,7 @@ class ObjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     set: tuple[Call, ...] = ()
     destroy: str | Call = ""
     struct: str = ""
-    fields: Mapping[str, str] = {}
+    fields: Mapping[str, Word] = {}
     copies: bool = False
 
     @property
@@ -115,14 +114,17 @@ def object_of(name: str, made: ObjectEntry) -> CObject:
     return _c_object(name, f"objects.{name}", made, parsed)
 
 
-def calls_of(made: ObjectEntry) -> Mapping[str, Call]:
-    """The calls that make and end an object, by key."""
-    ended = {"destroy": made.destroy} if isinstance(made.destroy, Call) else {}
-    return {
-        **({"create": made.create} if made.create != NO_CALL else {}),
+def calls_of(made: ObjectEntry) -> dict[str, Call]:
+    """The calls that make and end an object, by key; a function alone ends it with ``self``."""
+    destroy = made.destroy
+    if isinstance(destroy, str):
+        destroy = Call(function=destroy, arguments=(Word("self"),)) if destroy else NO_CALL
+    calls = {
+        "create": made.create,
         **{f"set[{index}]": each for index, each in enumerate(made.set)},
-        **ended,
+        "destroy": destroy,
     }
+    return {key: call for key, call in calls.items() if call != NO_CALL}
 
 
 def object_of_tensor(argument: Argument, template: ObjectEntry) -> CObject:
@@ -141,59 +143,16 @@ def _of_tensor(one: Argument, of: Argument) -> Argument:
 
 
 def _c_object(name: str, key: str, made: ObjectEntry, told: Callable[[tuple[str, ...]], Sequence[Argument]]) -> CObject:
-    ended = made.destroy if isinstance(made.destroy, Call) else Call(function=made.destroy, arguments=("self",))
+    steps = {
+        place: Step(key=f"{key}.{place}", call=call, arguments=tuple(told(call.arguments)))
+        for place, call in calls_of(made).items()
+    }
     return CObject(
         name=name,
-        create=None
-        if made.create == NO_CALL
-        else Step(key=f"{key}.create", call=made.create, arguments=tuple(told(made.create.arguments))),
-        set=tuple(
-            Step(key=f"{key}.set[{index}]", call=each, arguments=tuple(told(each.arguments)))
-            for index, each in enumerate(made.set)
-        ),
-        destroy=Step(key=f"{key}.destroy", call=ended, arguments=tuple(told(ended.arguments)))
-        if made.ended_by or ended.functions
-        else None,
+        create=steps.pop("create", None),
+        destroy=steps.pop("destroy", None),
+        set=tuple(steps.values()),
         struct=made.struct,
-        fields=tuple((field, told((text,))[0]) for field, text in made.fields.items() if told((text,))),
+        fields=tuple((field, each) for field, text in made.fields.items() for each in told((text,))),
         copies=made.copies,
     )
-
-
-def problems_of_object(where: str, made: ObjectEntry, words: Words, dtypes: Sequence[str]) -> Iterable[str]:
-    """What is wrong with how an object of an operator is made."""
-    yield from _wrong_shape(where, made, dtypes)
-    yield from _wrong_texts(where, made, replace(words, plain=(*PLAIN, *IN_MAKING)), words)
-
-
-def problems_of_tensor(where: str, made: ObjectEntry) -> Iterable[str]:
-    """What is wrong with the template by which something is made of every tensor."""
-    yield from _wrong_shape(where, made, ())
-    yield from _wrong_texts(where, made, words_of_tensor(struct=False), words_of_tensor(struct=True))
-
-
-def _wrong_texts(where: str, made: ObjectEntry, in_calls: Words, in_fields: Words) -> Iterable[str]:
-    texts = [
-        (f"{key}.arguments[{index}]", text, in_calls)
-        for key, call in calls_of(made).items()
-        for index, text in enumerate(call.arguments)
-    ]
-    texts += [(f"fields.{field}", text, in_fields) for field, text in made.fields.items()]
-    for key, text, words in texts:
-        why = wrong_argument(text, words)
-        if why:
-            yield f"{where}.{key} is {text!r}, {why}"
-
-
-def _wrong_shape(where: str, made: ObjectEntry, dtypes: Sequence[str]) -> Iterable[str]:
-    is_made, is_struct = made.create != NO_CALL, bool(made.struct)
-    if is_made == is_struct:
-        yield f"{where} should say how it is made: either `create`, a function, or `struct`, a type of the headers"
-    if made.fields and not is_struct:
-        yield f"{where}.fields are those of a struct, but no `struct` is named"
-    for key, call in calls_of(made).items():
-        if bool(call.function) == bool(call.functions):
-            yield f"{where}.{key} should name one `function`, or `functions` by dtype"
-        missing = [each for each in dtypes if call.functions and each not in call.functions]
-        if missing:
-            yield f"{where}.{key}.functions has none for {missing[0]}, which the operator has"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from optest.clib.library.layouts import Gap, strides_of
-from optest.clib.library.mapping import LAYOUTS, RANK
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
+from optest.clib.library.mapping import LAYOUTS
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import TensorSpec, TestCase
 
 __all__ = ["outputs_of", "require_dtypes", "require_layouts", "require_ranks", "tensors_of"]
@@ -74,14 +75,5 @@ def require_ranks(tensors: Tensors, entry: OperatorMapping) -> None:
     Gap: for a number of dimensions that the operator does not take.
     """
     for tensor, allowed in entry.ranks.items():
-        if tensor in tensors and tensors[tensor].rank not in {_rank(each, tensors) for each in allowed}:
+        if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
             raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
-
-
-def _rank(stated: int | str, tensors: Tensors) -> int | None:
-    """A number, or some less than another tensor has; None where that one is left out."""
-    rule = RANK.fullmatch(stated) if isinstance(stated, str) else None
-    if rule is None:
-        return stated if isinstance(stated, int) else None
-    other = tensors.get(rule["name"])
-    return None if other is None else other.rank - int(rule["fewer"])

@@ -1,12 +1,12 @@
-"""A mapping's file: found, read as YAML in which no key stands twice, and everything told that is wrong with it."""
+"""A mapping's file: found, read as YAML in which no key stands twice, refused with everything that is wrong."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -15,14 +15,15 @@ from optest.clib.library.c_objects import NO_OBJECT, ObjectEntry
 from optest.clib.library.mapping import LibraryMapping, StatusWords
 from optest.clib.library.mapping_lines import named_place
 from optest.clib.library.mapping_problems import problems_of_mapping
+from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import expanded, expanded_tensor, is_shorthand
-from optest.errors import UsageError, nearest
+from optest.clib.library.shorthand import Shorthand, expanded, expanded_tensor, is_shorthand, shorthand_of
+from optest.errors import UsageError, did_you_mean
 
 __all__ = ["mapping_path", "read_mapping"]
 
 _FOLDER = Path(__file__).parent / "mappings"
-_LISTS_OF_WORDS = ("call", "create", "run", "arguments", "refuses")
+_T = TypeVar("_T")
 
 
 def mapping_path(name: str, base_dir: str) -> Path:
@@ -44,18 +45,11 @@ def read_mapping(path: Path) -> LibraryMapping:
     if not path.is_file():
         raise UsageError(_no_such_mapping(path))
     try:
-        data = _whole(path, ())
+        mapping = _mapping(_whole(path, ()))
     except yaml.YAMLError as error:
         raise UsageError(f"mapping {path} is no YAML: {error}") from None
-    try:
-        read = _with_entries(_with_status(_with_words(data)))
     except _Misread as error:
         raise UsageError(f"mapping {_placed(path, str(error))}: {error}") from None
-    try:
-        mapping = _with_tensors(msgspec.convert(read, LibraryMapping))
-    except msgspec.ValidationError as error:
-        said = _located(str(error), read)
-        raise UsageError(f"mapping {_placed(path, said)}: {said}") from None
     problems = list(problems_of_mapping(mapping))
     if problems:
         raise UsageError("\n".join(f"mapping {_placed(path, problem)}: {problem}" for problem in problems))
@@ -92,125 +86,73 @@ _KEY = re.compile(r"\[\d+\]|[^.\[\]]+")
 _PLACE = re.compile(r"[^\s:]+")
 
 
-def _with_status(data: Any) -> Any:
-    """``status: {type: int, success: [1]}`` apart into the type and what is said of it."""
-    stated = data.get("status") if isinstance(data, dict) else None
-    if not isinstance(stated, dict):
-        return data
-    words = {key: value for key, value in stated.items() if key != "type"}
-    return {**data, "status": stated.get("type", "int"), "statuses": words}
-
-
-def _with_entries(data: Any) -> Any:
-    """Each operator as a list of entries, in which no shorthand is left and every dtype with a function is stated."""
-    stated = data.get("operators") if isinstance(data, dict) else None
-    if not isinstance(stated, dict):
-        return data
-    protocol = data.get("protocol")
-    operators = {
-        name: [_entry(place, each, protocol) for place, each in _alternatives(f"operators.{name}", entries)]
-        for name, entries in stated.items()
-    }
-    tensor = {} if protocol is None or "tensor" not in data else {"tensor": expanded_tensor(data["tensor"])}
-    return {**data, **tensor, "operators": operators}
-
-
-def _alternatives(place: str, entries: Any) -> list[tuple[str, Any]]:
-    listed = entries if isinstance(entries, list) else [entries]
-    return [(place + (f"[{index}]" if len(listed) > 1 else ""), each) for index, each in enumerate(listed)]
-
-
 class _Misread(Exception):
-    """What is wrong with a shorthand; the message begins with its place."""
+    """What the schema says of a file; the message begins with the place."""
 
 
-def _entry(place: str, entry: Any, protocol: Any) -> Any:
-    if is_shorthand(entry):
-        try:
-            return expanded(entry, protocol)
-        except msgspec.ValidationError as error:
-            raise _Misread(f"{place}: {error}") from None
-    if isinstance(entry, dict) and isinstance(entry.get("functions"), dict) and "dtypes" not in entry:
-        return {**entry, "dtypes": list(entry["functions"])}
-    return entry
-
-
-def _with_tensors(mapping: LibraryMapping) -> LibraryMapping:
-    """Operators know what the file makes of tensors."""
-    if mapping.tensor == NO_OBJECT:
-        return mapping
-    operators = {
-        name: tuple(
-            msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NO_OBJECT else each
-            for each in alternatives
-        )
-        for name, alternatives in mapping.operators.items()
-    }
-    return msgspec.structs.replace(mapping, operators=operators)
-
-
-def _with_words(data: Any) -> Any:
-    """``null`` in a list of roles or refusals is a word of the mapping, with or without quotes, as is a size."""
-    if isinstance(data, list):
-        return [_with_words(each) for each in data]
+def _mapping(data: Any) -> LibraryMapping:
+    """The file's data without shorthands, read part by part, so that what is wrong has a place."""
     if not isinstance(data, dict):
-        return data
-    return {key: _words(key, value) for key, value in data.items()}
+        return _converted("", data, LibraryMapping)
+    read = dict(data)
+    if isinstance(status := data.get("status"), dict):
+        read["status"] = status.get("type", "int")
+        words = {key: value for key, value in status.items() if key != "type"}
+        read["statuses"] = _converted("status", words, StatusWords)
+    if "protocol" in data and "tensor" in data:
+        read["tensor"] = expanded_tensor(data["tensor"])
+    read |= {key: _converted(key, read[key], ObjectEntry) for key in ("handle", "tensor") if key in read}
+    if isinstance(operators := data.get("operators"), dict):
+        read["operators"] = {
+            name: tuple(
+                _entry(f"operators.{name}" + (f"[{index}]" if len(entries) > 1 else ""), each, read)
+                for index, each in enumerate(entries)
+            )
+            for name, stated in operators.items()
+            for entries in (stated if isinstance(stated, list) else [stated],)
+        }
+    return _converted("", read, LibraryMapping)
 
 
-def _words(key: Any, value: Any) -> Any:
-    if key in _LISTS_OF_WORDS and isinstance(value, list):
-        return ["null" if each is None else each for each in value]
-    if key == "fields" and isinstance(value, dict):
-        return {name: "null" if each is None else each for name, each in value.items()}
-    if key == "dims" and isinstance(value, dict):
-        return {tensor: _sizes_as_words(dims) for tensor, dims in value.items()}
-    return _with_words(value)
+def _entry(place: str, entry: Any, read: Mapping[str, Any]) -> OperatorMapping:
+    """An operator's entry, with the dtypes that have functions, and what the file makes of tensors."""
+    if is_shorthand(entry):
+        short = _converted(place, shorthand_of(entry), Shorthand)
+        entry = expanded(entry, short, read.get("protocol"))
+    elif isinstance(entry, dict) and isinstance(entry.get("functions"), dict):
+        entry = {"dtypes": list(entry["functions"]), **entry}
+    if isinstance(entry, dict):
+        entry = {"tensor": read.get("tensor", NO_OBJECT), **entry}
+    return _converted(place, entry, OperatorMapping)
 
 
-def _sizes_as_words(dims: Any) -> Any:
-    return [str(each) if type(each) is int else each for each in dims] if isinstance(dims, list) else dims
+def _converted(place: str, data: Any, kind: type[_T]) -> _T:
+    """Raises:
+    _Misread: with the place inside what stands at ``place``, and the keys that it could have.
+    """
+    try:
+        return msgspec.convert(data, kind, dec_hook=read_word)
+    except msgspec.ValidationError as error:
+        why, _, inner = str(error).partition(" - at `$")
+        where = (place + inner.rstrip("`")).lstrip(".")
+        raise _Misread(": ".join(filter(None, (where, why + _known_keys(data, kind))))) from None
 
 
-def _located(said: str, read: Any) -> str:
-    """A schema's complaint about an operator, with the operator's name and the keys that could stand there."""
-    for where, entry, kind in _entries(read):
-        try:
-            msgspec.convert(entry, kind)
-        except msgspec.ValidationError as error:  # noqa: PERF203 - the first that is wrong is found
-            return f"{where}: {error}" + _known_keys(entry, kind)
-    return said
-
-
-def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
-    if not isinstance(read, dict):
-        return
-    yield "status", read.get("statuses", {}), StatusWords
-    yield from ((key, read[key], ObjectEntry) for key in ("tensor", "handle") if key in read)
-    for name, alternatives in read["operators"].items() if isinstance(read.get("operators"), dict) else ():
-        for place, each in _alternatives(f"operators.{name}", alternatives):
-            yield place, each, OperatorMapping
-
-
-def _known_keys(entry: Any, kind: Any) -> str:
+def _known_keys(data: Any, kind: Any) -> str:
     fields = kind.__struct_fields__
-    unknown = [key for key in entry if key not in fields] if isinstance(entry, dict) else []
+    unknown = [key for key in data if key not in fields] if isinstance(data, dict) else []
     if not unknown:
         return ""
-    near = nearest(str(unknown[0]), fields)
-    return f"; {f'did you mean {near}? ' if near else ''}known: {', '.join(fields)}"
+    return f"; {did_you_mean(str(unknown[0]), fields, text='did you mean {}? ')}known: {', '.join(fields)}"
 
 
 def _no_such_mapping(path: Path) -> str:
     built_in = sorted(each.stem for each in _FOLDER.glob("*.yaml"))
     if path.parent != _FOLDER:
         return f"there is no mapping {path}; built in: {', '.join(built_in)}"
-    near = nearest(path.stem, built_in)
-    return (
-        f"there is no built-in mapping {path.stem!r}; "
-        + (f"did you mean {near}? " if near else "")
-        + (f"built in: {', '.join(built_in)}; a file of yours ends in .yaml")
-    )
+    hint = did_you_mean(path.stem, built_in, text="did you mean {}? ")
+    known = f"built in: {', '.join(built_in)}; a file of yours ends in .yaml"
+    return f"there is no built-in mapping {path.stem!r}; {hint}{known}"
 
 
 _MERGED = "tag:yaml.org,2002:merge"

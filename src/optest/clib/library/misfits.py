@@ -10,7 +10,7 @@ from optest.clib.ffi.signatures import CKind, CType, Field, Header, Parameter, P
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import ELEMENTS, Argument
 from optest.clib.library.c_objects import CObject
-from optest.clib.library.operator_mapping import SAME
+from optest.clib.library.mapping_words import SAME
 from optest.errors import UsageError
 from optest.spec import DType, dtype
 

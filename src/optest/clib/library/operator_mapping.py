@@ -21,11 +21,10 @@ from optest.clib.library.c_objects import (
     object_of,
     object_of_tensor,
 )
+from optest.clib.library.mapping_words import Dimension, DimensionOf, DtypeName, DtypeOrSame, Rank, Refusal, Word
 
-__all__ = ["LAST", "SAME", "Counting", "OperatorMapping", "StartsAs"]
+__all__ = ["LAST", "Counting", "OperatorMapping", "StartsAs"]
 
-SAME = "same"
-"""In ``dtypes_of``: the dtype that the other tensors share."""
 LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
 
@@ -46,7 +45,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     of: str
     dim: int
-    dtype: str
+    dtype: DtypeName
 
 
 class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,8 +79,8 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """
 
     functions: Mapping[str, str] = {}
-    dims: Mapping[str, tuple[str, ...]] = {}
-    call: tuple[str, ...]
+    dims: Mapping[str, tuple[Dimension, ...]] = {}
+    call: tuple[Word, ...]
     function: str = ""
     returns: str = ""
     objects: Mapping[str, ObjectEntry] = {}
@@ -92,13 +91,13 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     same_layout: tuple[str, ...] = ()
     when: Mapping[str, Any] = {}
     ignores: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    dtypes_of: Mapping[str, tuple[str, ...]] = {}
-    ranks: Mapping[str, tuple[int | str, ...]] = {}
+    dtypes: tuple[DtypeName, ...] = ()
+    dtypes_of: Mapping[str, tuple[DtypeOrSame, ...]] = {}
+    ranks: Mapping[str, tuple[Rank, ...]] = {}
     layouts: Mapping[str, Literal["dense", "rows", "matrix"]] = {}
     in_place: tuple[str, ...] = ()
-    refuses: tuple[str, ...] | None = None
-    indexes: Mapping[str, str] = {}
+    refuses: tuple[Refusal, ...] | None = None
+    indexes: Mapping[str, DimensionOf] = {}
     starts_as: StartsAs | None = None
     broadcasts: bool = False
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
@@ -162,15 +161,18 @@ class Reading:
         return None if asked is None else Step(key="workspace", call=asked, arguments=parsed(asked.arguments))
 
     @cached_property
-    def told(self) -> tuple[Argument, ...]:
-        """Everything that C is told, in whichever call, each once."""
+    def passed(self) -> tuple[Argument, ...]:
+        """The arguments of all calls, each once."""
         made = (each for c_object in self.c_objects for each in c_object.arguments())
         return tuple(dict.fromkeys((*self.arguments, *made, *(self.sized.arguments if self.sized else ()))))
+
+    def passes(self, kind: str) -> bool:
+        return any(each.kind == kind for each in self.passed)
 
     @cached_property
     def computed(self) -> tuple[Argument, ...]:
         """What follows from sizes and layouts."""
-        return tuple(each for each in self.told if each.kind in COMPUTED)
+        return tuple(each for each in self.passed if each.kind in COMPUTED)
 
     @cached_property
     def late_objects(self) -> frozenset[str]:
@@ -194,22 +196,22 @@ class Reading:
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
         """What C learns of which tensor (``strides``, ``dtype``)."""
-        return frozenset((each.kind, each.name) for each in self.told)
+        return frozenset((each.kind, each.name) for each in self.passed)
 
     @cached_property
     def attributes(self) -> tuple[Argument, ...]:
         """The attributes that are passed, in each way in which they are."""
-        return tuple(each for each in self.told if each.kind == "attribute")
+        return tuple(each for each in self.passed if each.kind == "attribute")
 
     @cached_property
     def made_tensors(self) -> tuple[str, ...]:
         """The attributes that optest makes a tensor of."""
-        return tuple(dict.fromkeys(each.name for each in self.told if each.kind == "tensor"))
+        return tuple(dict.fromkeys(each.name for each in self.passed if each.kind == "tensor"))
 
     @cached_property
     def roles(self) -> tuple[Argument, ...]:
         found: dict[str, Argument] = {}
-        for each in self.told:
+        for each in self.passed:
             if each.kind in ("input", "output", "tensor", "attribute", "scalar", "workspace"):
                 plain = Argument(kind=each.kind, name=each.name, optional=each.optional)
                 known = found.setdefault(str(plain), plain)

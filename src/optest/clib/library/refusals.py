@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.clib.library.layouts import Gap
 from optest.clib.library.limits import require_dtypes
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.sample_calls import SampleCall, Shape, all_but_one
 from optest.clib.library.stride_patterns import Pattern, patterns
 from optest.spec import contiguous_strides, dtype
@@ -195,10 +195,9 @@ def _indices(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
     everywhere, as the last of many, and as the first."""
     for tensor, place in entry.indexes.items():
-        found = _DIMENSION.fullmatch(place)
-        if found is None or tensor not in call.inputs or found["tensor"] not in call.shapes:
+        if tensor not in call.inputs or place.tensor not in call.shapes:
             continue
-        size, shape = call.shapes[found["tensor"]][int(found["axis"])], call.shapes[tensor]
+        size, shape = call.shapes[place.tensor][place.axis], call.shapes[tensor]
         kind = dtype(call.dtypes_of_inputs[tensor])
         for value in (size, size + 1000, -1, -size - 1):
             if kind.min_int <= value <= kind.max_int:
@@ -207,9 +206,6 @@ def _indices(call: SampleCall, entry: OperatorMapping) -> Calls:
         for value in (size, *(1 << bits for bits in _CUT_OFF_BITS)):
             if size <= value <= kind.max_int:
                 yield call.stating(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value, 0)}})
-
-
-_DIMENSION = re.compile(r"(?P<tensor>\w+)\[(?P<axis>-?\d+)\]")
 
 
 def _outputs_on_themselves(call: SampleCall) -> Calls:

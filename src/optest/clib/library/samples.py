@@ -13,7 +13,8 @@ from typing import Any
 
 from optest.clib.library.attributes import as_c_takes_them
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.refusals import refusals
 from optest.clib.library.sample_calls import SampleCall, all_but_one, calls_from, in_blocks, large, powers_of_two
 from optest.clib.library.samples_by_entry import in_its_dtypes, own_by_entry
@@ -279,11 +280,11 @@ def _sizes(call: SampleCall, entry: OperatorMapping) -> Named:
 def _far_indices(call: SampleCall, entry: OperatorMapping) -> Named:
     """The last row that an index of each dtype reaches, as far as tables are small."""
     for tensor, place in entry.indexes.items():
-        table, axis = place.rstrip("]").split("[")
-        if tensor not in call.inputs or table not in call.shapes:
+        if tensor not in call.inputs or place.tensor not in call.shapes:
             continue
-        old = call.shapes[table][int(axis)]
-        is_cheap = prod(call.shapes[table]) // old * _MOST_ROWS <= _MOST_OF_TABLE
+        table = call.shapes[place.tensor]
+        old = table[place.axis]
+        is_cheap = prod(table) // old * _MOST_ROWS <= _MOST_OF_TABLE
         for name in entry.dtypes_of.get(tensor, ()):
             reached = dtype(name).max_int + 1
             rows = reached if reached <= _MOST_ROWS and is_cheap else min(reached, _FEW_ROWS)

@@ -10,7 +10,8 @@ from optest.clib.library.binding import bind_case
 from optest.clib.library.case_tensors import inferred
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import Sample, TestCase, dtype
 
 __all__ = ["in_its_dtypes", "own_by_entry"]

@@ -20,14 +20,14 @@ from optest.clib.library.binding import BoundCase
 from optest.clib.library.c_objects import Call, CObject, Step
 from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
-from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors
+from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors, keys_of
 from optest.clib.library.mapping import PLAIN_STATUSES
 from optest.clib.library.mapping_lines import drifted
 from optest.clib.library.misfits import drift_of_arguments
 from optest.clib.library.operator_mapping import OperatorMapping, Reading
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.library.values import Late, Values, put
-from optest.errors import Unavailable, UsageError, nearest
+from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.spec import DType, Fault, Reason, dtype
 
 __all__ = ["Session", "header_of", "opened"]
@@ -60,8 +60,8 @@ class Session:
         self._handle: Handle | None = None
         self._wait: Callable[[Mapping[str, Any]], Any] | None = None
         self._codes = self._status_codes()
-        for index, call in enumerate(self._mapping.setup):
-            self._whole_call(call, "setup", index)
+        for index in range(len(self._mapping.setup)):
+            self._whole(f"setup[{index}]")({})
         self._device = {"device": self._mapping.devices[config.device], "device_id": config.device_number}
         self._select(config)
         self.fault = self._fault_of_selection(config)
@@ -105,15 +105,13 @@ class Session:
         Raises:
             StatusError: if the device reports an error.
         """
-        if self._mapping.synchronize is None:
-            return
         if self._wait is None:
-            self._wait = self._whole(self._mapping.synchronize, "synchronize")
+            self._wait = self._whole("synchronize")
         self._wait({})
 
     def _select(self, config: FfiConfig) -> None:
         try:
-            self._whole_call(self._mapping.set_device, "set_device", given=self._device)
+            self._whole("set_device")(self._device)
         except StatusError as error:
             raise Unavailable(f"device {config.device}:{config.device_number}", str(error)) from None
 
@@ -126,7 +124,7 @@ class Session:
         for device in dict.fromkeys((self._mapping.devices[config.device], *self._mapping.devices.values())):
             try:
                 wrong = {"device": device, "device_id": _NO_SUCH_DEVICE}
-                self._whole_call(self._mapping.set_device, "set_device", given=wrong)
+                self._whole("set_device")(wrong)
             except StatusError as error:  # noqa: PERF203 - each device is refused by itself
                 after = self._selected()
                 if after != before:
@@ -140,38 +138,32 @@ class Session:
     def _selected(self) -> tuple[int, int]:
         device, number = ctypes.c_int(-1), ctypes.c_int(-1)
         slots = {"device_slot": ctypes.byref(device), "device_id_slot": ctypes.byref(number)}
-        assert self._mapping.get_device is not None
-        self._whole_call(self._mapping.get_device, "get_device", given=slots)
+        self._whole("get_device")(slots)
         return device.value, number.value
 
-    def _whole_call(self, call: Call, *keys: str | int, given: Mapping[str, Any] | None = None) -> Any:
-        """Call a function that belongs to no operator, and return its result; ``keys`` are where the mapping states it.
+    def _whole(self, where: str) -> Callable[[Mapping[str, Any]], Any]:
+        """A function that belongs to no operator, held against its prototype; without one nothing is done.
 
         Raises:
-            StatusError: if it fails.
-            Fault: BAD_CASE where the mapping is not what the headers say.
+            Fault: BAD_CASE where the mapping is not what the headers say; a call, StatusError if it fails.
         """
-        return self._whole(call, *keys)(given or {}) if call.function else None
-
-    def _whole(self, call: Call, *keys: str | int) -> Callable[[Mapping[str, Any]], Any]:
-        """The same to be called often, held against its prototype."""
+        call = self._mapping.whole_calls().get(where)
+        if call is None:
+            return lambda _given: None
         function, arguments = self._bound(call.function), parsed(call.arguments)
-        where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-        where = f"mapping {self._mapping.name}, {where}"
-        why = drift_of_arguments(where, arguments, function.prototype, None, self._header)
+        place = f"mapping {self._mapping.name}, {where}"
+        why = drift_of_arguments(place, arguments, function.prototype, None, self._header)
         if why:
-            raise drifted(why, self._file, *keys)
+            raise drifted(why, self._file, *keys_of(where))
 
         def called(given: Mapping[str, Any]) -> Any:
             known = {"null": None, "stream": None, **given}
-            told = [known[each.kind] if each.kind in known else self._number(each) for each in arguments]
-            return function.again(function.converted(told))
+            values = [
+                known[each.kind] if each.kind in known else self._constant(each.name, each.type) for each in arguments
+            ]
+            return function.again(function.converted(values))
 
         return called
-
-    def _number(self, argument: Argument) -> float | int:
-        stated = literal(argument.name, argument.type)
-        return self._constant(argument.name) if stated is None else stated
 
     def _plain(self, name: str, arguments: Sequence[Argument], values: Values, *, has_status: bool) -> PlainCall:
         function = self._bound(name, has_status=has_status)
@@ -223,20 +215,20 @@ class Session:
         has_slot = any(each.kind == "slot" for each in sized.arguments)
         return self._plain(sized.call.function, sized.arguments, values, has_status=has_slot)
 
-    def _constant(self, name: str) -> int:
-        """Of a number, or of a name of the headers.
+    def _constant(self, name: str, type_: str = "int") -> float | int:
+        """A number as this type, or the value of a name of the headers.
 
         Raises:
             Fault: BAD_CASE if no header has it.
         """
-        if name.lstrip("+-").isdecimal():
-            return int(name)
+        number = literal(name, type_)
+        if number is not None:
+            return number
         if name not in self._header.constants:
-            near = nearest(name, self._header.constants)
-            hint = f"; did you mean {near}?" if near else ""
-            said = f"mapping {self._mapping.name}: {name} is declared in no header{hint}"
+            hint = did_you_mean(name, self._header.constants, text="; did you mean {}?")
             key = next((key for key, constant in self._mapping.dtypes.items() if constant == name), "")
-            raise drifted(said, self._file, *(("dtypes", key) if key else ("operators",)))
+            why = f"mapping {self._mapping.name}: {name} is declared in no header{hint}"
+            raise drifted(why, self._file, *(("dtypes", key) if key else ("operators",)))
         return self._header.constants[name]
 
     def _taken_handle(self) -> Handle:
@@ -252,7 +244,7 @@ class Session:
 
     def _made_handle(self, create: Call) -> Handle:
         slot = ctypes.c_void_p()
-        result = self._whole_call(create, "handle", "create", given={"slot": ctypes.byref(slot)})
+        result = self._whole("handle.create")({"slot": ctypes.byref(slot)})
         pointer = slot.value if "slot" in create.arguments else result
         if not pointer:
             detail = "the handle was created without an error, but its pointer is NULL"
@@ -270,8 +262,8 @@ class Session:
             except UsageError as error:
                 raise drifted(f"mapping {mapping.name}, status: {error}", self._file, "status") from None
         usual = 1 if mapping.status == "bool" else 0
-        stated = [each if isinstance(each, int) else self._constant(each) for each in mapping.statuses.success]
-        return StatusCodes.of(names, success=frozenset(stated or [usual]), said=self._said())
+        success = [each if isinstance(each, int) else int(self._constant(each)) for each in mapping.statuses.success]
+        return StatusCodes.of(names, success=frozenset(success or [usual]), said=self._said())
 
     def _said(self) -> Callable[[int], str] | None:
         """What the library says of a status, as text."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.clib.library.mapping import RANK, SIZE
+from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.errors import nearest
+from optest.errors import did_you_mean
 from optest.spec import OperatorDescriptor, UnfitArguments
 
 __all__ = ["unknown_names"]
@@ -30,9 +30,9 @@ def unknown_names(entry: OperatorMapping, descriptor: OperatorDescriptor) -> lis
     }
     named = [(each.kind, each.name) for each in entry.roles() if each.kind in known and each.kind != "tensor"]
     named += [("attribute", name) for name in made]
-    told = entry.read.told
-    named += [("attribute", each.name) for each in told if each.kind == "count"]
-    named += [("tensor", each.name) for each in told if each.kind in _OF_TENSORS and each.name not in made]
+    passed = entry.read.passed
+    named += [("attribute", each.name) for each in passed if each.kind == "count"]
+    named += [("tensor", each.name) for each in passed if each.kind in _OF_TENSORS and each.name not in made]
     named += list(_of_keys(entry))
     wrong = dict.fromkeys((kind, name) for kind, name in named if name not in known[kind])
     return [_unknown(descriptor.name, kind, name, known[kind]) for kind, name in wrong] or list(
@@ -51,19 +51,15 @@ def _of_keys(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
     tensors = (*entry.dims, *entry.swapped, *entry.dtypes_of, *entry.ranks, *entry.layouts)
     yield from (("tensor", name) for name in tensors)
     yield from (("attribute", name) for name in sorted(entry.read.stated_attributes))
-    for ranks in entry.ranks.values():
-        rules = (RANK.fullmatch(each) for each in ranks if isinstance(each, str))
-        yield from (("tensor", rule["name"]) for rule in rules if rule)
+    yield from (("tensor", rank.tensor) for ranks in entry.ranks.values() for rank in ranks if rank.tensor)
+    yield from (("tensor", place.tensor) for place in entry.indexes.values())
     for rule in entry.implied.values():
         texts = [each for each in (rule if isinstance(rule, list) else [rule]) if isinstance(each, str)]
         yield from (("tensor", size["name"]) for size in map(SIZE.fullmatch, texts) if size)
 
 
 def _unfit(entry: OperatorMapping, descriptor: OperatorDescriptor) -> Iterator[str]:
-    """Values that say nothing, or that the operator does not take."""
-    ranks = [each for named in entry.ranks.values() for each in named if isinstance(each, str)]
-    if not all(map(RANK.fullmatch, ranks)):
-        yield "ranks: a number of dimensions should be a number, or another tensor's less some, as in input-2"
+    """Values that the operator does not take."""
     for name, value in entry.always.items():
         try:
             descriptor.attribute(name).read(value)
@@ -72,7 +68,6 @@ def _unfit(entry: OperatorMapping, descriptor: OperatorDescriptor) -> Iterator[s
 
 
 def _unknown(operator: str, kind: str, name: Any, known: Sequence[str]) -> str:
-    near = nearest(name, known)
-    hint = f"did you mean {near}? " if near else ""
+    hint = did_you_mean(name, known, text="did you mean {}? ")
     what = {"scalar": "input", "count": "attribute"}.get(kind, kind)
     return f"{operator} has no {what} {name!r}; {hint}it has {', '.join(dict.fromkeys(known)) or 'none'}"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.signatures import CType, Field
-from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm, literal
+from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm
 from optest.clib.library.binding import BoundCase
 from optest.clib.library.c_objects import CObject, is_of_a_tensor
 from optest.numerics import numpy_dtype
@@ -36,7 +36,7 @@ class Values:
     attributes: Mapping[str, Any]
     scalars: Mapping[str, Any]
     element: DType
-    constant: Callable[[str], int]
+    constant: Callable[..., Any]
     handle: Callable[[], Any]
 
     @property
@@ -73,9 +73,7 @@ class Values:
         if kind == "constant" and not argument.type:
             return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
-            stated = literal(argument.name, argument.type)
-            stated = self.constant(argument.name) if stated is None else stated
-            return number(stated, argument.type, type_, self.element)
+            return number(self.constant(argument.name, argument.type), argument.type, type_, self.element)
         if kind == "scalar":
             return number(self.scalars[argument.name], argument.type, type_, self.element)
         if kind == "attribute":
