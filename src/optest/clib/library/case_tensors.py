@@ -91,7 +91,8 @@ def output_specs(
         name = key.partition(":")[2]
         if name in specs:
             own = specs[name]
-            specs[name] = TensorSpec(dtype=request.dtypes.get(key, own.dtype), shape=request.shapes.get(key, own.shape))
+            kind = dtype(request.dtypes[key]) if key in request.dtypes else own.dtype
+            specs[name] = TensorSpec(dtype=kind, shape=request.shapes.get(key, own.shape))
     return specs
 
 

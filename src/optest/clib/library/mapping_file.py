@@ -20,7 +20,7 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.shorthand import Shorthand, expanded, expanded_tensor, is_shorthand, shorthand_of
 from optest.errors import UsageError, did_you_mean
 
-__all__ = ["mapping_path", "read_mapping"]
+__all__ = ["is_file_name", "mapping_path", "read_mapping"]
 
 _FOLDER = Path(__file__).parent / "mappings"
 _T = TypeVar("_T")
@@ -28,9 +28,12 @@ _T = TypeVar("_T")
 
 def mapping_path(name: str, base_dir: str) -> Path:
     """The file of a built-in mapping (``infiniop``), or of one of the user's, relative to the plan."""
-    if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):
-        return Path(base_dir, name)
-    return _FOLDER / f"{name}.yaml"
+    return Path(base_dir, name) if is_file_name(name) else _FOLDER / f"{name}.yaml"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a mapping is a file of the user's."""
+    return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
 @lru_cache(maxsize=16)

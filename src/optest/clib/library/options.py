@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optest.clib.library.config import is_shared_object
+from optest.clib.library.config import is_shared_object, located
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_file import is_file_name, mapping_path, read_mapping
 from optest.errors import Unavailable, UsageError
 from optest.settings import infini_root
 
@@ -30,10 +30,10 @@ def config_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
             continue
         match name:
             case "library" | "headers":
-                paths = [_absolute(each) for each in _listed(value)]
+                paths = [located(each) for each in _listed(value)]
                 made[name] = paths[0] if len(paths) == 1 else paths
             case "mapping":
-                made[name] = str(Path(value).absolute()) if _is_file_name(value) else value
+                made[name] = str(Path(value).absolute()) if is_file_name(value) else value
             case "threads":
                 made[name] = _threads(value)
             case _:
@@ -77,16 +77,6 @@ def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> Non
 
 def _listed(value: str | Sequence[str]) -> Sequence[str]:
     return (value,) if isinstance(value, str) else value
-
-
-def _absolute(text: str) -> str:
-    """A bare name of a shared object that is no file here is left to the loader."""
-    path = Path(text).expanduser()
-    return text if is_shared_object(text) and "/" not in text and not path.exists() else str(path.absolute())
-
-
-def _is_file_name(text: str) -> bool:
-    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
 
 
 def _threads(text: Any) -> list[int]:
