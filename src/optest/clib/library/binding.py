@@ -9,7 +9,18 @@ from typing import Any
 from optest.clib.library.arguments import Argument, ArrayForm
 from optest.clib.library.attributes import require_attributes
 from optest.clib.library.case_tensors import OutputLayout, specs_of_case
-from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, dense, increment_of, matrix_of, strides_of
+from optest.clib.library.layouts import (
+    Axis,
+    Gap,
+    Matrix,
+    Order,
+    axes_of,
+    dense,
+    increment_of,
+    matrix_of,
+    reaches,
+    strides_of,
+)
 from optest.clib.library.limits import require_dtypes, require_layouts, require_ranks
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
@@ -361,15 +372,12 @@ def broadcast_specs(entry: OperatorMapping, specs: Specs) -> dict[str, TensorSpe
 
 def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     """Itself where it does not broadcast."""
-    if spec.shape == shape or len(spec.shape) > len(shape):
+    if spec.shape == shape or not reaches(spec.shape, shape):
         return spec
-    axes = axes_of(spec, [f"d{index}" for index in range(spec.rank)])
-    strides = [0] * (len(shape) - spec.rank)
-    for axis, size in zip(axes, shape[len(strides) :], strict=True):
-        if axis.size not in (1, size):
-            return spec
-        strides.append(axis.stride if axis.size == size else 0)
-    return TensorSpec(dtype=spec.dtype, shape=shape, strides=tuple(strides), offset=spec.offset)
+    missing = len(shape) - spec.rank
+    sized = zip(spec.shape, strides_of(spec), shape[missing:], strict=True)
+    strides = (*[0] * missing, *(stride if own == size else 0 for own, stride, size in sized))
+    return TensorSpec(dtype=spec.dtype, shape=shape, strides=strides, offset=spec.offset)
 
 
 def _length_of_a_line(matrix: Matrix, order: Order) -> int:

@@ -255,7 +255,8 @@ class _Reader(SectionReader):
         return tuple((name, each.strides, each.offset) for name, each in stated.items())
 
     def _call(self, stated: Mapping[str, Any]) -> CallRequest:
-        request = self._converted(CallRequest, stated, "call")
+        lists = {key: [stated[key]] for key in ("null", "null_descriptor") if isinstance(stated.get(key), str)}
+        request = self._converted(CallRequest, {**stated, **lists}, "call")
         outputs = tuple(f"output:{name}" for name in self.case.descriptor.tensors.outputs)
         tensors = (*(f"input:{each.name}" for each in self.case.descriptor.tensors.inputs), *outputs)
         self._known("null", request.null, (*tensors, "workspace", "descriptor", "handle"))

@@ -12,7 +12,6 @@ from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.attributes import attribute_values, notes_of_attributes
 from optest.clib.library.binding import BoundCase, bind_case, rebind
-from optest.clib.library.calls import OperatorCall
 from optest.clib.library.case_tensors import made_inputs
 from optest.clib.library.config import FfiConfig, read_ffi_config
 from optest.clib.library.gaps import lack
@@ -146,7 +145,7 @@ class FfiBackend(BackendDriver):
             return
         with (
             suppress(StatusError),  # it accepted the call that is judged
-            self._called(case, config, self._session(config), inputs) as (_, memory, _, subject),
+            self._called(case, config, self._session(config), inputs) as (_, memory, subject),
         ):
             self._library_probe(config).blame(case.key, memory, subject, config)
 
@@ -155,18 +154,18 @@ class FfiBackend(BackendDriver):
         """C's function on memory that is where it is for a test; nothing is poisoned or looked at between the calls."""
         config = _required(case)
         session = self._session(config)
-        with self._called(case, config, session, inputs) as (_, memory, call, _):
+        with self._called(case, config, session, inputs) as (_, memory, subject):
             placed: dict[str, Any] = {}
 
             def run(pointers: Mapping[str, Any]) -> None:
                 placed.update(pointers)
-                call(pointers)
+                subject.run(pointers)
                 session.synchronize()
 
             memory.outputs_if_accepted(run)
             try:
                 yield PreparedCall(
-                    call=call.ready(placed),
+                    call=subject.ready(placed),
                     outputs=lambda: memory.outputs_if_accepted(run),
                     synchronize=session.synchronize,
                 )
@@ -176,9 +175,9 @@ class FfiBackend(BackendDriver):
     @contextmanager
     def _called(
         self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]
-    ) -> Iterator[tuple[BoundCase, CaseMemory, OperatorCall, Subject]]:
-        """The entry that answers a case, its memory, the call with everything but the pointers into that memory, and
-        that as what can be called again; what the call needs is there while inside."""
+    ) -> Iterator[tuple[BoundCase, CaseMemory, Subject]]:
+        """The entry that answers a case, its memory, and the call with everything but the pointers into that memory;
+        what the call needs is there while inside."""
         mapping = config.mapping
         try:
             bound = bind_case(case, mapping, config.layouts, config.call)
@@ -198,16 +197,17 @@ class FfiBackend(BackendDriver):
         attributes = attribute_values(entry, case)
         scalars = {each.name: given[each.name].reshape(-1)[0].item() for each in entry.roles() if each.kind == "scalar"}
 
-        def call_of(specs: Mapping[str, TensorSpec], told: Mapping[str, Any]) -> OperatorCall | None:
+        def call_of(specs: Mapping[str, TensorSpec], values: Mapping[str, Any]) -> Subject | None:
             try:
-                return session.call(rebind(bound, specs, case, mapping), told, scalars)
+                return session.call(rebind(bound, specs, case, mapping), values, scalars)
             except Gap:
                 return None
 
-        call = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
-        with call.alive():
-            memory.take_workspace(call.workspace_bytes)
-            yield bound, memory, call, Subject(call, other_calls(call_of, placed, attributes))
+        subject = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
+        subject.others = other_calls(call_of, placed, attributes)
+        with subject.renewed():
+            memory.take_workspace(subject.workspace_bytes)
+            yield bound, memory, subject
 
     def _session(self, config: FfiConfig) -> Session:
         return self._known(config)[1]
@@ -236,7 +236,7 @@ class FfiBackend(BackendDriver):
         if config.session and session.fault is not None:
             raise session.fault
         probe = self._library_probe(config)
-        with self._called(case, config, session, inputs) as (bound, memory, _, subject):
+        with self._called(case, config, session, inputs) as (bound, memory, subject):
             if case.expects_error is not None:
                 try:
                     accepted = probe.probe_refusal(memory, subject)

@@ -12,7 +12,7 @@ from math import prod
 
 from optest.spec import TensorSpec, contiguous_strides
 
-__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "dense", "increment_of", "matrix_of", "strides_of"]
+__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "dense", "increment_of", "matrix_of", "reaches", "strides_of"]
 
 
 class Gap(Exception):
@@ -51,6 +51,12 @@ class Matrix:
 def strides_of(spec: TensorSpec) -> tuple[int, ...]:
     """In elements, also of a tensor that is dense without stating them."""
     return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+
+
+def reaches(shape: Sequence[int], reached: Sequence[int]) -> bool:
+    """Whether strides of 0 give a tensor of ``shape`` the other one."""
+    sizes = zip(shape[::-1], reached[::-1], strict=False)
+    return len(shape) <= len(reached) and all(size in (1, other) for size, other in sizes)
 
 
 def dense(spec: TensorSpec) -> TensorSpec:

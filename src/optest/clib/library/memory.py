@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,17 @@ import numpy as np
 from optest.clib.ffi.faults import FaultReport
 from optest.clib.ffi.lent import LENT_FROM_BYTES, lent_buffer
 from optest.clib.ffi.statuses import StatusError
+from optest.clib.library.calls import Pointer
+from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.numerics import Array, dtype_of
-from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
+from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
 
 __all__ = ["CaseMemory"]
 
 Run = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pointer:
-    """Into a buffer, at another element than its first."""
-
-    address: int
-    element: DType
 
 
 class CaseMemory:
@@ -61,8 +54,7 @@ class CaseMemory:
         for key, name in self._inputs:
             self.values[key], self._described[key] = _placed(given[name], self._reached)
         self._shapes_given = {key: given[name].shape for key, name in self._inputs}
-        if not _cannot_start(entry, given, layouts, request):
-            self.values |= _start(entry, given, layouts)
+        self.values |= _start(entry, given, layouts, request)
         self._held = {key: spec for key, spec in self._described.items() if spec is not None}
         self._together: dict[str, tuple[str, int]] = {}
         for output, tensor in request.in_place.items():
@@ -163,7 +155,7 @@ class CaseMemory:
         for key, (tensor, elements) in self._together.items():
             buffer = given[tensor]
             behind = elements * buffer.spec.dtype.itemsize_bytes
-            given[key] = _Pointer(address=buffer.address + behind, element=buffer.element) if behind else buffer
+            given[key] = Pointer(buffer.address + behind, buffer.element) if behind else buffer
         if self._request.null:
             given |= dict.fromkeys(self._request.null)
         return given
@@ -230,54 +222,31 @@ class CaseMemory:
 
 def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorSpec]:
     """An input as C gets it, with the layout that the case gave it; of ``shape``, by strides of 0, where it fits."""
-    if shape is not None:
-        array = _stretched(array, shape)
-    size = array.dtype.itemsize
-    strides = tuple(stride // size for stride in array.strides)
-    if array.size == 0:
-        strides = contiguous_strides(array.shape)
+    if shape not in (None, array.shape) and reaches(array.shape, shape):
+        array = np.broadcast_to(array, shape)
     dtype = dtype_of(array.dtype)
+    if array.size == 0:
+        return array, TensorSpec(dtype=dtype, shape=array.shape, strides=contiguous_strides(array.shape))
+    strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
     lowest = sum(min(0, (count - 1) * stride) for count, stride in zip(array.shape, strides, strict=True))
-    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=0 if array.size == 0 else -lowest)
-
-
-def _stretched(array: Array, shape: tuple[int, ...]) -> Array:
-    """By strides of 0, where that shape can be reached."""
-    if array.shape == shape or not _reaches(array.shape, shape):
-        return array
-    return np.broadcast_to(array, shape)
-
-
-def _reaches(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, wanted) == wanted
-    except ValueError:
-        return False
+    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=-lowest)
 
 
 def _overlaps_itself(spec: TensorSpec) -> bool:
-    return spec.strides is not None and any(
-        stride == 0 and size > 1 for stride, size in zip(spec.strides, spec.shape, strict=True)
-    )
+    sized = zip(strides_of(spec), spec.shape, strict=True)
+    return any(stride == 0 and size > 1 for stride, size in sized)
 
 
-def _cannot_start(
+def _start(
     entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
-) -> bool:
-    """Whether an output is described so that it has to be refused, and cannot hold what it should start as."""
-    start = entry.starts_as
-    if start is None or start.input not in given or not (request.shapes or request.dtypes):
-        return False
-    values, spec = given[start.input], layouts[start.output]
-    return dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape)
-
-
-def _start(entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:
+) -> dict[str, Array]:
     """The values that an output holds when the call begins, by its key."""
     start = entry.starts_as
     if start is None or start.input not in given:
         return {}
     values, spec = given[start.input], layouts[start.output]
-    if dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape):
-        raise Fault(Reason.UNSUPPORTED, f"{start.input} does not fit output {start.output} ({spec}), where C reads it")
-    return {f"output:{start.output}": np.broadcast_to(values, spec.shape)}
+    if dtype_of(values.dtype) is spec.dtype and reaches(values.shape, spec.shape):
+        return {f"output:{start.output}": np.broadcast_to(values, spec.shape)}
+    if request.shapes or request.dtypes:
+        return {}  # the output is described so that it has to be refused
+    raise Fault(Reason.UNSUPPORTED, f"{start.input} does not fit output {start.output} ({spec}), where C reads it")

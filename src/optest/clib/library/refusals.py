@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.clib.library.layouts import Gap
+from optest.clib.library.layouts import Gap, reaches
 from optest.clib.library.limits import require_dtypes
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
@@ -137,17 +137,8 @@ def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
                 yield _described(reshaped, shapes=legal)
     for tensor in call.outputs:
         for shape in _others(call.shapes[tensor]):
-            if not (entry.broadcasts and _reaches([call.shapes[each] for each in call.inputs], shape)):
+            if not (entry.broadcasts and all(reaches(call.shapes[each], shape) for each in call.inputs)):
                 yield _described(call, shapes={tensor: list(shape)})
-
-
-def _reaches(shapes: Sequence[Shape], reached: Shape) -> bool:
-    """Whether strides of 0 make all of these shapes that one."""
-    return all(
-        len(shape) <= len(reached)
-        and all(size in (1, other) for size, other in zip(shape[::-1], reached[::-1], strict=False))
-        for shape in shapes
-    )
 
 
 def _others(shape: Shape) -> Iterator[Shape]:

@@ -17,8 +17,8 @@ from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import Call, CObject, Step
-from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
+from optest.clib.library.c_objects import Call, CObject, Step, is_of_a_tensor
+from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors, keys_of
 from optest.clib.library.mapping import PLAIN_STATUSES
@@ -26,6 +26,7 @@ from optest.clib.library.mapping_lines import drifted
 from optest.clib.library.misfits import drift_of_arguments
 from optest.clib.library.operator_mapping import OperatorMapping, Reading
 from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.clib.library.subject import Subject
 from optest.clib.library.values import Late, Values, put
 from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.spec import DType, Fault, Reason, dtype
@@ -72,7 +73,7 @@ class Session:
         attributes: Mapping[str, Any],
         scalars: Mapping[str, Any],
         request: CallRequest = NO_REQUEST,
-    ) -> OperatorCall:
+    ) -> Subject:
         """The call with everything but its tensors, which come by role: ``input:a``, ``output:out``.
 
         Raises:
@@ -91,7 +92,7 @@ class Session:
             handle=lambda: None if "handle" in request.null else self._taken_handle(),
         )
         c_objects = [self._prepared(each, values, read) for each in read.c_objects if not values.is_left_out(each)]
-        return OperatorCall(
+        return Subject(
             self._plain(bound.function, read.arguments, values, has_status=not entry.returns),
             c_objects=c_objects,
             sized=None if read.sized is None else self._sized(read.sized, values),
@@ -343,5 +344,5 @@ def _is_a_status(result: CType) -> bool:
 
 def _without(c_objects: Sequence[PreparedObject], request: CallRequest) -> frozenset[str]:
     """The objects that a call that has to be refused gets NULL in place of."""
-    hidden = [each.key for each in c_objects if "descriptor" in request.null and not each.is_of_a_tensor]
+    hidden = [each.key for each in c_objects if "descriptor" in request.null and not is_of_a_tensor(each.name)]
     return frozenset([*hidden, *(key_of_tensor(each.partition(":")[2]) for each in request.null_descriptor)])
