@@ -108,7 +108,7 @@ def _times_us(case: TestCase, target_s: float) -> tuple[float, float, float, flo
     brief = replace(case, backend_config={"ffi": {**case.backend_config["ffi"], "probes": "guards"}})
     config, _ = read_ffi_config(case)
     assert config is not None
-    session = driver._session(config)
+    session, _ = driver._library(config)
     with ExitStack() as stack:
         _, memory, subject = stack.enter_context(driver._called(case, config, session, inputs))
         place = memory.place(Where())

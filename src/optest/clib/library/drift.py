@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from optest.clib.ffi.signatures import Header
 from optest.clib.library.arguments import parsed
 from optest.clib.library.c_objects import Call, Step, calls_of, is_of_a_tensor
 from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping
+from optest.clib.library.mapping_lines import keys_of
 from optest.clib.library.misfits import Elements, drift_of_arguments, drift_of_fields, misfit_of_result
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.shorthand import written
@@ -24,7 +24,6 @@ __all__ = [
     "functions_of_operators",
     "functions_of_tensors",
     "functions_of_whole",
-    "keys_of",
 ]
 
 
@@ -180,11 +179,6 @@ def drift_of_entry(
     why = misfit_of_result(prototype.result, entry.returns, has_status=bool(mapping.status))
     if why:
         yield difference("call", f": {function} {why}\n  at {prototype.where}: {prototype}", function=function)
-
-
-def keys_of(place: str) -> tuple[str | int, ...]:
-    """``objects.plan.set[0]`` as the keys that lead there."""
-    return tuple(int(each) if each.isdecimal() else each for each in re.findall(r"[^.\[\]]+", place))
 
 
 def _undeclared(function: str, header: Header) -> str:

@@ -28,8 +28,6 @@ from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, 
 
 __all__ = ["FfiBackend"]
 
-_MOST_ASKED = 4096
-
 
 class FfiBackend(BackendDriver):
     """Calls the library of ``backend_config.ffi``; docs/c-libraries has its keys and the mapping's words."""
@@ -40,9 +38,7 @@ class FfiBackend(BackendDriver):
     options = NAMES
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[Any, ...], Session] = {}
-        self._asked: dict[int, tuple[FfiConfig, Session, LibraryProbe]] = {}
-        self._probes: dict[tuple[Any, ...], LibraryProbe] = {}
+        self._libraries: dict[tuple[Any, ...], tuple[Session, LibraryProbe]] = {}
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
         self._further: dict[str, Sequence[FurtherAnswer]] = {}
@@ -124,12 +120,11 @@ class FfiBackend(BackendDriver):
         self._checks, self._further = {}, {}
         config = _required(case)
         try:
-            return self._answer(case, config, self._session(config), inputs)
+            return self._answer(case, config, inputs)
         except StatusError as error:
             if case.expects_error is not None:
-                probe = self._library_probe(config)
-                session = self._session(config)
-                probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, session, inputs))
+                _, probe = self._library(config)
+                probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
@@ -143,17 +138,18 @@ class FfiBackend(BackendDriver):
         config, _ = read_ffi_config(case)
         if config is None:
             return
+        session, probe = self._library(config)
         with (
             suppress(StatusError),  # it accepted the call that is judged
-            self._called(case, config, self._session(config), inputs) as (_, memory, subject),
+            self._called(case, config, session, inputs) as (_, memory, subject),
         ):
-            self._library_probe(config).blame(case.key, memory, subject, config)
+            probe.blame(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """C's function on memory that is where it is for a test; nothing is poisoned or looked at between the calls."""
         config = _required(case)
-        session = self._session(config)
+        session, _ = self._library(config)
         with self._called(case, config, session, inputs) as (_, memory, subject):
             placed: dict[str, Any] = {}
 
@@ -209,33 +205,18 @@ class FfiBackend(BackendDriver):
             memory.take_workspace(subject.workspace_bytes)
             yield bound, memory, subject
 
-    def _session(self, config: FfiConfig) -> Session:
-        return self._known(config)[1]
-
-    def _library_probe(self, config: FfiConfig) -> LibraryProbe:
-        return self._known(config)[2]
-
-    def _known(self, config: FfiConfig) -> tuple[FfiConfig, Session, LibraryProbe]:
-        """The same for the same configuration, which is kept alive; it counts by identity."""
-        known = self._asked.get(id(config))
-        if known is None:
-            if len(self._asked) >= _MOST_ASKED:
-                self._asked.clear()
-            known = self._asked[id(config)] = (config, self._session_of(config), self._probe_of(config))
-        return known
-
-    def _session_of(self, config: FfiConfig) -> Session:
+    def _library(self, config: FfiConfig) -> tuple[Session, LibraryProbe]:
         """The same for all that name the same library and device."""
-        if config.identity not in self._sessions:
+        if config.identity not in self._libraries:
             require_runtime(config)
-            self._sessions[config.identity] = Session(config)
-        return self._sessions[config.identity]
+            self._libraries[config.identity] = (Session(config), LibraryProbe(config))
+        return self._libraries[config.identity]
 
-    def _answer(self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]) -> Mapping[str, Any]:
+    def _answer(self, case: TestCase, config: FfiConfig, inputs: Sequence[Any]) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+        session, probe = self._library(config)
         if config.session and session.fault is not None:
             raise session.fault
-        probe = self._library_probe(config)
         with self._called(case, config, session, inputs) as (bound, memory, subject):
             if case.expects_error is not None:
                 try:
@@ -248,16 +229,12 @@ class FfiBackend(BackendDriver):
                     raise Fault(Reason.NOT_REFUSED, said)
                 return {name: accepted[name] for name in names or accepted}
             result = probe.probe_case(case.key, memory, subject, config)
-        notes = (*notes_of_attributes(bound.entry, case), *_notes_of_session(session))
+        notes = notes_of_attributes(bound.entry, case)
+        if session.fault is not None:
+            notes.append(Check(name="device selection", state=CheckState.NOTE, detail=str(session.fault)))
         self._checks = {case.key: (*result.checks, *notes)}
         self._further = {case.key: [_of_the_operator(each, names) for each in result.further]}
         return {name: result.outputs[name] for name in names}
-
-    def _probe_of(self, config: FfiConfig) -> LibraryProbe:
-        """One for each library, since it holds an open file."""
-        if config.identity not in self._probes:
-            self._probes[config.identity] = LibraryProbe(config)
-        return self._probes[config.identity]
 
 
 def _required(case: TestCase) -> FfiConfig:
@@ -270,11 +247,6 @@ def _required(case: TestCase) -> FfiConfig:
     if config is None or problems:
         raise Fault(Reason.BAD_CASE, "\n".join(problems))
     return config
-
-
-def _notes_of_session(session: Session) -> Sequence[Check]:
-    fault = session.fault
-    return () if fault is None else (Check(name="device selection", state=CheckState.NOTE, detail=str(fault)),)
 
 
 def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:

@@ -27,8 +27,8 @@ def outputs_of(case: TestCase) -> dict[str, TensorSpec]:
     return dict(zip(names, case.outputs, strict=False))
 
 
-def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[str] = ()) -> str:
-    """The dtype that the tensors share; those that C is ``told`` in a wrong call may have any.
+def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[str] = ()) -> str:
+    """The dtype that the tensors share; those that are ``free``, since C is told theirs in a wrong call, may have any.
 
     Raises:
         Gap: for a dtype, or a mixture of them, that the operator does not have.
@@ -37,7 +37,7 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[st
     alike: list[str] = []
     for tensor, spec in tensors.items():
         own, allowed = spec.dtype.name, entry.dtypes_of.get(tensor)
-        if tensor in told:
+        if tensor in free:
             alike += [] if alike else [own]
         elif allowed is None or (SAME in allowed and own not in allowed):
             alike.append(own)
@@ -47,8 +47,8 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[st
     if len(shared) > 1:
         raise Gap(f"{function} takes tensors of one dtype, but the case has {', '.join(sorted(shared))}")
     name = shared[0] if shared else next(iter(entry.dtypes), "")
-    is_free = len(told) == len(tensors) and len(set(entry.functions.values())) < 2
-    if entry.dtypes and name not in entry.dtypes and not is_free:
+    has_any = len(free) == len(tensors) and len(set(entry.functions.values())) < 2
+    if entry.dtypes and name not in entry.dtypes and not has_any:
         known = ", ".join(dict.fromkeys(entry.functions.values())) or f"{function} for {', '.join(entry.dtypes)}"
         raise Gap(f"there is no function for {name}; there is {known}")
     return name or next((spec.dtype.name for spec in tensors.values()), "float32")

@@ -13,7 +13,7 @@ import yaml
 
 from optest.clib.library.c_objects import NO_OBJECT, ObjectEntry
 from optest.clib.library.mapping import LibraryMapping, StatusWords
-from optest.clib.library.mapping_lines import named_place
+from optest.clib.library.mapping_lines import keys_of, named_place
 from optest.clib.library.mapping_problems import problems_of_mapping
 from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import OperatorMapping
@@ -80,13 +80,7 @@ def _whole(path: Path, heirs: tuple[Path, ...]) -> Any:
 
 def _placed(path: Path, problem: str) -> str:
     """The line on which stands what a problem names first (``operators.add.call[2] …``)."""
-    place = _PLACE.match(problem)
-    keys = [int(each[1:-1]) if each.startswith("[") else each for each in _KEY.findall(place[0] if place else "")]
-    return named_place(path, *keys)
-
-
-_KEY = re.compile(r"\[\d+\]|[^.\[\]]+")
-_PLACE = re.compile(r"[^\s:]+")
+    return named_place(path, *keys_of(re.split(r"[\s:]", problem, maxsplit=1)[0]))
 
 
 class _Misread(Exception):

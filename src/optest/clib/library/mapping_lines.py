@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,14 @@ import yaml
 
 from optest.spec import Fault, Reason
 
-__all__ = ["drifted", "named_place"]
+__all__ = ["drifted", "keys_of", "named_place"]
 
 _BUILT_IN = Path(__file__).parent / "mappings"
+
+
+def keys_of(place: str) -> tuple[str | int, ...]:
+    """``objects.plan.set[0]`` as the keys that lead there."""
+    return tuple(int(each) if each.isdecimal() else each for each in re.findall(r"[^.\[\]]+", place))
 
 
 def drifted(why: str, file: Path, *keys: str | int) -> Fault:

@@ -54,15 +54,23 @@ def drift_of_arguments(
     Without ``elements`` none of them is a tensor or has the dtype of one.
     """
     shown = f"\n  at {prototype.where}: {prototype}"
-    if len(arguments) != len(prototype.parameters):
-        wanted = f"{prototype.name} should have {len(prototype.parameters)}"
-        said = f"{where} has {len(arguments)} arguments, but {wanted}"
-        return f"{said}{_where_it_begins(arguments, prototype, elements, header)}{shown}"
-    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=True)):
-        why = _misfit(argument, parameter, elements, header)
-        if why:
-            return f"{where}: {prototype.label(index)} of {prototype.name} is {parameter}, but {argument} {why}{shown}"
-    return ""
+    parameters = prototype.parameters
+    reasons = (_misfit(*pair, elements, header) for pair in zip(arguments, parameters, strict=False))
+    first = next(((index, why) for index, why in enumerate(reasons) if why), None)
+    misfit = ""
+    if first is not None:
+        index, why = first
+        misfit = f"{parameters[index]}, but {arguments[index]} {why}"
+    if len(arguments) == len(parameters):
+        return f"{where}: {prototype.label(first[0])} of {prototype.name} is {misfit}{shown}" if first else ""
+    if first is not None:
+        detail = f"{prototype.label(first[0])} is {misfit}"
+    elif len(arguments) < len(parameters):
+        detail = f"nothing is passed for {prototype.label(len(arguments))}, {parameters[len(arguments)]}"
+    else:
+        detail = f"nothing takes {arguments[len(parameters)]}"
+    count = f"{where} has {len(arguments)} arguments, but {prototype.name} should have {len(parameters)}"
+    return f"{count}; {detail}{shown}"
 
 
 def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
@@ -82,41 +90,23 @@ def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> It
             continue
         holds = field.type if field.length is None else _array_of(field)
         why = _misfit(argument, Parameter(name=path, type=holds), elements, header)
-        if not why and field.length is not None and argument.array is not None:
-            why = _misfit_of_length(argument, field)
+        length = argument.array.length if argument.array is not None else None
+        if not why and field.length is not None and length is not None and length > field.length:
+            why = f"should have {field.length} numbers at most"
         if why:
-            length = "" if field.length is None else f"[{field.length}]"
-            yield path, f"struct {c_object.struct}: field {path} is {field.type}{length}, but {argument.text!r} {why}"
+            own = field.type if field.length is None else f"{field.type}[{field.length}]"
+            yield path, f"struct {c_object.struct}: field {path} is {own}, but {argument.text!r} {why}"
 
 
 def _array_of(field: Field) -> CType:
     return CType(kind=CKind.POINTER, spelling=f"{field.type}[{field.length}]", size=8, pointee=field.type)
 
 
-def _misfit_of_length(argument: Argument, field: Field) -> str:
-    array = argument.array
-    if array is None or field.length is None or array.length is None or array.length <= field.length:
-        return ""
-    return f"should have {field.length} numbers at most"
-
-
-def _where_it_begins(
-    arguments: Sequence[Argument], prototype: Prototype, elements: Elements | None, header: Header
-) -> str:
-    """The first of two lists of unequal length that does not fit, else the first that has no counterpart."""
-    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=False)):
-        why = _misfit(argument, parameter, elements, header)
-        if why:
-            return f"; {prototype.label(index)} is {parameter}, but {argument} {why}"
-    if len(arguments) < len(prototype.parameters):
-        return f"; nothing is passed for {prototype.label(len(arguments))}, {prototype.parameters[len(arguments)]}"
-    return f"; nothing takes {arguments[len(prototype.parameters)]}"
-
-
 def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None, header: Header) -> str:
     type_, kind = parameter.type, argument.kind
     if kind == "text":
-        return "" if _is_text(type_) else "should be a text (char *)"
+        pointee = type_.pointee
+        return "" if pointee is not None and pointee.is_integer and pointee.size == 1 else "should be a text (char *)"
     is_integer = kind in _BY_REFERENCE and argument.array is None and (kind != "constant" or not argument.type)
     if is_integer and type_.is_pointer and type_.pointee is not None:
         type_ = type_.pointee  # as Fortran takes it
@@ -146,10 +136,6 @@ def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None,
         if not any(element_matches(each, type_.pointee) for each in held):
             return f"holds {' or '.join(map(str, held))}"
     return ""
-
-
-def _is_text(type_: CType) -> bool:
-    return type_.is_pointer and type_.pointee is not None and type_.pointee.is_integer and type_.pointee.size == 1
 
 
 def _misfit_of_array(element: str, type_: CType) -> str:
