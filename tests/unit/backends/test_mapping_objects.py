@@ -108,7 +108,7 @@ def test_things_are_made_of_tensors_first_then_in_their_order(tmp_path: Path) ->
 def test_a_tensor_as_a_struct_is_memory_of_the_case(tmp_path: Path) -> None:
     path = mapping(tmp_path, file=STRUCT, call="input:input as tensor, output:out as tensor")
     (entry,) = read_mapping(path).operators["softmax"]
-    assert {role.key for role in entry.roles()} == {"input:input", "output:out"}
+    assert {role.key for role in entry.read.roles} == {"input:input", "output:out"}
 
 
 def bound(path: Path, specs: dict[str, TensorSpec], **attributes: object) -> dict[str, object]:

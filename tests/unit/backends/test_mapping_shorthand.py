@@ -64,7 +64,7 @@ def test_both_forms_are_one_operator(tmp_path: Path) -> None:
     assert [each.made_as or str(each) for each in short.read.passed] == [
         each.made_as or str(each) for each in whole.read.passed
     ]
-    assert short.roles() == whole.roles()
+    assert short.read.roles == whole.read.roles
     assert (
         short.read.brief_objects
         == whole.read.brief_objects

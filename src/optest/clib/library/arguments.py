@@ -112,7 +112,7 @@ class Argument:
     """One argument: its kind, of which tensor, dimension or attribute, and how (``scalar``, ``any``, ``A|B``).
 
     ``index`` is the place of a number in an attribute that lists several; ``optional`` is NULL where the case leaves
-    the input out. What follows from these is kept, since every call asks for it.
+    the input out.
     """
 
     kind: str
@@ -120,22 +120,18 @@ class Argument:
     optional: bool = False
     type: str = ""
     index: int | None = None
-    array: ArrayForm | None = field(init=False, compare=False, repr=False)
-    """What it is as an array; None if it is a single value."""
-    made_as: str = field(init=False, compare=False, repr=False)
-    """What is made before a call and passed here: ``object:plan``, ``object:tensor a``; empty for everything else."""
-    _hash: int = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        made_as = str(self) if self.kind == "object" else ""
+    @property
+    def array(self) -> ArrayForm | None:
+        """What it is as an array; None if it is a single value."""
+        return ArrayForm.of(self.type) if self.type else None
+
+    @property
+    def made_as(self) -> str:
+        """What is made before a call and passed here: ``object:plan``, ``object:tensor a``; empty for all else."""
         if self.as_descriptor or self.as_tensor:
-            made_as = key_of_tensor(self.name)
-        object.__setattr__(self, "array", ArrayForm.of(self.type) if self.type else None)
-        object.__setattr__(self, "made_as", made_as)
-        object.__setattr__(self, "_hash", hash((self.kind, self.name, self.optional, self.type, self.index)))
-
-    def __hash__(self) -> int:
-        return self._hash
+            return key_of_tensor(self.name)
+        return str(self) if self.kind == "object" else ""
 
     @property
     def key(self) -> str:

@@ -143,7 +143,7 @@ class _Binding:
         for name, optional in taken.items():
             if name not in self._tensors and not optional:
                 raise Gap(f"{self._function} needs the input {name}, which the case leaves out")
-        for each in self.entry.roles():
+        for each in self.entry.read.roles:
             spec = self._tensors.get(each.name)
             if each.kind == "scalar" and spec is not None and spec.elements != 1:
                 raise Gap(f"{self._function} takes the input {each.name} by value, but it is {spec}")

@@ -99,7 +99,7 @@ def output_specs(
 def _outputs_of_c(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
     """Outputs by name: those of the case, and those that C has whatever the case's attributes say."""
     own = outputs_of(case)
-    of_c = [role.name for role in entry.roles() if role.kind == "output"]
+    of_c = [role.name for role in entry.read.roles if role.kind == "output"]
     if not own or not entry.always or all(name in own for name in of_c):
         return own
     return {**_inferred_by_name(case, always(case, entry)), **own}
@@ -118,7 +118,7 @@ def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str
             found = _inferred_by_name(case, {**attributes, **always(case, entry)}, left_out)
             if found:
                 return found
-    return {role.name: dense(next(iter(like.values()))) for role in entry.roles() if role.kind == "output"}
+    return {role.name: dense(next(iter(like.values()))) for role in entry.read.roles if role.kind == "output"}
 
 
 def _inferred_by_name(

@@ -191,7 +191,9 @@ class FfiBackend(BackendDriver):
         )
         placed = {key: spec for key, spec in memory.specs().items() if spec is not None}
         attributes = attribute_values(entry, case)
-        scalars = {each.name: given[each.name].reshape(-1)[0].item() for each in entry.roles() if each.kind == "scalar"}
+        scalars = {
+            each.name: given[each.name].reshape(-1)[0].item() for each in entry.read.roles if each.kind == "scalar"
+        }
 
         def call_of(specs: Mapping[str, TensorSpec], values: Mapping[str, Any]) -> Subject | None:
             try:

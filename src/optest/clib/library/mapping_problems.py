@@ -190,7 +190,7 @@ def _without_shape(place: Place, entry: OperatorMapping) -> Iterable[str]:
     """Tensors of which C knows no shape, be it by dimensions or by what is passed."""
     if entry.dims or entry.name:
         return
-    for each in entry.roles():
+    for each in entry.read.roles:
         is_memory = each.is_input or (each.kind == "output" and each.name != entry.returns)
         if is_memory and ("shape", each.name) not in entry.read.kinds:
             hint = "(`[n...]` for any number of them)"
@@ -204,7 +204,7 @@ def _problems_beside(place: Place, entry: OperatorMapping, mapping: LibraryMappi
     missing = [each for each in entry.dtypes if each not in mapping.dtypes]
     if missing and entry.read.passes("dtype"):
         yield f"{place('')} tells C dtypes, so the file should say what {missing[0]} is called there, under dtypes"
-    tensors = {each.name for each in entry.roles() if each.kind in ("input", "output")}
+    tensors = {each.name for each in entry.read.roles if each.kind in ("input", "output")}
     if entry.dims:
         yield from _not_in_dims(place("dtypes_of"), entry.dtypes_of.keys() - tensors, list(entry.dims))
     if entry.refuses and not mapping.status:

@@ -37,7 +37,7 @@ class CaseMemory:
         alignment: int = 1,
     ) -> None:
         """``given`` are the inputs by name, ``layouts`` the outputs."""
-        roles = entry.roles()
+        roles = entry.read.roles
         self._request = request
         self._entry = entry
         self._home = Where(alignment=alignment)

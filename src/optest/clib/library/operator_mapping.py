@@ -16,7 +16,6 @@ from optest.clib.library.c_objects import (
     CObject,
     ObjectEntry,
     Step,
-    calls_of,
     is_of_a_tensor,
     object_of,
     object_of_tensor,
@@ -119,14 +118,9 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     @property
     def read(self) -> Reading:
         """What its texts say, read once."""
-        known = _readings.get(id(self))
-        if known is None:
-            known = _readings[id(self)] = Reading(self)
-        return known
-
-    def roles(self) -> tuple[Argument, ...]:
-        """What is passed of inputs, outputs and attributes, and the workspace, each once."""
-        return self.read.roles
+        if id(self) not in _readings:
+            _readings[id(self)] = Reading(self)
+        return _readings[id(self)]
 
 
 @dataclass(frozen=True)
@@ -143,28 +137,29 @@ class Reading:
     @cached_property
     def c_objects(self) -> tuple[CObject, ...]:
         """What is made before the call: of tensors, then the operator's objects."""
-        entry = self.entry
-        calls = (entry.call, *(call.arguments for made in entry.objects.values() for call in calls_of(made).values()))
-        fields = tuple(text for made in entry.objects.values() for text in made.fields.values())
-        sized = entry.workspace.arguments if entry.workspace else ()
+        own = [object_of(name, made) for name, made in self.entry.objects.items()]
+        everywhere = (*self.arguments, *(each for c_object in own for each in c_object.arguments()), *self._of_size)
         tensors: dict[str, Argument] = {}
-        for each in (each for texts in (*calls, fields, sized) for each in parsed(texts)):
+        for each in everywhere:
             if each.as_tensor or (each.as_descriptor and each.name not in tensors):
                 tensors[each.name] = each
-        of_tensors = [object_of_tensor(each, entry.tensor) for each in tensors.values()]
-        return (*of_tensors, *(object_of(name, made) for name, made in entry.objects.items()))
+        return (*(object_of_tensor(each, self.entry.tensor) for each in tensors.values()), *own)
 
     @cached_property
     def sized(self) -> Step | None:
         """The call that says how many bytes the workspace has."""
-        asked = self.entry.workspace
-        return None if asked is None else Step(key="workspace", call=asked, arguments=parsed(asked.arguments))
+        call = self.entry.workspace
+        return None if call is None else Step(key="workspace", call=call, arguments=parsed(call.arguments))
+
+    @property
+    def _of_size(self) -> tuple[Argument, ...]:
+        return () if self.sized is None else self.sized.arguments
 
     @cached_property
     def passed(self) -> tuple[Argument, ...]:
         """The arguments of all calls, each once."""
         made = (each for c_object in self.c_objects for each in c_object.arguments())
-        return tuple(dict.fromkeys((*self.arguments, *made, *(self.sized.arguments if self.sized else ()))))
+        return tuple(dict.fromkeys((*self.arguments, *made, *self._of_size)))
 
     def passes(self, kind: str) -> bool:
         return any(each.kind == kind for each in self.passed)
@@ -187,11 +182,10 @@ class Reading:
     @cached_property
     def brief_objects(self) -> frozenset[str]:
         """The keys of what is made of tensors and is not needed any more when the operator's objects are made."""
-        if not any(each.copies for each in self.c_objects):
-            return frozenset()
-        later = {each.made_as for each in (*self.arguments, *(self.sized.arguments if self.sized else ()))}
+        later = {each.made_as for each in (*self.arguments, *self._of_size)}
         made = {each.key for each in self.c_objects if is_of_a_tensor(each.name)}
-        return frozenset(made - later - self.late_objects)
+        is_copied = any(each.copies for each in self.c_objects)
+        return frozenset(made - later - self.late_objects) if is_copied else frozenset()
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:

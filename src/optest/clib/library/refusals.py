@@ -33,8 +33,8 @@ Calls = Iterator[SampleCall]
 def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[tuple[str, SampleCall]]:
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
     roles = _tensors_passed(entry, call)
-    optional = {role.key for role in entry.roles() if role.optional}
-    has_workspace = entry.workspace is not None and any(role.kind == "workspace" for role in entry.roles())
+    optional = {role.key for role in entry.read.roles if role.optional}
+    has_workspace = entry.workspace is not None and any(role.kind == "workspace" for role in entry.read.roles)
     pointers = (*roles, "descriptor", *(("workspace",) if has_workspace else ()))
     made: dict[str, Callable[[], Iterable[SampleCall]]] = {
         "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
@@ -55,7 +55,7 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
 
 def _tensors_passed(entry: OperatorMapping, call: SampleCall) -> list[str]:
     """The tensors of a call as roles (``input:a``), each once."""
-    passed = {role.key for role in entry.roles() if role.kind in ("input", "output")}
+    passed = {role.key for role in entry.read.roles if role.kind in ("input", "output")}
     present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
     return [each for each in present if each in passed]
 
@@ -117,7 +117,7 @@ def _is_foreign(tensor: str, name: str, shared: str, entry: OperatorMapping) -> 
 
 
 def _is_passed(tensor: str, entry: OperatorMapping) -> bool:
-    return any(role.key == f"input:{tensor}" for role in entry.roles())
+    return any(role.key == f"input:{tensor}" for role in entry.read.roles)
 
 
 def _plain(call: SampleCall) -> SampleCall:
@@ -158,7 +158,7 @@ def _others(shape: Shape) -> Iterator[Shape]:
 
 def _attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Numbers that the operator does not take for its attributes."""
-    passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
+    passed = {role.name for role in entry.read.roles if role.kind in ("attribute", "tensor")}
     for attribute in call.base.descriptor.attributes:
         name = attribute.name
         if name not in call.base.attributes or name not in passed:

@@ -28,7 +28,7 @@ def unknown_names(entry: OperatorMapping, descriptor: OperatorDescriptor) -> lis
         "count": attributes,
         "tensor": [*inputs, *outputs],
     }
-    named = [(each.kind, each.name) for each in entry.roles() if each.kind in known and each.kind != "tensor"]
+    named = [(each.kind, each.name) for each in entry.read.roles if each.kind in known and each.kind != "tensor"]
     named += [("attribute", name) for name in made]
     passed = entry.read.passed
     named += [("attribute", each.name) for each in passed if each.kind == "count"]
