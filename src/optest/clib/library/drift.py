@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from optest.clib.ffi.signatures import Header
 from optest.clib.library.arguments import parsed
-from optest.clib.library.c_objects import Call, Step, calls_of, is_of_a_tensor
+from optest.clib.library.c_objects import Call, is_of_a_tensor
 from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping
 from optest.clib.library.mapping_lines import keys_of
 from optest.clib.library.misfits import Elements, drift_of_arguments, drift_of_fields, misfit_of_result
@@ -66,23 +66,23 @@ def functions_of_operators(mapping: LibraryMapping) -> dict[str, tuple[str, ...]
 def functions_of_entry(entry: OperatorMapping, elements: Sequence[str] = ()) -> Iterator[str]:
     """Those of one entry, for some dtypes, or for all that it has."""
     for element in elements or entry.dtypes or ("",):
-        own = [each for each in entry.read.c_objects if not is_of_a_tensor(each.name)]
-        yield from (step.call.named(element) for each in own for step in (each.create, *each.set) if step is not None)
+        own = [each.made.calls() for each in entry.read.c_objects if not is_of_a_tensor(each.name)]
+        yield from (call.named(element) for calls in own for key, call in calls.items() if key != "destroy")
         if entry.workspace is not None:
             yield entry.workspace.function
         yield entry.function_of(element)
-        yield from (each.destroy.call.named(element) for each in own if each.destroy is not None)
+        yield from (calls["destroy"].named(element) for calls in own if "destroy" in calls)
 
 
 def functions_of_tensors(alternatives: Sequence[OperatorMapping]) -> Iterator[str]:
     """Those that make and end what an operator's entries make of tensors."""
     of_tensors = (each for entry in alternatives for each in entry.read.c_objects if is_of_a_tensor(each.name))
-    yield from dict.fromkeys(step.call.function for each in of_tensors for step in each.steps())
+    yield from dict.fromkeys(call.function for each in of_tensors for call in each.made.calls().values())
 
 
 def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
     """The C functions that belong to no operator: device, handle, tensor descriptors."""
-    calls = (*mapping.whole_calls().values(), *calls_of(mapping.tensor).values())
+    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
     ends = (*mapping.threads.functions, mapping.handle.ended_by)
     return tuple(filter(None, (*(each.function for each in calls), *ends)))
 
@@ -155,24 +155,22 @@ def drift_of_entry(
             where, keys = f"operators.{name}.{own}", ("operators", name, index, *keys_of(own))
         return Difference(why=f"mapping {mapping.name}, {where}{why}", keys=(*keys, *inside), function=function)
 
-    def of_step(step: Step) -> Iterator[Difference]:
-        function = step.call.named(element.name)
+    def of_call(key: str, call: Call) -> Iterator[Difference]:
+        function = call.named(element.name)
         if why := _undeclared(function, header):
-            yield difference(step.key, f": {why}", function=function)
-        elif why := drift_of_arguments("", step.arguments, header.prototypes[function], elements, header):
-            yield difference(step.key, why, function=function)
+            yield difference(key, f": {why}", function=function)
+        elif why := drift_of_arguments("", call.parsed, header.prototypes[function], elements, header):
+            yield difference(key, why, function=function)
 
     for c_object in entry.read.c_objects:
-        for step in c_object.steps():
-            yield from of_step(step)
-        key = "tensor" if is_of_a_tensor(c_object.name) else f"objects.{c_object.name}"
-        for field, why in drift_of_fields(c_object, elements, header):
-            yield difference(key, f", {why}", *(("fields", field) if field else ()))
-    if entry.read.sized is not None:
-        yield from of_step(entry.read.sized)
+        for key, call in c_object.made.calls().items():
+            yield from of_call(f"{c_object.place}.{key}", call)
+        for field, why in drift_of_fields(c_object.made, elements, header):
+            yield difference(c_object.place, f", {why}", *(("fields", field) if field else ()))
+    if entry.workspace is not None:
+        yield from of_call("workspace", entry.workspace)
     function = entry.function_of(element.name)
-    call = Step(key="call", call=Call(function=function), arguments=entry.read.arguments)
-    if found := list(of_step(call)):
+    if found := list(of_call("call", Call(function=function, arguments=entry.call))):
         yield from found
         return
     prototype = header.prototypes[function]

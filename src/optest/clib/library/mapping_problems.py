@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from optest.backends import wrong_numerics
-from optest.clib.library.arguments import IN_MAKING, PLAIN, Words, parsed, words_of_tensor, wrong_in_template
-from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry, calls_of, is_of_a_tensor
+from optest.clib.library.arguments import IN_MAKING, PLAIN, Words, words_of_tensor, wrong_in_template
+from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry, is_of_a_tensor
 from optest.clib.library.mapping import NO_PROTOCOL, LibraryMapping
 from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import OperatorMapping
@@ -129,7 +129,7 @@ def _problems_of_tensor(where: str, made: ObjectEntry) -> Iterable[str]:
 def _problems_of_object(
     where: str, made: ObjectEntry, in_calls: Words, in_fields: Words, dtypes: Sequence[str] = ()
 ) -> Iterable[str]:
-    calls = calls_of(made)
+    calls = made.calls()
     if ("create" in calls) == bool(made.struct):
         yield f"{where} should say how it is made: either `create`, a function, or `struct`, a type of the headers"
     if made.fields and not made.struct:
@@ -149,8 +149,8 @@ def _wrong_use_of_tensor(place: Place, entry: OperatorMapping) -> Iterable[str]:
     """Where nobody says what is made of a tensor, where its elements are passed nowhere, or nobody says whether they
     are read or written."""
     made = entry.tensor
-    texts = [*made.fields.values(), *(text for call in calls_of(made).values() for text in call.arguments)]
-    has_data = any(each.kind == "data" for each in parsed(tuple(texts)))
+    texts = {*made.fields.values(), *(text for call in made.calls().values() for text in call.arguments)}
+    has_data = "data" in texts
     for each in entry.read.passed:
         if made == NO_OBJECT and (each.as_descriptor or each.as_tensor):
             hint = "so the file (or the operator) should say how it is made, under tensor"

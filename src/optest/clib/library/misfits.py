@@ -9,7 +9,7 @@ from optest.clib.ffi.matching import ctype_matches, element_matches
 from optest.clib.ffi.signatures import CKind, CType, Field, Header, Parameter, Prototype
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import ELEMENTS, Argument
-from optest.clib.library.c_objects import CObject
+from optest.clib.library.c_objects import ObjectEntry
 from optest.clib.library.mapping_words import SAME
 from optest.errors import UsageError
 from optest.spec import DType, dtype
@@ -73,18 +73,18 @@ def drift_of_arguments(
     return f"{count}; {detail}{shown}"
 
 
-def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
+def drift_of_fields(made: ObjectEntry, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
     """Yield the fields of a struct that are not what the headers say, and why."""
-    if not c_object.struct:
+    if not made.struct:
         return
     try:
-        structure_of(header, c_object.struct)
+        structure_of(header, made.struct)
     except UsageError as error:
         yield "", str(error)
         return
-    for path, argument in c_object.fields:
+    for path, argument in made.parsed_fields():
         try:
-            field = field_of(header, c_object.struct, path)
+            field = field_of(header, made.struct, path)
         except UsageError as error:
             yield path, str(error)
             continue
@@ -95,7 +95,7 @@ def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> It
             why = f"should have {field.length} numbers at most"
         if why:
             own = field.type if field.length is None else f"{field.type}[{field.length}]"
-            yield path, f"struct {c_object.struct}: field {path} is {own}, but {argument.text!r} {why}"
+            yield path, f"struct {made.struct}: field {path} is {own}, but {argument.text!r} {why}"
 
 
 def _array_of(field: Field) -> CType:

@@ -10,16 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from optest.clib.library.arguments import COMPUTED, Argument, parsed
-from optest.clib.library.c_objects import (
-    NO_OBJECT,
-    Call,
-    CObject,
-    ObjectEntry,
-    Step,
-    is_of_a_tensor,
-    object_of,
-    object_of_tensor,
-)
+from optest.clib.library.c_objects import NO_OBJECT, Call, CObject, ObjectEntry, is_of_a_tensor, object_of_tensor
 from optest.clib.library.mapping_words import Dimension, DimensionOf, DtypeName, DtypeOrSame, Rank, Refusal, Word
 
 __all__ = ["LAST", "Counting", "OperatorMapping", "StartsAs"]
@@ -137,7 +128,7 @@ class Reading:
     @cached_property
     def c_objects(self) -> tuple[CObject, ...]:
         """What is made before the call: of tensors, then the operator's objects."""
-        own = [object_of(name, made) for name, made in self.entry.objects.items()]
+        own = [CObject(name=name, made=made) for name, made in self.entry.objects.items()]
         everywhere = (*self.arguments, *(each for c_object in own for each in c_object.arguments()), *self._of_size)
         tensors: dict[str, Argument] = {}
         for each in everywhere:
@@ -145,15 +136,9 @@ class Reading:
                 tensors[each.name] = each
         return (*(object_of_tensor(each, self.entry.tensor) for each in tensors.values()), *own)
 
-    @cached_property
-    def sized(self) -> Step | None:
-        """The call that says how many bytes the workspace has."""
-        call = self.entry.workspace
-        return None if call is None else Step(key="workspace", call=call, arguments=parsed(call.arguments))
-
     @property
     def _of_size(self) -> tuple[Argument, ...]:
-        return () if self.sized is None else self.sized.arguments
+        return () if self.entry.workspace is None else self.entry.workspace.parsed
 
     @cached_property
     def passed(self) -> tuple[Argument, ...]:
@@ -174,7 +159,7 @@ class Reading:
         """The keys of objects that can only be made when memory is there."""
         found: set[str] = set()
         for each in self.c_objects:
-            made_of = (*(each.create.arguments if each.create else ()), *(field for _, field in each.fields))
+            made_of = (*each.made.create.parsed, *(field for _, field in each.made.parsed_fields()))
             if any(one.is_late or one.made_as in found for one in made_of):
                 found.add(each.key)
         return frozenset(found)
@@ -184,7 +169,7 @@ class Reading:
         """The keys of what is made of tensors and is not needed any more when the operator's objects are made."""
         later = {each.made_as for each in (*self.arguments, *self._of_size)}
         made = {each.key for each in self.c_objects if is_of_a_tensor(each.name)}
-        is_copied = any(each.copies for each in self.c_objects)
+        is_copied = any(each.made.copies for each in self.c_objects)
         return frozenset(made - later - self.late_objects) if is_copied else frozenset()
 
     @cached_property

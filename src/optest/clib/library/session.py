@@ -17,7 +17,7 @@ from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import Call, CObject, Step, is_of_a_tensor
+from optest.clib.library.c_objects import Call, CObject, ObjectEntry, is_of_a_tensor
 from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors
@@ -95,7 +95,7 @@ class Session:
         return Subject(
             self._plain(bound.function, read.arguments, values, has_status=not entry.returns),
             c_objects=c_objects,
-            sized=None if read.sized is None else self._sized(read.sized, values),
+            sized=None if entry.workspace is None else self._sized(entry.workspace, values),
             returns=f"output:{entry.returns}" if entry.returns else "",
             without=_without(c_objects, request),
         )
@@ -169,52 +169,57 @@ class Session:
     def _plain(self, name: str, arguments: Sequence[Argument], values: Values, *, has_status: bool) -> PlainCall:
         function = self._bound(name, has_status=has_status)
         parameters = function.prototype.parameters
-        told = [values.of(each, parameter.type) for each, parameter in zip(arguments, parameters, strict=True)]
+        passed = [values.of(each, parameter.type) for each, parameter in zip(arguments, parameters, strict=True)]
         return PlainCall(
             function,
-            [None if isinstance(each, Late) else each for each in told],
-            {index: each.key for index, each in enumerate(told) if isinstance(each, Late)},
+            [None if isinstance(each, Late) else each for each in passed],
+            {index: each.key for index, each in enumerate(passed) if isinstance(each, Late)},
             values.behind,
         )
 
     def _prepared(self, c_object: CObject, values: Values, read: Reading) -> PreparedObject:
-        def called(step: Step) -> PlainCall:
-            return self._plain(step.call.named(values.element.name), step.arguments, values, has_status=True)
-
-        def waits(step: Step) -> bool:
-            late = read.late_objects
-            return not is_late and any(each.is_late or each.made_as in late for each in step.arguments)
-
-        is_late = c_object.key in read.late_objects
+        made, late = c_object.made, read.late_objects
+        is_late = c_object.key in late
+        calls = {
+            key: self._plain(call.named(values.element.name), call.parsed, values, has_status=True)
+            for key, call in made.calls().items()
+        }
+        create, destroy = calls.pop("create", None), calls.pop("destroy", None)
+        waiting = {
+            f"set[{index}]"
+            for index, call in enumerate(made.set)
+            if not is_late and any(each.is_late or each.made_as in late for each in call.parsed)
+        }
         return PreparedObject(
             name=c_object.name,
-            create=called(c_object.create) if c_object.create else None,
-            sets=[called(step) for step in c_object.set if not waits(step)],
-            late_sets=[called(step) for step in c_object.set if waits(step)],
-            destroy=called(c_object.destroy) if c_object.destroy else None,
-            struct=structure_of(self._header, c_object.struct) if c_object.struct else None,
-            fill=self._filler(c_object, values) if c_object.struct else None,
+            create=create,
+            sets=[call for key, call in calls.items() if key not in waiting],
+            late_sets=[call for key, call in calls.items() if key in waiting],
+            destroy=destroy,
+            struct=structure_of(self._header, made.struct) if made.struct else None,
+            fill=self._filler(made, values) if made.struct else None,
             is_late=is_late,
             is_brief=c_object.key in read.brief_objects,
             said=self._codes.said if self._codes else None,
         )
 
-    def _filler(self, c_object: CObject, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
-        fields = [(path, field_of(self._header, c_object.struct, path), each) for path, each in c_object.fields]
-        told = [(path, field, values.of(each, field.type)) for path, field, each in fields]
+    def _filler(self, made: ObjectEntry, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
+        fields = [(path, field_of(self._header, made.struct, path), each) for path, each in made.parsed_fields()]
+        known = [(path, field, values.of(each, field.type)) for path, field, each in fields]
 
         def fill(struct: Any, given: Mapping[str, Any]) -> list[Any]:
-            held = [given.get(value.key) if isinstance(value, Late) else value for _, _, value in told]
-            for (path, field, value), known in zip(told, held, strict=True):
-                behind = values.behind.get(value.key, 0) if isinstance(value, Late) else 0
-                put(struct, path, field, known, behind)
+            held = []
+            for path, field, value in known:
+                is_late = isinstance(value, Late)
+                held.append(given.get(value.key) if is_late else value)
+                put(struct, path, field, held[-1], values.behind.get(value.key, 0) if is_late else 0)
             return held
 
         return fill
 
-    def _sized(self, sized: Step, values: Values) -> PlainCall:
-        has_slot = any(each.kind == "slot" for each in sized.arguments)
-        return self._plain(sized.call.function, sized.arguments, values, has_status=has_slot)
+    def _sized(self, call: Call, values: Values) -> PlainCall:
+        has_slot = any(each.kind == "slot" for each in call.parsed)
+        return self._plain(call.function, call.parsed, values, has_status=has_slot)
 
     def _constant(self, name: str, type_: str = "int") -> float | int:
         """A number as this type, or the value of a name of the headers.
