@@ -11,7 +11,7 @@ from handmade import case_of
 from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
-from optest.clib.library.unknown_names import unknown_names
+from optest.clib.library.mapping_problems import unknown_names
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TensorSpec, dtype

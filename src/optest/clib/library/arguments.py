@@ -219,7 +219,6 @@ class Words:
 
     @property
     def dimensions(self) -> list[str]:
-        """The names of dimensions, sorted."""
         names = {name.removesuffix("...") for dims in self.dims.values() for name in dims}
         return sorted(name for name in names if not name.isdecimal())
 

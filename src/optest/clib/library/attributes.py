@@ -106,11 +106,7 @@ def _is(value: Any, required: Any, first: TensorSpec | None) -> bool:
 
 
 def _require_not_passed(case: TestCase, entry: OperatorMapping) -> None:
-    """Attributes that are not passed have the values that C takes by itself.
-
-    Raises:
-        Gap: naming the attribute and its value.
-    """
+    """Raise a gap for an attribute that is not passed and has another value than C takes by itself."""
     tensors = tensors_of(case) if entry.implied else {}
     for attribute in case.descriptor.attributes:
         name, default = attribute.name, attribute.default
@@ -161,11 +157,7 @@ def _taken_instead(argument: Argument, value: Any, entry: OperatorMapping) -> st
 
 
 def _require_tensors(case: TestCase, entry: OperatorMapping) -> None:
-    """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there.
-
-    Raises:
-        Gap: naming the attribute.
-    """
+    """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there."""
     made = entry.read.made_tensors
     for name in made:
         value, kind = stated_value(case, entry, name), _first_dtype(case)

@@ -317,7 +317,6 @@ class _Binding:
 
 
 def _by_name(specs: Specs) -> dict[str, TensorSpec]:
-    """Those that are there."""
     return {key.partition(":")[2]: spec for key, spec in specs.items() if spec is not None}
 
 

@@ -27,7 +27,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     functions: Mapping[str, str] = {}
 
     def named(self, dtype: str) -> str:
-        """The function for a dtype."""
         return self.functions.get(dtype, self.function)
 
     @property
@@ -55,7 +54,6 @@ class ObjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def ended_by(self) -> str:
-        """The name of the function that ends it."""
         return self.destroy if isinstance(self.destroy, str) else self.destroy.function
 
     def calls(self) -> dict[str, Call]:

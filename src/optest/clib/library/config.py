@@ -15,9 +15,9 @@ from optest.backends.sections import SectionReader
 from optest.clib.library.case_tensors import OutputLayout
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_problems import unknown_names
 from optest.clib.library.mapping_words import read_word
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.library.unknown_names import unknown_names
 from optest.errors import UsageError
 from optest.settings import infini_root
 from optest.spec import Numerics, TensorSpec, TestCase
@@ -38,8 +38,6 @@ class _Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class _Stated(msgspec.Struct, frozen=True, kw_only=True):
-    """The section as it is written."""
-
     library: Text | Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] | None = None
     headers: Text | tuple[Text, ...] | None = None
     mapping: Text | None = None
@@ -86,16 +84,11 @@ for _kind in (_Stated, CallRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FfiConfig:
-    """Which library, how it is called, on which device.
+    """Which library, how it is called, on which device; docs/c-libraries/ffi.md says what each key means.
 
     ``root`` is the folder that ``library`` names, else ``objects`` are its files, else the library's own place.
-    ``layouts`` are the outputs' strides and offset by name, in elements; an output without one is dense. ``call`` is
-    what is done otherwise in the call. ``guard`` is where buffers lie: on the ``heap`` or against ``pages`` that nobody
-    may touch, None for both in turns. ``threads`` are the numbers of threads that have to agree, () for the library's
-    own; ``sanitizer`` is the one that the library was built with; ``invariant`` promises the same bits for every number
-    and alignment. ``probes`` says how often a case is called: ``all`` of them, or once between ``guards``.
-    ``session`` makes what the library did wrong when its device was selected a fault of this case; other cases note it.
-    ``numerics`` are what the mapping declares of the device, one object for all that declare the same.
+    ``guard`` None is both places in turns. ``numerics`` are what the mapping declares of the device, one object for all
+    that declare the same.
     """
 
     mapping: LibraryMapping

@@ -29,11 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One difference between a mapping and the headers.
-
-    ``keys`` lead to it in the mapping's file, or in the operator's entry; ``function`` is the C function, where it is
-    one.
-    """
+    """Between a mapping and the headers; ``keys`` lead to it in the mapping's file, ``function`` is C's, if any."""
 
     why: str
     keys: tuple[str | int, ...]

@@ -240,11 +240,7 @@ class FfiBackend(BackendDriver):
 
 
 def _required(case: TestCase) -> FfiConfig:
-    """The configuration.
-
-    Raises:
-        Fault: BAD_CASE if there is none that can be used.
-    """
+    """The configuration; BAD_CASE if there is none that can be used."""
     config, problems = read_ffi_config(case)
     if config is None or problems:
         raise Fault(Reason.BAD_CASE, "\n".join(problems))

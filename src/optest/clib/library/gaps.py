@@ -47,11 +47,7 @@ def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest)
 
 
 def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
-    """A call can be refused for what C is told of it.
-
-    Raises:
-        Gap: naming the tensor of which C is not told what is wrong, or the argument that it does not have.
-    """
+    """A call can be refused for what C is told of it; a gap for anything else."""
     entry, read, function = bound.entry, bound.entry.read, bound.entry.any_function
     not_described = {each.name for each in read.passed if each.kind == "scalar"}
     if entry.starts_as is not None:

@@ -55,9 +55,7 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[st
 
 
 def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raises:
-    Gap: for a tensor that lies in memory as the operator does not take it.
-    """
+    """Raise a gap for a tensor that lies in memory as the operator does not take it."""
     for tensor, needed in entry.layouts.items():
         if tensor in tensors and not _has_layout(tensors[tensor], needed):
             raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {LAYOUTS[needed]}")
@@ -71,9 +69,7 @@ def _has_layout(spec: TensorSpec, needed: str) -> bool:
 
 
 def require_ranks(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raises:
-    Gap: for a number of dimensions that the operator does not take.
-    """
+    """Raise a gap for a number of dimensions that the operator does not take."""
     for tensor, allowed in entry.ranks.items():
         if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
             raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")

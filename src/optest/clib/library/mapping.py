@@ -38,7 +38,6 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     destroy: str = ""
 
     def patterns(self) -> dict[str, str]:
-        """By what the function does."""
         return msgspec.structs.asdict(self)
 
 
@@ -55,10 +54,7 @@ class StatusWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What sets the number of threads: functions of the library, and variables that it reads with each descriptor.
-
-    ``callers`` is one where only one thread of a program may call the library at a time.
-    """
+    """What sets the number of threads; ``callers`` is one where only one thread of a program may call the library."""
 
     functions: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
@@ -69,23 +65,9 @@ NO_PROTOCOL = Protocol()
 
 
 class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole file. ``unsupported`` names statuses by which the library says that it does not have a kernel.
+    """A whole file; docs/c-libraries/mapping.md says what each key means.
 
-    ``status`` is what functions return: an enum of the headers, ``int`` or ``bool``; a file states ``statuses`` under
-    the same key, as a map with the ``type``.
-
-    ``setup`` are functions that are called once, before anything else; ``set_device`` selects the device, where there
-    is a choice. ``operators`` have one entry or several each, of which the first that can express a case answers it;
-    ``protocol`` makes the names of functions for those that were written as ``name``, ``create`` and ``run``.
-    ``headers`` are looked for by the compiler where no folder is stated. ``negative_increments`` says where the pointer
-    of a vector points that is walked backwards: at its first element, or at its lowest address, as in BLAS.
-
-    ``refuses`` are the kinds of wrong calls (:class:`Refusal`) for which the library promises a status; a check asks
-    for them. ``synchronize`` returns when all work on the device is done; timings wait with it.
-    ``get_device`` says which device is selected: one that was refused must not be. ``threads`` is what
-    sets their number. ``numerics`` says by device what is
-    declared of its arithmetic, in fields of :class:`optest.spec.Numerics`. ``alignment`` is what the pointers
-    to tensors have to be multiples of, in bytes, beyond what their elements need.
+    ``statuses`` are what a file states under ``status`` beside its ``type``.
     """
 
     version: Literal[1]
@@ -129,7 +111,6 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return {where: call for where, call in calls.items() if call is not None}
 
     def promised(self, entry: OperatorMapping) -> tuple[str, ...]:
-        """The kinds of wrong calls that an operator refuses."""
         return self.refuses if entry.refuses is None else entry.refuses
 
 

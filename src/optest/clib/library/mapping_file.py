@@ -32,7 +32,6 @@ def mapping_path(name: str, base_dir: str) -> Path:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a mapping is a file of the user's."""
     return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
@@ -124,9 +123,7 @@ def _entry(place: str, entry: Any, read: Mapping[str, Any]) -> OperatorMapping:
 
 
 def _converted(place: str, data: Any, kind: type[_T]) -> _T:
-    """Raises:
-    _Misread: with the place inside what stands at ``place``, and the keys that it could have.
-    """
+    """Read, or misread with the place inside what stands at ``place``, and the keys that it could have."""
     try:
         return msgspec.convert(data, kind, dec_hook=read_word)
     except msgspec.ValidationError as error:

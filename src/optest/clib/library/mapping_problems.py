@@ -1,8 +1,8 @@
-"""What is wrong with a mapping that a schema cannot say: unknown arguments, keys that nobody reads."""
+"""What is wrong with a mapping that a schema cannot say: unknown arguments and names, keys that nobody reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from optest.backends import wrong_numerics
@@ -12,8 +12,10 @@ from optest.clib.library.mapping import NO_PROTOCOL, LibraryMapping
 from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.shorthand import written
+from optest.errors import did_you_mean
+from optest.spec import OperatorDescriptor, UnfitArguments
 
-__all__ = ["problems_of_mapping"]
+__all__ = ["problems_of_mapping", "unknown_names"]
 
 _WHOLE_CALLS = {
     "set_device": Words(named=("constant",), plain=("device", "device_id", "null")),
@@ -209,3 +211,56 @@ def _problems_beside(place: Place, entry: OperatorMapping, mapping: LibraryMappi
         yield from _not_in_dims(place("dtypes_of"), entry.dtypes_of.keys() - tensors, list(entry.dims))
     if entry.refuses and not mapping.status:
         yield f"{place('refuses')} needs a status: the file should say what functions return, under status"
+
+
+def unknown_names(entry: OperatorMapping, descriptor: OperatorDescriptor) -> list[str]:
+    """What an entry names and optest's operator does not have, with the nearest name; then what it does not take."""
+    inputs, outputs = [each.name for each in descriptor.tensors.inputs], list(descriptor.tensors.outputs)
+    known = {
+        "input": inputs,
+        "output": outputs,
+        "tensor": [*inputs, *outputs],
+        "attribute": [each.name for each in descriptor.attributes],
+    }
+    unknown = [pair for pair in dict.fromkeys(_names_of(entry)) if pair[1] not in known.get(pair[0], pair)]
+    if unknown:
+        return [_unknown(descriptor.name, kind, name, known[kind]) for kind, name in unknown]
+    problems = []
+    for name, value in entry.always.items():
+        try:
+            descriptor.attribute(name).read(value)
+        except UnfitArguments as error:  # noqa: PERF203 - each value is read by itself
+            problems.append(f"always: {error}")
+    return problems
+
+
+_OF_TENSORS = ("elements", "ndim", "shape", "strides", "dtype", "descriptor")
+_NAMED_BY = {"scalar": "input", "count": "attribute", "tensor": "attribute", **dict.fromkeys(_OF_TENSORS, "tensor")}
+
+
+def _names_of(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
+    """What the calls name, and the keys beside them, each with its kind."""
+    made = entry.read.made_tensors
+    for each in entry.read.passed:
+        if each.kind not in _OF_TENSORS or each.name not in made:
+            yield _NAMED_BY.get(each.kind, each.kind), each.name
+    start = entry.starts_as
+    outputs = (entry.returns, start.output if start else "")
+    inputs = (start.input if start else "", *entry.in_place, *entry.arange, *entry.indexes)
+    yield from (("output", name) for name in outputs if name)
+    yield from (("input", name) for name in (*inputs, *(each.of for each in entry.arange.values())) if name)
+    ranks = (rank.tensor for ranks in entry.ranks.values() for rank in ranks)
+    places = (place.tensor for place in entry.indexes.values())
+    tensors = (*entry.dims, *entry.swapped, *entry.dtypes_of, *entry.ranks, *entry.layouts, *ranks, *places)
+    yield from (("tensor", name) for name in tensors if name)
+    yield from (
+        ("attribute", name) for name in (*(start.without if start else ()), *sorted(entry.read.stated_attributes))
+    )
+    for rule in entry.implied.values():
+        texts = [each for each in (rule if isinstance(rule, list) else [rule]) if isinstance(each, str)]
+        yield from (("tensor", size["name"]) for size in map(SIZE.fullmatch, texts) if size)
+
+
+def _unknown(operator: str, kind: str, name: str, known: Sequence[str]) -> str:
+    hint = did_you_mean(name, known, text="did you mean {}? ")
+    return f"{operator} has no {kind} {name!r}; {hint}it has {', '.join(dict.fromkeys(known)) or 'none'}"

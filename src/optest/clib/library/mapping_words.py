@@ -49,9 +49,7 @@ class Word(str):
 
     @classmethod
     def read(cls, stated: Any) -> Word:
-        """Raises:
-        ValueError: for what is no such word.
-        """
+        """The word; a ValueError tells what is none."""
         word = "null" if stated is None else str(stated) if type(stated) is int else stated
         if not isinstance(word, str):
             raise ValueError(f"Expected `str`, got `{type(word).__name__}`")
@@ -98,8 +96,6 @@ class Dimension(Word):
 
 
 class DimensionOf(Word):
-    """``cos[0]``."""
-
     @staticmethod
     def wrong(word: str) -> str:
         size = SIZE.fullmatch(word)

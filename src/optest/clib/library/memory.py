@@ -93,14 +93,12 @@ class CaseMemory:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors and the workspace."""
         if self._nbytes is None:
             self._nbytes = sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in self._held.values())
         return self._nbytes + self.workspace_bytes
 
     @property
     def most_elements(self) -> int:
-        """Of the largest tensor."""
         return max(spec.elements for spec in self._held.values())
 
     def place(self, where: Where) -> Place:

@@ -20,10 +20,7 @@ LAST = "last"
 
 
 class StartsAs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An output that holds an input's values when the call begins.
-
-    ``without`` are the attributes' values where the case leaves that input out.
-    """
+    """An output that holds an input's values when the call begins; ``without`` are attributes of cases without it."""
 
     output: str
     input: str
@@ -39,33 +36,10 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One ``function`` for all dtypes, or ``functions`` by dtype, and the cases that they answer.
+    """How the cases of an operator that it can express are called, what is made for that, what the library promises,
+    and where C differs from optest's operator; docs/c-libraries/mapping.md says what each key means.
 
-    How C is called: ``call`` are the arguments in order. ``objects`` are made before the call, in their order, and
-    ended after it; ``tensor`` is what is made of each tensor that is passed as a descriptor or as tensor (of the file
-    where the operator says nothing). ``workspace`` asks for the bytes of the workspace: into a ``slot``, or as its
-    result. ``returns`` is the output that the result of the function is. ``name`` is the operator's in C, where the
-    file's ``protocol`` made the names of the functions.
-
-    ``dims`` names the dimensions of each tensor; one name is one size in all of them, a number is that size, and
-    ``n...`` stands for any number of dimensions that are walked as one. Without it C is told shapes and strides, and
-    any of them is legal. ``least`` are the least sizes that the function takes; ``same_layout`` tensors of which C is
-    told one layout; ``when`` values of attributes without which this is not the function; ``ignores`` attributes that
-    the shape of the output says already.
-
-    What the library promises: ``dtypes`` that all tensors share (() for every one of the library's), but those in
-    ``dtypes_of``, each with its own list, in which ``same`` is the shared one; ``ranks`` by tensor, with ``input-2``
-    for two less than another has; ``layouts``, how a tensor has to lie in memory; ``in_place``, the inputs that an
-    output may be, with the same layout; ``refuses``, what it refuses, where that is not what the library promises;
-    ``indexes``, of which tensor's dimension an input holds indices (``{position_ids: "cos[0]"}``).
-
-    Where C differs: ``broadcasts`` where operands have to have the output's shape, which strides of 0 give them;
-    ``choices`` are C's numbers (or names of them in the headers) for an attribute's values; ``left_out`` what is passed
-    for an attribute that is none, perhaps by the first input's dtype (``other`` is the rest); ``implied`` the only
-    values of attributes that are not passed, such as a size (``[input[-1]]``) or a dtype (``out.dtype``) of tensors;
-    ``always`` attributes by which optest's operator gives all outputs that C has; ``arange`` positions for an input
-    that is left out; ``swapped`` two dimensions of a tensor that C has the other way round: these, or the last two,
-    always (true) or where the attribute of that name is true.
+    ``name`` is the operator's in C, where the file's ``protocol`` made the names of the functions.
     """
 
     functions: Mapping[str, str] = {}
@@ -103,7 +77,6 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return self.function or next(iter(self.functions.values()), "")
 
     def function_of(self, dtype: str) -> str:
-        """The function for a dtype."""
         return self.functions.get(dtype) or self.any_function
 
     @property

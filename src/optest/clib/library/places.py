@@ -39,10 +39,6 @@ class Where:
     shift: int = 0
     alignment: int = 1
 
-    def __hash__(self) -> int:
-        """Cheap, since every call looks its place up; the few that there are collide without harm."""
-        return self.shift
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
@@ -142,7 +138,6 @@ class Place:
                 slot.is_protected = False
 
     def pointers(self) -> dict[str, Any]:
-        """What a call gets, by role."""
         given: dict[str, Any] = {role: slot.buffer for role, slot in self.slots.items()}
         given[WORKSPACE] = self.workspace
         given["workspace_size"] = self.workspace.size

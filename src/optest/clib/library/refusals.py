@@ -169,7 +169,6 @@ def _attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
 
 
 def _with_attribute(call: SampleCall, name: str, value: Any) -> SampleCall:
-    """Whatever the operator says of it."""
     base = dataclasses.replace(call.base, attributes={**call.base.attributes, name: value})
     return dataclasses.replace(call, base=base)
 

@@ -40,7 +40,6 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the call has to be refused."""
         return bool(self.null or self.null_descriptor or self.workspace or self.alias or self.dtypes or self.shapes)
 
 

@@ -62,7 +62,6 @@ class SampleCall:
         return tuple(name for name in self.shapes if name not in self.dtypes_of_inputs)
 
     def case(self) -> dict[str, Any]:
-        """The call as a case of a plan."""
         config = self._whole_config()
         return {
             **{key: value for key, value in self.stated.items() if key not in ("tags", "dtypes", "shapes")},
@@ -121,7 +120,6 @@ class SampleCall:
         return dataclasses.replace(self, stated={**self.stated, **keys})
 
     def with_dtypes(self, dtypes: Mapping[str, str]) -> SampleCall:
-        """With other dtypes of some inputs."""
         return dataclasses.replace(self, dtypes_of_inputs={**self.dtypes_of_inputs, **dtypes})
 
     def of_dtype(self, name: str) -> SampleCall:
@@ -234,7 +232,6 @@ class SampleCall:
         return [each for each in found if _most_elements(each) <= _FAR_TOO_MANY * elements]
 
     def _sizes(self) -> list[int]:
-        """The sizes above 1, each once."""
         return list(dict.fromkeys(size for name in self.inputs for size in self.shapes[name] if size > 1))
 
 

@@ -55,10 +55,7 @@ Named = Iterator[tuple[str, SampleCall]]
 def with_samples_of_c(
     own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
 ) -> list[Sample]:
-    """The samples of one operator's own case sets, and those that follow from them.
-
-    ``lack`` says why the mapping cannot call a case.
-    """
+    """The samples of one operator's own case sets, and those that follow; ``lack`` says why a case cannot be called."""
     alternatives = mapping.entries(own[0][1].descriptor) if own else ()
     if not alternatives:
         return [sample for sample, _ in own]

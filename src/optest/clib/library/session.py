@@ -143,11 +143,7 @@ class Session:
         return device.value, number.value
 
     def _whole(self, where: str) -> Callable[[Mapping[str, Any]], Any]:
-        """A function that belongs to no operator, held against its prototype; without one nothing is done.
-
-        Raises:
-            Fault: BAD_CASE where the mapping is not what the headers say; a call, StatusError if it fails.
-        """
+        """A function that belongs to no operator, held against its prototype; without one nothing is done."""
         call = self._mapping.whole_calls().get(where)
         if call is None:
             return lambda _given: None
@@ -222,11 +218,7 @@ class Session:
         return self._plain(call.function, call.parsed, values, has_status=has_slot)
 
     def _constant(self, name: str, type_: str = "int") -> float | int:
-        """A number as this type, or the value of a name of the headers.
-
-        Raises:
-            Fault: BAD_CASE if no header has it.
-        """
+        """A number as this type, or the value of a name of the headers; BAD_CASE if no header has it."""
         number = literal(name, type_)
         if number is not None:
             return number
@@ -238,12 +230,7 @@ class Session:
         return self._header.constants[name]
 
     def _taken_handle(self) -> Handle:
-        """One for all calls, made when the first function wants it.
-
-        Raises:
-            StatusError: if the library refuses to make it.
-            Fault: RAISED for success without a handle.
-        """
+        """One for all calls, made when the first function needs it; RAISED for success without a handle."""
         if self._handle is None:
             self._handle = self._made_handle(self._mapping.handle.create)
         return self._handle
@@ -287,11 +274,7 @@ class Session:
         return said
 
     def _bound(self, name: str, *, has_status: bool = True) -> Function:
-        """The function, which requires success where its result is a status.
-
-        Raises:
-            Unavailable: if the headers or the library lack it.
-        """
+        """A function that requires success where its result is a status; Unavailable if headers or library lack it."""
         key = (name, has_status)
         if key not in self._functions:
             try:

@@ -83,8 +83,7 @@ class Subject:
 
     @contextmanager
     def apart(self, pointers: Given) -> Iterator[Callable[[], None]]:
-        """A call with these pointers that has nothing in common with :meth:`run`, for another thread; it was made
-        once."""
+        """A call with these pointers that has nothing in common with :meth:`run`, made once, for another thread."""
         own = Subject(
             self._call,
             c_objects=self._c_objects,
