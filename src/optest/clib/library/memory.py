@@ -41,18 +41,15 @@ class CaseMemory:
         self._request = request
         self._entry = entry
         self._home = Where(alignment=alignment)
-        self._layouts = layouts
-        self._nbytes: int | None = None
-        self._given: dict[int, tuple[Place, dict[str, Any]]] = {}
         self._pool = pool or PlacePool()
         self._taken: dict[tuple[Where, int], Place] = {}
         self._absent = {role.key for role in roles if role.is_input and role.name not in given}
         self._described: dict[str, TensorSpec | None] = {f"output:{name}": spec for name, spec in layouts.items()}
         self.values: dict[str, Array] = {}
-        self._reached = next(iter(layouts.values())).shape if entry.broadcasts else None
+        reached = next(iter(layouts.values())).shape if entry.broadcasts else None
         self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in given]
         for key, name in self._inputs:
-            self.values[key], self._described[key] = _placed(given[name], self._reached)
+            self.values[key], self._described[key] = _placed(given[name], reached)
         self._shapes_given = {key: given[name].shape for key, name in self._inputs}
         self.values |= _start(entry, given, layouts, request)
         self._held = {key: spec for key, spec in self._described.items() if spec is not None}
@@ -93,9 +90,8 @@ class CaseMemory:
 
     @property
     def nbytes(self) -> int:
-        if self._nbytes is None:
-            self._nbytes = sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in self._held.values())
-        return self._nbytes + self.workspace_bytes
+        specs = self._held.values()
+        return sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in specs) + self.workspace_bytes
 
     @property
     def most_elements(self) -> int:
@@ -110,53 +106,39 @@ class CaseMemory:
 
     def place_of_its_own(self, where: Where) -> Place:
         """The place for one call: large inputs lie where NumPy put them, if they have pages to themselves there."""
-        if self.nbytes < LENT_FROM_BYTES:
-            return self.place(where)
         lent = {}
-        for key, _ in self._inputs:
-            values, spec = self.values.get(key), self._held.get(key)
-            if values is not None and spec is not None:
-                buffer = lent_buffer(values, spec, name=key.replace(":", " "))
-                if buffer is not None:
-                    lent[key] = buffer
-        if not lent:
+        for key, _ in self._inputs if self.nbytes >= LENT_FROM_BYTES else ():
+            if key in self.values and key in self._held:
+                lent[key] = lent_buffer(self.values[key], self._held[key], name=key.replace(":", " "))
+        own = {key: buffer for key, buffer in lent.items() if buffer is not None}
+        if not own:
             return self.place(where)
-        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), lent)
+        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), own)
         self._taken[where, self.workspace_bytes] = place
         return place
 
     def release(self) -> None:
         """Another case may have the places."""
-        self._given = {}
-        for place in self._taken.values():
-            place.end_loans()
-            self._pool.give_back(place)
-        self._taken = {}
-        self.values = {}  # which may be large
+        self._end(self._pool.give_back)
 
     def leave(self) -> None:
         """Nobody may have the places again; the next ones are others."""
+        self._end(self._pool.leave)
+
+    def _end(self, end: Callable[[Place], None]) -> None:
         for place in self._taken.values():
             place.end_loans()
-            self._pool.leave(place)
-        self._taken, self._given, self.values = {}, {}, {}
+            end(place)
+        self._taken, self.values = {}, {}  # which may be large
 
     def pointers(self, place: Place) -> dict[str, Any]:
-        """What a call gets, by role, with what the case asks to be done otherwise; the same for the same place."""
-        known = self._given.get(id(place))
-        if known is None:
-            known = self._given[id(place)] = (place, self._made_pointers(place))
-        return known[1]
-
-    def _made_pointers(self, place: Place) -> dict[str, Any]:
+        """What a call gets, by role, with what the case asks to be done otherwise."""
         given = {**place.pointers(), **dict.fromkeys(self._absent)}
         for key, (tensor, elements) in self._together.items():
             buffer = given[tensor]
             behind = elements * buffer.spec.dtype.itemsize_bytes
             given[key] = Pointer(buffer.address + behind, buffer.element) if behind else buffer
-        if self._request.null:
-            given |= dict.fromkeys(self._request.null)
-        return given
+        return {**given, **dict.fromkeys(self._request.null)}
 
     def watched(self, *places: Place) -> FaultReport:
         """A crash inside is told in words of the places' buffers."""
