@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from optest.clib.library.arguments import Argument, ArrayForm
@@ -13,7 +14,6 @@ from optest.clib.library.layouts import (
     Axis,
     Gap,
     Matrix,
-    Order,
     axes_of,
     dense,
     increment_of,
@@ -190,7 +190,7 @@ class _Binding:
         if not self._axes:
             return
         ordering = next((each for each in self._read.passed if each.kind == "order"), None)
-        order = Order() if ordering is None else self._order_of(ordering.name)
+        by_rows = ordering is None or self._is_by_rows(ordering.name)
         passed = self._passed_of_layouts()
         self._require_same_layout()
         for tensor, axes in self._axes.items():
@@ -202,10 +202,11 @@ class _Binding:
                 if increment is None and step != 1 and axes[0].size > 1:
                     raise self._gap(tensor, f"has the increment {step}, but should have 1")
             elif len(axes) == 2:
-                matrix = self._of(tensor, matrix_of, *axes, order)
+                matrix = self._of(tensor, partial(matrix_of, by_rows=by_rows), *axes)
                 if matrix.is_transposed and ("layout", tensor) not in passed:
-                    raise self._gap(tensor, f"does not lie by {order.line}, as it should")
-                if ("leading", tensor) not in passed and matrix.leading != _length_of_a_line(matrix, order):
+                    raise self._gap(tensor, f"does not lie by {'rows' if by_rows else 'columns'}, as it should")
+                length = max(1, matrix.columns if by_rows else matrix.rows)
+                if ("leading", tensor) not in passed and matrix.leading != length:
                     raise self._gap(tensor, f"has lines at a distance of {matrix.leading}, but should be dense")
                 self._matrices[tensor] = matrix
             elif axes:
@@ -231,10 +232,9 @@ class _Binding:
     def _passes_strides(self, tensor: str) -> bool:
         return ("strides", tensor) in self._read.kinds
 
-    def _order_of(self, tensor: str) -> Order:
-        """By rows if the tensor lies so, else by columns."""
-        matrix: Matrix = self._of(tensor, matrix_of, *self._axes[tensor], Order())
-        return Order(by_rows=not matrix.is_transposed)
+    def _is_by_rows(self, tensor: str) -> bool:
+        matrix: Matrix = self._of(tensor, matrix_of, *self._axes[tensor])
+        return not matrix.is_transposed
 
     def _value(self, argument: Argument) -> int | str | tuple[int, ...]:
         name, kind = argument.name, argument.kind
@@ -245,7 +245,7 @@ class _Binding:
         if kind == "layout":
             return argument.pair[self._matrices[name].is_transposed]
         if kind == "order":
-            return argument.pair[not self._order_of(name).by_rows]
+            return argument.pair[not self._is_by_rows(name)]
         if kind in ("rows", "columns"):
             return int(getattr(self._matrices[name], kind))
         spec = self._present(name)
@@ -339,7 +339,3 @@ def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     sized = zip(spec.shape, strides_of(spec), shape[missing:], strict=True)
     strides = (*[0] * missing, *(stride if own == size else 0 for own, stride, size in sized))
     return TensorSpec(dtype=spec.dtype, shape=shape, strides=strides, offset=spec.offset)
-
-
-def _length_of_a_line(matrix: Matrix, order: Order) -> int:
-    return max(1, matrix.columns if order.by_rows else matrix.rows)

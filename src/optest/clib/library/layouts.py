@@ -12,7 +12,7 @@ from math import prod
 
 from optest.spec import TensorSpec, contiguous_strides
 
-__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "dense", "increment_of", "matrix_of", "reaches", "strides_of"]
+__all__ = ["Axis", "Gap", "Matrix", "axes_of", "dense", "increment_of", "matrix_of", "reaches", "strides_of"]
 
 
 class Gap(Exception):
@@ -25,17 +25,6 @@ class Axis:
 
     size: int
     stride: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """The order in which a call reads its matrices: rows one after the other, or columns."""
-
-    by_rows: bool = True
-
-    @property
-    def line(self) -> str:
-        return "rows" if self.by_rows else "columns"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +106,13 @@ def increment_of(axis: Axis, allowed: str) -> int:
     raise Gap(f"has the increment {axis.stride}, but should have one that is {wanted}")
 
 
-def matrix_of(rows: Axis, columns: Axis, order: Order) -> Matrix:
+def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
     """How a matrix is stored, seen in the order of the call; as it lies where both ways would do.
 
     Raises:
         Gap: for strides that no leading dimension expresses.
     """
-    outer, inner = (rows, columns) if order.by_rows else (columns, rows)
+    outer, inner = (rows, columns) if by_rows else (columns, rows)
     for outer_, inner_, transposed in ((outer, inner, False), (inner, outer, True)):
         if _is_unit(inner_) and _leads(outer_, inner_):
             leading = _leading(outer_, inner_)

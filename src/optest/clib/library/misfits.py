@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from optest.clib.ffi.matching import ctype_matches, element_matches
-from optest.clib.ffi.signatures import CKind, CType, Field, Header, Parameter, Prototype
+from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototype
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import ELEMENTS, Argument
 from optest.clib.library.c_objects import ObjectEntry
@@ -18,18 +18,6 @@ __all__ = ["Elements", "drift_of_arguments", "drift_of_fields", "misfit_of_resul
 
 _SIZES = ("size", "elements", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
 _BY_REFERENCE = (*_SIZES, "layout", "order", "constant", "dtype")
-_OPAQUE = (
-    "object",
-    "descriptor",
-    "handle",
-    "self",
-    "slot",
-    "null",
-    "workspace",
-    "stream",
-    "device_slot",
-    "device_id_slot",
-)
 _WRITTEN = ("output", "slot", "workspace", "device_slot", "device_id_slot")
 _C_NUMBERS = {"float": (CKind.FLOAT, 4, "a float"), "double": (CKind.FLOAT, 8, "a double")}
 
@@ -88,18 +76,15 @@ def drift_of_fields(made: ObjectEntry, elements: Elements, header: Header) -> It
         except UsageError as error:
             yield path, str(error)
             continue
-        holds = field.type if field.length is None else _array_of(field)
-        why = _misfit(argument, Parameter(name=path, type=holds), elements, header)
+        own = field.type if field.length is None else f"{field.type}[{field.length}]"
+        array = CType(kind=CKind.POINTER, spelling=str(own), size=8, pointee=field.type)
+        parameter = Parameter(name=path, type=field.type if field.length is None else array)
+        why = _misfit(argument, parameter, elements, header)
         length = argument.array.length if argument.array is not None else None
         if not why and field.length is not None and length is not None and length > field.length:
             why = f"should have {field.length} numbers at most"
         if why:
-            own = field.type if field.length is None else f"{field.type}[{field.length}]"
             yield path, f"struct {made.struct}: field {path} is {own}, but {argument.text!r} {why}"
-
-
-def _array_of(field: Field) -> CType:
-    return CType(kind=CKind.POINTER, spelling=f"{field.type}[{field.length}]", size=8, pointee=field.type)
 
 
 def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None, header: Header) -> str:
@@ -119,9 +104,8 @@ def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None,
         return next(filter(None, (_misfit_of_constant(name, type_, header) for name in names)), "")
     if kind in ("dtype", "device", "device_id"):
         return "" if type_.is_integer else "should be an integer"
-    array = argument.array
-    if array is not None:
-        return _misfit_of_array(array.element, type_)
+    if argument.array is not None:
+        return _misfit_of_array(argument.array.element, type_.pointee)
     if kind in ("constant", "attribute", "scalar"):
         return _misfit_of_number(argument.type, type_, elements.of_call if elements else dtype("float32"))
     if not type_.is_pointer:
@@ -129,22 +113,18 @@ def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None,
     is_made = argument.as_tensor or argument.as_descriptor
     if kind in _WRITTEN and not is_made and parameter.is_const:
         return "should point at what may be written"
-    if kind in _OPAQUE or is_made or elements is None:
+    if kind not in ("input", "output", "tensor") or is_made or elements is None or type_.pointee is None:
         return ""
-    if type_.pointee is not None:
-        held = elements.of(argument.name)
-        if not any(element_matches(each, type_.pointee) for each in held):
-            return f"holds {' or '.join(map(str, held))}"
-    return ""
+    held = elements.of(argument.name)
+    is_held = any(element_matches(each, type_.pointee) for each in held)
+    return "" if is_held else f"holds {' or '.join(map(str, held))}"
 
 
-def _misfit_of_array(element: str, type_: CType) -> str:
-    pointee = type_.pointee
-    if pointee is not None and pointee.kind is CKind.VOID:
-        return ""
-    if pointee is None or not ctype_matches(ELEMENTS[element], pointee):
-        return f"should be an array of {element if pointee is None else pointee.spelling}"
-    return ""
+def _misfit_of_array(element: str, pointee: CType | None) -> str:
+    if pointee is None:
+        return f"should be an array of {element}"
+    fits = pointee.kind is CKind.VOID or ctype_matches(ELEMENTS[element], pointee)
+    return "" if fits else f"should be an array of {pointee.spelling}"
 
 
 def _misfit_of_constant(name: str, type_: CType, header: Header) -> str:
@@ -159,31 +139,23 @@ def _misfit_of_constant(name: str, type_: CType, header: Header) -> str:
 
 
 def _misfit_of_number(form: str, type_: CType, element: DType) -> str:
-    if form == "scalar" and type_.is_pointer and type_.pointee is not None:
-        return "" if element_matches(element, type_.pointee) else f"is a number of {element}"
+    pointee = type_.pointee if type_.is_pointer else None
+    if form == "scalar" and pointee is not None:
+        return "" if element_matches(element, pointee) else f"is a number of {element}"
     if form == "scalar" and element.is_complex:
         return "should be a pointer to one number"
     if form == "scalar":
         form = "float" if element.bits == 32 else "double"
-    if type_.is_pointer and type_.pointee is not None:
-        return _misfit_behind_pointer(form, type_.pointee)
+    if pointee is not None and pointee.kind is CKind.VOID:
+        hint = "should be float, double or scalar: behind void * nobody knows the width of an integer"
+        return "" if form in _C_NUMBERS else hint
+    number = pointee or type_  # as where a function takes the address of alpha
     if form in _C_NUMBERS:
         kind, size, what = _C_NUMBERS[form]
-        return "" if type_.kind is kind and type_.size == size else f"should be {what}"
+        return "" if number.kind is kind and number.size == size else f"should be {what}"
     if form == "bool":
-        return "" if type_.kind is CKind.BOOL else "should be a bool"
-    return "" if type_.is_integer else "should be an integer"
-
-
-def _misfit_behind_pointer(form: str, pointee: CType) -> str:
-    """A number behind a pointer, as where a function takes the address of alpha."""
-    if pointee.kind is CKind.VOID:
-        return (
-            ""
-            if form in _C_NUMBERS
-            else "should be float, double or scalar: behind void * nobody knows the width of an integer"
-        )
-    return _misfit_of_number(form, pointee, dtype("float32"))
+        return "" if number.kind is CKind.BOOL else "should be a bool"
+    return "" if number.is_integer else "should be an integer"
 
 
 def misfit_of_result(result: CType, returns: str, *, has_status: bool) -> str:

@@ -23,22 +23,9 @@ def config_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: for threads that are no numbers.
     """
-    made: dict[str, Any] = {}
-    for name in NAMES:
-        value = options.get(name)
-        if not value:
-            continue
-        match name:
-            case "library" | "headers":
-                paths = [located(each) for each in _listed(value)]
-                made[name] = paths[0] if len(paths) == 1 else paths
-            case "mapping":
-                made[name] = str(Path(value).absolute()) if is_file_name(value) else value
-            case "threads":
-                made[name] = _threads(value)
-            case _:
-                made[name] = value
-    return made
+    readers = {"library": _paths, "headers": _paths, "mapping": _mapping, "threads": _threads}
+    stated = {name: options[name] for name in NAMES if options.get(name)}
+    return {name: readers[name](value) if name in readers else value for name, value in stated.items()}
 
 
 def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
@@ -77,6 +64,15 @@ def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> Non
 
 def _listed(value: str | Sequence[str]) -> Sequence[str]:
     return (value,) if isinstance(value, str) else value
+
+
+def _paths(value: Any) -> str | list[str]:
+    paths = [located(each) for each in _listed(value)]
+    return paths[0] if len(paths) == 1 else paths
+
+
+def _mapping(name: str) -> str:
+    return str(Path(name).absolute()) if is_file_name(name) else name
 
 
 def _threads(text: Any) -> list[int]:

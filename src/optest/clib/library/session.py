@@ -12,7 +12,7 @@ from optest.clib.ffi.calls import Function, bind
 from optest.clib.ffi.handles import Handle, Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.preprocessor import find_header
-from optest.clib.ffi.signatures import CKind, CType, Header
+from optest.clib.ffi.signatures import CKind, Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
@@ -232,17 +232,14 @@ class Session:
     def _taken_handle(self) -> Handle:
         """One for all calls, made when the first function needs it; RAISED for success without a handle."""
         if self._handle is None:
-            self._handle = self._made_handle(self._mapping.handle.create)
+            made, slot = self._mapping.handle, ctypes.c_void_p()
+            result = self._whole("handle.create")({"slot": ctypes.byref(slot)})
+            pointer = slot.value if "slot" in made.create.arguments else result
+            if not pointer:
+                detail = "the handle was created without an error, but its pointer is NULL"
+                raise Fault(Reason.RAISED, f"{made.create.function}: {detail}")
+            self._handle = self._ledger.adopt("handle", pointer, self._bound(made.ended_by))
         return self._handle
-
-    def _made_handle(self, create: Call) -> Handle:
-        slot = ctypes.c_void_p()
-        result = self._whole("handle.create")({"slot": ctypes.byref(slot)})
-        pointer = slot.value if "slot" in create.arguments else result
-        if not pointer:
-            detail = "the handle was created without an error, but its pointer is NULL"
-            raise Fault(Reason.RAISED, f"{create.function}: {detail}")
-        return self._ledger.adopt("handle", pointer, self._bound(self._mapping.handle.ended_by))
 
     def _status_codes(self) -> StatusCodes | None:
         mapping = self._mapping
@@ -281,7 +278,8 @@ class Session:
                 prototype = self._header.prototype(name)
             except UsageError as error:
                 raise Unavailable(f"function {name}", str(error)) from None
-            codes = self._codes if has_status and _is_a_status(prototype.result) else None
+            is_status = prototype.result.is_integer or prototype.result.kind is CKind.BOOL
+            codes = self._codes if has_status and is_status else None
             self._functions[key] = bind(self._library, prototype, codes=codes)
         return self._functions[key]
 
@@ -324,10 +322,6 @@ def header_of(headers: Sequence[str]) -> Header:
         return read_headers([Path(each) for each in headers])
     except UsageError as error:
         raise Unavailable("what the library declares", str(error)) from None
-
-
-def _is_a_status(result: CType) -> bool:
-    return result.is_integer or result.kind is CKind.BOOL
 
 
 def _without(c_objects: Sequence[PreparedObject], request: CallRequest) -> frozenset[str]:
