@@ -300,39 +300,36 @@ def _wrong_tensor(argument: Argument, dims: Mapping[str, Sequence[str]]) -> str:
 
 def _wrong_type(argument: Argument) -> str:
     kind, type_, array = argument.kind, argument.type, argument.array
-    form, known = f"{argument}", ""
-    match kind:
-        case "layout" | "order":
-            fits, known = type_.count("|") == 1 and all(argument.pair), f"'{form} as ONE|OTHER'"
-        case "attribute":
-            is_array = array is not None and array.element in ELEMENTS and argument.index is None and not array.in_bytes
-            if is_array and array is not None and array.length == 0:
-                return "but an array should have one element or more"
-            fits = type_ in NUMBERS or is_array
-            hint = did_you_mean(type_.partition("[")[0], (*NUMBERS, *ELEMENTS), text=" (did you mean {}?)")
-            known = f"'{form} as {'|'.join(NUMBERS)}', or as an array: '{form} as int64_t[]'{hint}"
-            return "" if fits else f"but should say its C type: {known}"
-        case "scalar":
-            fits, known = type_ in NUMBERS[1:], f"'{form} as {'|'.join(NUMBERS[1:])}'"
-        case "constant":
-            fits, known = type_ in ("", *NUMBERS), f"'{form} as {'|'.join(NUMBERS)}', or an enumerator alone"
-        case "leading" | "size" | "elements":
-            fits, known = type_ in ("", "bytes"), f"'{form}' for elements, or '{form} as bytes'"
-        case "shape" | "strides":
-            fits = array is not None and array.element in _INTEGERS and (kind == "strides" or not array.in_bytes)
-            words = "(with a length for all, `int64_t[4]`; `reversed`; strides also in `bytes`)"
-            known = f"'{form} as int64_t[]' {words}"
-        case "increment":
-            fits = argument.allowed in _INCREMENTS
-            known = f"'{form} as {'|'.join(_INCREMENTS)}', perhaps with bytes"
-        case "input" | "output" | "tensor":
-            fits = type_ in ("", DESCRIPTOR) or (type_ == TENSOR and kind != "tensor")
-            known = f"'{form}', or '{form} as tensor'"
-        case _:
-            fits, known = not type_, f"'{form}' alone"
+    form = str(argument)
+    if kind == "attribute":
+        is_array = array is not None and array.element in ELEMENTS and argument.index is None and not array.in_bytes
+        if is_array and array is not None and array.length == 0:
+            return "but an array should have one element or more"
+        hint = did_you_mean(type_.partition("[")[0], (*NUMBERS, *ELEMENTS), text=" (did you mean {}?)")
+        known = f"'{form} as {'|'.join(NUMBERS)}', or as an array: '{form} as int64_t[]'{hint}"
+        return "" if type_ in NUMBERS or is_array else f"but should say its C type: {known}"
+    if kind in _PAIRS:
+        fits, known = type_.count("|") == 1 and all(argument.pair), f"'{form} as ONE|OTHER'"
+    elif kind in _ARRAYS:
+        fits = array is not None and array.element in _INTEGERS and (kind == "strides" or not array.in_bytes)
+        words = "(with a length for all, `int64_t[4]`; `reversed`; strides also in `bytes`)"
+        known = f"'{form} as int64_t[]' {words}"
+    elif kind == "increment":
+        fits, known = argument.allowed in _INCREMENTS, f"'{form} as {'|'.join(_INCREMENTS)}', perhaps with bytes"
+    else:
+        types, words = _TYPES.get(kind, (("",), "'{0}' alone"))
+        fits, known = type_ in types, words.format(form)
     return "" if fits else f"but should be {known}"
 
 
+_TYPES: Mapping[str, tuple[Sequence[str], str]] = {
+    "scalar": (NUMBERS[1:], f"'{{0}} as {'|'.join(NUMBERS[1:])}'"),
+    "constant": (("", *NUMBERS), f"'{{0}} as {'|'.join(NUMBERS)}', or an enumerator alone"),
+    **dict.fromkeys(("leading", "size", "elements"), (("", "bytes"), "'{0}' for elements, or '{0} as bytes'")),
+    **dict.fromkeys(("input", "output"), (("", DESCRIPTOR, TENSOR), "'{0}', or '{0} as tensor'")),
+    "tensor": (("", DESCRIPTOR), "'{0}' alone"),
+}
+"""What may stand behind ``as``, and in words."""
 _INTEGERS = tuple(name for name in ELEMENTS if name not in ("float", "double"))
 
 

@@ -216,13 +216,13 @@ def as_c_takes_them(attributes: Mapping[str, Any], entry: OperatorMapping, descr
     """Attributes of a sample, rounded to C's float where C takes one, defaults that are not floats among them: so that
     a check asks for nothing that C cannot be told."""
     found = dict(attributes)
-    known = {attribute.name: attribute.default for attribute in descriptor.attributes}
-    named = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
-    stated = {named[name] for name in found if name in named}
-    for name in {each.name for each in entry.read.attributes if each.type == "float"}:
-        if name not in stated and isinstance(known.get(name), float) and _narrow(known[name]) != known[name]:
-            found[name] = _narrow(known[name])
-        for alias in found:
-            if named.get(alias) == name and isinstance(found[alias], (int, float)):
-                found[alias] = _narrow(found[alias])
+    floats = {each.name for each in entry.read.attributes if each.type == "float"}
+    for attribute in descriptor.attributes:
+        default = attribute.default
+        stated = [name for name in (attribute.name, *attribute.aliases) if name in found]
+        if attribute.name in floats and not stated and isinstance(default, float) and _narrow(default) != default:
+            found[attribute.name] = _narrow(default)
+        for name in stated if attribute.name in floats else ():
+            if isinstance(found[name], (int, float)):
+                found[name] = _narrow(found[name])
     return found

@@ -17,7 +17,7 @@ from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, TensorSpec, TestCase, dtype
 
-__all__ = ["OutputLayout", "inferred", "made_inputs", "output_specs", "specs_of_case"]
+__all__ = ["OutputLayout", "inferred", "made_inputs", "output_specs", "specs_of_case", "with_specs"]
 
 OutputLayout = tuple[str, tuple[int, ...] | None, int]
 """Name, strides and offset of an output, in elements."""
@@ -128,6 +128,13 @@ def _inferred_by_name(
     specs = {each.name: each.spec for each in case.inputs if each.name not in left_out}
     found = inferred(replace(case, attributes={**case.attributes, **attributes}), specs) or ()
     return dict(zip(case.descriptor.tensors.output_names(len(found)) or (), found, strict=True))
+
+
+def with_specs(case: TestCase, specs: Mapping[str, TensorSpec]) -> TestCase | None:
+    """The case with other inputs and the outputs that follow; None where the operator does not take them."""
+    inputs = tuple(replace(each, spec=specs[each.name]) for each in case.inputs)
+    outputs = inferred(case, specs) if case.descriptor.admits([each.spec.dtype.name for each in inputs]) else None
+    return None if outputs is None else replace(case, inputs=inputs, outputs=outputs)
 
 
 def inferred(case: TestCase, specs: Mapping[str, TensorSpec]) -> tuple[TensorSpec, ...] | None:

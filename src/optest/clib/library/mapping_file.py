@@ -17,7 +17,7 @@ from optest.clib.library.mapping_lines import keys_of, named_place
 from optest.clib.library.mapping_problems import problems_of_mapping
 from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import Shorthand, expanded, expanded_tensor, is_shorthand, shorthand_of
+from optest.clib.library.shorthand import Shorthand, expanded, expanded_tensor, is_shorthand
 from optest.errors import UsageError, did_you_mean
 
 __all__ = ["is_file_name", "mapping_path", "read_mapping"]
@@ -113,8 +113,7 @@ def _mapping(data: Any) -> LibraryMapping:
 def _entry(place: str, entry: Any, read: Mapping[str, Any]) -> OperatorMapping:
     """An operator's entry, with the dtypes that have functions, and what the file makes of tensors."""
     if is_shorthand(entry):
-        short = _converted(place, shorthand_of(entry), Shorthand)
-        entry = expanded(entry, short, read.get("protocol"))
+        entry = expanded(entry, _converted(place, entry, Shorthand), read.get("protocol"))
     elif isinstance(entry, dict) and isinstance(entry.get("functions"), dict):
         entry = {"dtypes": list(entry["functions"]), **entry}
     if isinstance(entry, dict):
@@ -129,7 +128,8 @@ def _converted(place: str, data: Any, kind: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         why, _, inner = str(error).partition(" - at `$")
         where = (place + inner.rstrip("`")).lstrip(".")
-        raise _Misread(": ".join(filter(None, (where, why + _known_keys(data, kind))))) from None
+        hint = _known_keys(data, kind) if "unknown field" in why else ""
+        raise _Misread(": ".join(filter(None, (where, why + hint)))) from None
 
 
 def _known_keys(data: Any, kind: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.library.case_tensors import inferred
+from optest.clib.library.case_tensors import inferred, with_specs
 from optest.clib.library.limits import outputs_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.stride_patterns import Pattern, patterns
@@ -87,17 +87,15 @@ class SampleCall:
         base, refusal = self.base, self.stated.get("expects_error")
         if "attributes" in self.stated:
             base = dataclasses.replace(base, attributes=base.descriptor.bind(self.stated["attributes"]))
-        specs = {
-            name: dataclasses.replace(spec, strides=place.strides, offset=place.offset)
-            if (place := self.places.get(name))
-            else spec
-            for name, spec in self.input_specs().items()
-        }
+        specs = self.input_specs()
+        for name, place in self.places.items():
+            if name in specs:
+                specs[name] = dataclasses.replace(specs[name], strides=place.strides, offset=place.offset)
         outputs = inferred(base, specs)
-        if outputs is None:
-            outputs = () if refusal else base.outputs
         return dataclasses.replace(
-            _of_specs(base, specs, outputs),
+            base,
+            inputs=tuple(dataclasses.replace(each, spec=specs[each.name]) for each in base.inputs),
+            outputs=outputs if outputs is not None else () if refusal else base.outputs,
             expects_error=ExpectedError(**refusal) if refusal else base.expects_error,
             backend_config={"ffi": {**base.backend_config.get("ffi", {}), **self._whole_config()}},
         )
@@ -144,14 +142,8 @@ class SampleCall:
 
     def _legal_case(self) -> TestCase | None:
         """The case without layouts, None where operator or mapping does not take it."""
-        if not self.base.descriptor.admits(tuple(self.dtypes_of_inputs.values())):
-            return None
-        specs = self.input_specs()
-        outputs = inferred(self.base, specs)
-        if outputs is None:
-            return None
-        case = _of_specs(self.base, specs, outputs)
-        return case if self.lack(case) is None else None
+        case = with_specs(self.base, self.input_specs())
+        return case if case is not None and self.lack(case) is None else None
 
     def _legal(self) -> SampleCall | None:
         """The call, dense, with outputs of the shapes that follow; None where operator or mapping does not take it."""
@@ -294,11 +286,6 @@ def all_but_one(shape: Sequence[int], usual: Any, other: Any, at: int = -1) -> A
 
 def _layout(place: Pattern) -> dict[str, Any]:
     return {"strides": list(place.strides), "offset": place.offset}
-
-
-def _of_specs(base: TestCase, specs: Mapping[str, TensorSpec], outputs: Sequence[TensorSpec]) -> TestCase:
-    arguments = tuple(dataclasses.replace(each, spec=specs[each.name]) for each in base.inputs)
-    return dataclasses.replace(base, inputs=arguments, outputs=tuple(outputs))
 
 
 def _is_plain(case: TestCase) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from optest.clib.library.binding import bind_case
-from optest.clib.library.case_tensors import inferred
+from optest.clib.library.case_tensors import with_specs
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_words import SAME
@@ -40,7 +40,10 @@ def in_its_dtypes(
             if dtypes is None or not case.outputs:
                 continue
             stated = {**sample.case, "dtypes": dtypes}
-            other = _retyped(case, dtypes)
+            typed = zip(case.inputs, dtypes, strict=True)
+            other = with_specs(
+                case, {each.name: dataclasses.replace(each.spec, dtype=dtype(name)) for each, name in typed}
+            )
             if other is not None and lack(other) is None:
                 found.setdefault(repr(stated), (dataclasses.replace(sample, case=stated), other))
     return list(found.values())
@@ -62,18 +65,6 @@ def _as_taken(own: str, allowed: Sequence[str] | None, shared: str) -> str:
         return shared
     named = [shared if each == SAME else each for each in allowed]
     return own if own in named else named[0]
-
-
-def _retyped(case: TestCase, names: Sequence[str]) -> TestCase | None:
-    """None where the operator does not have these dtypes."""
-    if not case.descriptor.admits(tuple(names)):
-        return None
-    arguments = [
-        dataclasses.replace(each, spec=dataclasses.replace(each.spec, dtype=dtype(name)))
-        for each, name in zip(case.inputs, names, strict=True)
-    ]
-    outputs = inferred(case, {each.name: each.spec for each in arguments})
-    return None if outputs is None else dataclasses.replace(case, inputs=tuple(arguments), outputs=outputs)
 
 
 def own_by_entry(

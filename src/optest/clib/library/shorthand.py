@@ -16,7 +16,7 @@ from optest.clib.library.arguments import DESCRIPTOR
 from optest.clib.library.mapping_words import Word
 from optest.clib.library.operator_mapping import OperatorMapping
 
-__all__ = ["Shorthand", "expanded", "expanded_tensor", "is_shorthand", "shorthand_of", "written"]
+__all__ = ["Shorthand", "expanded", "expanded_tensor", "is_shorthand", "written"]
 
 _OBJECT = "descriptor"
 _OWN = ("name", "create", "run", "workspace")
@@ -46,11 +46,6 @@ def is_shorthand(entry: Any) -> bool:
     """Whether an entry is one; what has keys of both kinds is none, and has unknown keys."""
     is_own = isinstance(entry, dict) and ("create" in entry or "run" in entry or "name" in entry)
     return is_own and not any(key in entry for key in _OF_WHOLE_ENTRIES)
-
-
-def shorthand_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that only a shorthand has."""
-    return {key: entry[key] for key in _OWN if key in entry}
 
 
 def expanded(entry: Mapping[str, Any], short: Shorthand, protocol: Any) -> dict[str, Any]:
