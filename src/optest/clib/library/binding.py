@@ -83,18 +83,14 @@ def rebind(bound: BoundCase, specs: Specs, case: TestCase, mapping: LibraryMappi
     Raises:
         Gap: if it cannot express them.
     """
-    if all(_lies_alike(spec, bound.specs.get(key)) for key, spec in specs.items()):
+    if all(_described(spec) == _described(bound.specs.get(key)) for key, spec in specs.items()):
         return bound
     return _Binding(bound.entry, {**bound.specs, **specs}, case, mapping).bound()
 
 
-def _lies_alike(one: TensorSpec | None, other: TensorSpec | None) -> bool:
-    """Whether C is told the same of both, since nobody tells it an offset."""
-    if one is None or other is None:
-        return one is other
-    if one.dtype is not other.dtype or one.shape != other.shape:
-        return False
-    return strides_of(one) == strides_of(other)
+def _described(spec: TensorSpec | None) -> Any:
+    """What C is told of it, which is no offset."""
+    return spec and (spec.dtype, spec.shape, strides_of(spec))
 
 
 class _Binding:

@@ -235,7 +235,9 @@ class FfiBackend(BackendDriver):
         if session.fault is not None:
             notes.append(Check(name="device selection", state=CheckState.NOTE, detail=str(session.fault)))
         self._checks = {case.key: (*result.checks, *notes)}
-        self._further = {case.key: [_of_the_operator(each, names) for each in result.further]}
+        of_operator = [{name: each.outputs[name] for name in names} for each in result.further]  # C may have others
+        answers = zip(result.further, of_operator, strict=True)
+        self._further = {case.key: [replace(each, outputs=outputs) for each, outputs in answers]}
         return {name: result.outputs[name] for name in names}
 
 
@@ -245,11 +247,6 @@ def _required(case: TestCase) -> FfiConfig:
     if config is None or problems:
         raise Fault(Reason.BAD_CASE, "\n".join(problems))
     return config
-
-
-def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:
-    """Without the outputs that C has and optest's operator does not."""
-    return replace(answer, outputs={name: answer.outputs[name] for name in names})
 
 
 def _refused(case: TestCase, config: FfiConfig, error: StatusError) -> Fault:

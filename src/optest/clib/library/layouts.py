@@ -112,10 +112,11 @@ def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
     Raises:
         Gap: for strides that no leading dimension expresses.
     """
-    outer, inner = (rows, columns) if by_rows else (columns, rows)
-    for outer_, inner_, transposed in ((outer, inner, False), (inner, outer, True)):
-        if _is_unit(inner_) and _leads(outer_, inner_):
-            leading = _leading(outer_, inner_)
+    lines, steps = (rows, columns) if by_rows else (columns, rows)
+    for outer, inner, transposed in ((lines, steps, False), (steps, lines, True)):
+        if _is_unit(inner) and (outer.stride >= max(1, inner.size) or outer.size <= 1):
+            # A single line has no distance to the next: its stride stands where it is legal, else the least that is.
+            leading = max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
             stored = (columns.size, rows.size) if transposed else (rows.size, columns.size)
             return Matrix(rows=stored[0], columns=stored[1], leading=leading, is_transposed=transposed)
     raise Gap(_why_no_matrix(rows, columns))
@@ -123,15 +124,6 @@ def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
 
 def _is_unit(axis: Axis) -> bool:
     return axis.stride == 1 or axis.size <= 1
-
-
-def _leads(outer: Axis, inner: Axis) -> bool:
-    return outer.stride >= max(1, inner.size) or outer.size <= 1
-
-
-def _leading(outer: Axis, inner: Axis) -> int:
-    """A single line has no distance to the next: its stride stands where it is legal, else the least that is."""
-    return max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
 
 
 def _why_no_matrix(rows: Axis, columns: Axis) -> str:

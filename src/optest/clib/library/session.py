@@ -22,7 +22,7 @@ from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors
 from optest.clib.library.mapping import PLAIN_STATUSES
-from optest.clib.library.mapping_lines import drifted, keys_of
+from optest.clib.library.mapping_file import drifted, keys_of
 from optest.clib.library.misfits import drift_of_arguments
 from optest.clib.library.operator_mapping import OperatorMapping, Reading
 from optest.clib.library.requests import NO_REQUEST, CallRequest
