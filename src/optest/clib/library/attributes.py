@@ -21,7 +21,7 @@ __all__ = [
     "attribute_values",
     "notes_of_attributes",
     "require_attributes",
-    "stated_value",
+    "value_with_defaults",
     "whole_limits",
 ]
 
@@ -30,7 +30,7 @@ _MISSING = object()
 _SINGLE = ("float32", "complex64")
 
 
-def stated_value(case: TestCase, entry: OperatorMapping, name: str) -> Any:
+def value_with_defaults(case: TestCase, entry: OperatorMapping, name: str) -> Any:
     """An attribute's value, with what the mapping puts in place of none and of an input that is left out."""
     start = entry.starts_as
     if start is not None and name in start.without and all(each.name != start.input for each in case.inputs):
@@ -51,7 +51,7 @@ def attribute_values(entry: OperatorMapping, case: TestCase) -> dict[str, Any]:
 
 
 def _passed_value(entry: OperatorMapping, case: TestCase, name: str) -> Any:
-    value = stated_value(case, entry, name)
+    value = value_with_defaults(case, entry, name)
     if name in entry.choices:
         return _choice_of(entry.choices[name], value)
     return BOUNDS.get(value, value) if isinstance(value, str) else value
@@ -84,7 +84,7 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
     is_wide = case.expects_error is None and any(spec.dtype.name == "float64" for spec in tensors)
     for argument in entry.read.attributes:
         value = _passed_value(entry, case, argument.name) if argument.name not in entry.choices else None
-        taken = _taken_instead(argument, stated_value(case, entry, argument.name), entry)
+        taken = _taken_instead(argument, value_with_defaults(case, entry, argument.name), entry)
         if taken:
             given = case.attributes.get(argument.name)
             hint = "; left_out may say what is passed then" if given is None else ""
@@ -118,7 +118,7 @@ def _require_not_passed(case: TestCase, entry: OperatorMapping) -> None:
                 function = entry.any_function
                 raise Gap(f"{function} takes {required!r} for {name} without being told, but it is {value!r}")
             continue
-        is_free = name in entry.read.stated_attributes and name not in entry.always
+        is_free = name in entry.read.known_attributes and name not in entry.always
         if not is_free and value != default and not (name in entry.always and value == always(case, entry)[name]):
             raise Gap(f"{entry.any_function} does not take the attribute {name}, which is {value!r}")
 
@@ -160,7 +160,7 @@ def _require_tensors(case: TestCase, entry: OperatorMapping) -> None:
     """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there."""
     made = entry.read.made_tensors
     for name in made:
-        value, kind = stated_value(case, entry, name), _first_dtype(case)
+        value, kind = value_with_defaults(case, entry, name), _first_dtype(case)
         if not isinstance(value, (int, float)) and value not in BOUNDS:
             raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
         if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
@@ -192,8 +192,8 @@ def notes_of_attributes(entry: OperatorMapping, case: TestCase) -> list[Check]:
         type_ = argument.type if argument.array is None else argument.array.element
         if argument.name in entry.choices or not (type_ == "float" or (type_ == "scalar" and is_single)):
             continue
-        stated = _passed_value(entry, case, argument.name)
-        for value in stated if isinstance(stated, (list, tuple)) else (stated,):
+        passed = _passed_value(entry, case, argument.name)
+        for value in passed if isinstance(passed, (list, tuple)) else (passed,):
             if not _is_float(value):
                 detail = (
                     f"{argument.name} is {float(value)!r}, but C takes a float: {_narrow(value)!r}; "

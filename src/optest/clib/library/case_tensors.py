@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.library.attributes import BOUNDS, always, stated_value, whole_limits
+from optest.clib.library.attributes import BOUNDS, always, value_with_defaults, whole_limits
 from optest.clib.library.layouts import Gap, dense
 from optest.clib.library.limits import outputs_of
 from optest.clib.library.operator_mapping import OperatorMapping
@@ -52,7 +52,7 @@ def made_inputs(case: TestCase, entry: OperatorMapping, specs: Mapping[str, Tens
     for name in entry.read.made_tensors:
         spec = specs[f"input:{name}"]
         assert spec is not None
-        made[name] = np.broadcast_to(_filled(stated_value(case, entry, name), spec.dtype), spec.shape)
+        made[name] = np.broadcast_to(_filled(value_with_defaults(case, entry, name), spec.dtype), spec.shape)
     given = {each.name for each in case.inputs}
     for name in entry.arange:
         spec = specs.get(f"input:{name}")

@@ -24,7 +24,7 @@ from optest.spec import Numerics, TensorSpec, TestCase
 
 __all__ = ["FfiConfig", "is_shared_object", "located", "read_ffi_config"]
 
-_Section = TypeVar("_Section", bound=msgspec.Struct)
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 _DEFAULTS = Numerics()
@@ -37,7 +37,7 @@ class _Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     offset: int = 0
 
 
-class _Stated(msgspec.Struct, frozen=True, kw_only=True):
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
     library: Text | Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] | None = None
     headers: Text | tuple[Text, ...] | None = None
     mapping: Text | None = None
@@ -78,7 +78,7 @@ _FORMS = {
     "call.shapes": "a map of outputs to lists of sizes",
 }
 """What each key should be, in words."""
-for _kind in (_Stated, CallRequest):
+for _kind in (_Section, CallRequest):
     msgspec.json.Decoder(_kind, dec_hook=read_word)  # known before two threads use them, as the mapping's types
 
 
@@ -145,15 +145,15 @@ class _Reader(SectionReader):
         super().__init__(case, "ffi", "'library', 'headers', 'mapping' and 'device'")
 
     def config(self) -> FfiConfig | None:
-        stated = self._converted(_Stated, self.section)
-        root, objects = self._library(stated)
-        layouts = self._layouts(stated.outputs)
-        call = self._call(stated.call)
-        file, mapping = self._mapping(stated)
+        given = self._converted(_Section, self.section)
+        root, objects = self._library(given)
+        layouts = self._layouts(given.outputs)
+        call = self._call(given.call)
+        file, mapping = self._mapping(given)
         if mapping is None:
             return None
-        headers = self._headers(stated, root, bool(objects), mapping)
-        device, number = self._device(stated.device, mapping)
+        headers = self._headers(given, root, bool(objects), mapping)
+        device, number = self._device(given.device, mapping)
         return FfiConfig(
             mapping=mapping,
             mapping_file=file,
@@ -164,19 +164,19 @@ class _Reader(SectionReader):
             objects=objects,
             layouts=layouts,
             call=call,
-            guard=stated.guard,
-            threads=tuple(dict.fromkeys(_listed(stated.threads))),
-            sanitizer=stated.sanitizer,
-            invariant=stated.invariant,
-            probes=stated.probes,
-            session=stated.session,
+            guard=given.guard,
+            threads=tuple(dict.fromkeys(_listed(given.threads))),
+            sanitizer=given.sanitizer,
+            invariant=given.invariant,
+            probes=given.probes,
+            session=given.session,
             numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
         )
 
-    def _converted(self, kind: type[_Section], stated: Mapping[str, Any], inside: str = "") -> _Section:
+    def _converted(self, kind: type[_Kind], given: Mapping[str, Any], inside: str = "") -> _Kind:
         """The keys that are of their form; the others are reported, and left out."""
-        self.unknown_keys(stated, kind.__struct_fields__, inside=inside)
-        read = dict(stated)
+        self.unknown_keys(given, kind.__struct_fields__, inside=inside)
+        read = dict(given)
         while True:
             try:
                 return msgspec.convert(read, kind, dec_hook=read_word)
@@ -185,28 +185,28 @@ class _Reader(SectionReader):
                 place = f"{inside}.{key}" if inside else key
                 self.say(place, f"is {read.pop(key)!r}, but should be {_FORMS[place]}")
 
-    def _library(self, stated: _Stated) -> tuple[str | None, tuple[str, ...]]:
+    def _library(self, given: _Section) -> tuple[str | None, tuple[str, ...]]:
         """The folder, or the files; whether they are there is found out when the library is loaded."""
-        named, folder = stated.library, self.case.base_dir
+        named, folder = given.library, self.case.base_dir
         if isinstance(named, str) and not is_shared_object(named):
             return located(named, folder), ()
         paths = _listed(named or ())
         return None, tuple(located(each, folder) if is_shared_object(each) or "/" in each else each for each in paths)
 
     def _headers(
-        self, stated: _Stated, root: str | None, has_objects: bool, mapping: LibraryMapping
+        self, given: _Section, root: str | None, has_objects: bool, mapping: LibraryMapping
     ) -> tuple[str, ...]:
         """Folders and files; none where the compiler looks for those that the mapping names."""
-        if stated.headers is not None:
-            return tuple(located(each, self.case.base_dir) for each in _listed(stated.headers))
+        if given.headers is not None:
+            return tuple(located(each, self.case.base_dir) for each in _listed(given.headers))
         if mapping.headers:
             return ()
         if has_objects:
             self.say("headers", "is missing; it should be the folder with the library's C headers (--headers)")
         return (str(Path(root or infini_root(), "include")),)
 
-    def _mapping(self, stated: _Stated) -> tuple[Path, LibraryMapping | None]:
-        name, profile = stated.mapping or stated.profile, stated.profile
+    def _mapping(self, given: _Section) -> tuple[Path, LibraryMapping | None]:
+        name, profile = given.mapping or given.profile, given.profile
         if profile not in (None, name):
             self.say("profile", f"is {profile!r}, but mapping is {name!r}: they are two names of one thing; state one")
             return Path(), None
@@ -225,17 +225,17 @@ class _Reader(SectionReader):
                 self.say("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
         return path, mapping
 
-    def _device(self, stated: str, mapping: LibraryMapping) -> tuple[str, int]:
-        name, _, number = stated.partition(":")
+    def _device(self, given: str, mapping: LibraryMapping) -> tuple[str, int]:
+        name, _, number = given.partition(":")
         if name in mapping.devices and (number.isdecimal() or not number):
             return name, int(number or 0)
         known = ", ".join(mapping.devices)
-        self.say("device", f"is {stated!r}, but mapping {mapping.name} has {known} (one of several: name:1)")
+        self.say("device", f"is {given!r}, but mapping {mapping.name} has {known} (one of several: name:1)")
         return "", 0
 
-    def _layouts(self, stated: Mapping[str, _Layout]) -> tuple[OutputLayout, ...]:
+    def _layouts(self, given: Mapping[str, _Layout]) -> tuple[OutputLayout, ...]:
         names = self.case.descriptor.tensors.outputs
-        for name, layout in stated.items():
+        for name, layout in given.items():
             if name not in names:
                 known = ", ".join(names)
                 self.say(f"outputs.{name}", f"is no output of {self.case.descriptor.name}, which has {known}")
@@ -245,11 +245,11 @@ class _Reader(SectionReader):
                     TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=layout.strides, offset=layout.offset)
                 except ValueError as error:
                     self.say(f"outputs.{name}", f"does not fit {spec}: {error}")
-        return tuple((name, each.strides, each.offset) for name, each in stated.items())
+        return tuple((name, each.strides, each.offset) for name, each in given.items())
 
-    def _call(self, stated: Mapping[str, Any]) -> CallRequest:
-        lists = {key: [stated[key]] for key in ("null", "null_descriptor") if isinstance(stated.get(key), str)}
-        request = self._converted(CallRequest, {**stated, **lists}, "call")
+    def _call(self, given: Mapping[str, Any]) -> CallRequest:
+        lists = {key: [given[key]] for key in ("null", "null_descriptor") if isinstance(given.get(key), str)}
+        request = self._converted(CallRequest, {**given, **lists}, "call")
         outputs = tuple(f"output:{name}" for name in self.case.descriptor.tensors.outputs)
         tensors = (*(f"input:{each.name}" for each in self.case.descriptor.tensors.inputs), *outputs)
         self._known("null", request.null, (*tensors, "workspace", "descriptor", "handle"))
@@ -270,8 +270,8 @@ class _Reader(SectionReader):
                 self.say(f"call.{key}", f"has {name!r}, but should have some of {', '.join(known)}")
 
 
-def _listed(stated: Any) -> tuple[Any, ...]:
-    return stated if isinstance(stated, tuple) else (stated,)
+def _listed(given: Any) -> tuple[Any, ...]:
+    return given if isinstance(given, tuple) else (given,)
 
 
 def located(text: str, folder: str = "") -> str:

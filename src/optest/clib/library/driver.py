@@ -227,8 +227,8 @@ class FfiBackend(BackendDriver):
                     memory.release()
                 shared = [name for name in names if name not in accepted]
                 if shared:
-                    said = f"the library returned success, though output {shared[0]} lies in the memory of an input"
-                    raise Fault(Reason.NOT_REFUSED, said)
+                    message = f"the library returned success, though output {shared[0]} lies in the memory of an input"
+                    raise Fault(Reason.NOT_REFUSED, message)
                 return {name: accepted[name] for name in names or accepted}
             result = probe.probe_case(case.key, memory, subject, config)
         notes = notes_of_attributes(bound.entry, case)

@@ -29,7 +29,7 @@ def lack(
     try:
         bound = bind_case(case, mapping, layouts, request)
         if case.expects_error is not None:
-            _require_told(bound, case, request)
+            _require_described(bound, case, request)
     except Gap as gap:
         return f"mapping {mapping.name}: {gap}"
     return None
@@ -46,7 +46,7 @@ def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest)
     return ""
 
 
-def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
+def _require_described(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
     """A call can be refused for what C is told of it; a gap for anything else."""
     entry, read, function = bound.entry, bound.entry.read, bound.entry.any_function
     not_described = {each.name for each in read.passed if each.kind == "scalar"}

@@ -102,8 +102,8 @@ def increment_of(axis: Axis, allowed: str) -> int:
         return axis.stride
     if axis.size <= 1:
         return 1
-    wanted = "positive" if allowed == "positive" else "other than 0"
-    raise Gap(f"has the increment {axis.stride}, but should have one that is {wanted}")
+    required = "positive" if allowed == "positive" else "other than 0"
+    raise Gap(f"has the increment {axis.stride}, but should have one that is {required}")
 
 
 def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
@@ -127,7 +127,7 @@ def _is_unit(axis: Axis) -> bool:
 
 
 def _why_no_matrix(rows: Axis, columns: Axis) -> str:
-    said = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
+    strides = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
     if not _is_unit(rows) and not _is_unit(columns):
-        return f"{said}, but one of them should be 1"
-    return f"{said}, but lines should lie one behind the other, at a distance of a line or more"
+        return f"{strides}, but one of them should be 1"
+    return f"{strides}, but lines should lie one behind the other, at a distance of a line or more"

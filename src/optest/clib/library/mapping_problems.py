@@ -254,7 +254,7 @@ def _names_of(entry: OperatorMapping) -> Iterator[tuple[str, str]]:
     tensors = (*entry.dims, *entry.swapped, *entry.dtypes_of, *entry.ranks, *entry.layouts, *ranks, *places)
     yield from (("tensor", name) for name in tensors if name)
     yield from (
-        ("attribute", name) for name in (*(start.without if start else ()), *sorted(entry.read.stated_attributes))
+        ("attribute", name) for name in (*(start.without if start else ()), *sorted(entry.read.known_attributes))
     )
     for rule in entry.implied.values():
         texts = [each for each in (rule if isinstance(rule, list) else [rule]) if isinstance(each, str)]

@@ -48,9 +48,9 @@ class Word(str):
     __slots__ = ()
 
     @classmethod
-    def read(cls, stated: Any) -> Word:
+    def read(cls, value: Any) -> Word:
         """The word; a ValueError tells what is none."""
-        word = "null" if stated is None else str(stated) if type(stated) is int else stated
+        word = "null" if value is None else str(value) if type(value) is int else value
         if not isinstance(word, str):
             raise ValueError(f"Expected `str`, got `{type(word).__name__}`")
         why = cls.wrong(word)
@@ -130,6 +130,6 @@ class Rank(Word):
         return tensors[self.tensor].rank - number if self.tensor in tensors else None
 
 
-def read_word(kind: type, stated: Any) -> Any:
+def read_word(kind: type, value: Any) -> Any:
     """What msgspec asks for types that it does not know."""
-    return kind.read(stated)  # type: ignore[attr-defined]
+    return kind.read(value)  # type: ignore[attr-defined]

@@ -173,9 +173,9 @@ class CaseMemory:
 
     def _put_in_place(self, output: str, tensor: str) -> None:
         """The output is the input: one buffer, which holds the input's values when the call begins."""
-        spec, wanted = self._held.get(tensor), self._held[output]
-        if spec is None or (spec.dtype, spec.shape) != (wanted.dtype, wanted.shape):
-            raise Fault(Reason.BAD_CASE, f"{output} ({wanted}) cannot be {tensor} ({spec}) in place")
+        spec, own = self._held.get(tensor), self._held[output]
+        if spec is None or (spec.dtype, spec.shape) != (own.dtype, own.shape):
+            raise Fault(Reason.BAD_CASE, f"{output} ({own}) cannot be {tensor} ({spec}) in place")
         if _overlaps_itself(spec):
             raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}): it has several elements at one place")
         self._described[output] = self._held[output] = spec
@@ -187,14 +187,14 @@ class CaseMemory:
         """The output begins beside the first element of the other tensor, in memory that has room for both."""
         if tensor not in self._held:
             raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case leaves out")
-        spec, wanted = self._held[tensor], self._held.pop(output)
+        spec, own = self._held[tensor], self._held.pop(output)
         behind = self._request.behind
-        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + wanted.storage_elements * 2 + abs(behind),))
+        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + own.storage_elements * 2 + abs(behind),))
         values = self.values.pop(tensor, None)
         self._held[tensor] = room
         if values is not None and values.size:
             self.values[tensor] = np.resize(values, room.shape)
-        first = max(spec.offset, wanted.offset - behind)
+        first = max(spec.offset, own.offset - behind)
         self._together[tensor] = (tensor, first)
         self._together[output] = (tensor, first + behind)
         self._together = dict(sorted(self._together.items(), key=lambda each: each[0] == each[1][0]))

@@ -183,7 +183,7 @@ class Reading:
         return found
 
     @cached_property
-    def stated_attributes(self) -> frozenset[str]:
+    def known_attributes(self) -> frozenset[str]:
         """The attributes of which the entry says anything."""
         entry = self.entry
         swapping = (name for name in entry.swapped.values() if isinstance(name, str))

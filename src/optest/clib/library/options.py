@@ -18,14 +18,14 @@ NAMES = ("library", "headers", "mapping", "device", "guard", "probes", "threads"
 
 
 def config_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated, with paths that mean the same from every folder.
+    """What is given, with paths that mean the same from every folder.
 
     Raises:
         UsageError: for threads that are no numbers.
     """
     readers = {"library": _paths, "headers": _paths, "mapping": _mapping, "threads": _threads}
-    stated = {name: options[name] for name in NAMES if options.get(name)}
-    return {name: readers[name](value) if name in readers else value for name, value in stated.items()}
+    given = {name: options[name] for name in NAMES if options.get(name)}
+    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
 
 
 def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
@@ -34,8 +34,8 @@ def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
     Raises:
         UsageError: for one that is not there or cannot be read.
     """
-    stated = config.get("mapping")
-    return None if stated is None else read_mapping(mapping_path(stated, "").absolute())
+    name = config.get("mapping")
+    return None if name is None else read_mapping(mapping_path(name, "").absolute())
 
 
 def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> None:
@@ -44,17 +44,17 @@ def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> Non
     Raises:
         Unavailable: naming the file, and how the library is named.
     """
-    stated = config.get("library")
-    if isinstance(stated, str) and not is_shared_object(stated):
-        if not Path(stated).is_dir():
+    library = config.get("library")
+    if isinstance(library, str) and not is_shared_object(library):
+        if not Path(library).is_dir():
             remedy = "there is no such folder; --library names where the library is installed, or its shared objects"
-            raise Unavailable(f"library {stated}", remedy)
-    elif stated is None and not all(map(is_shared_object, mapping.library)):  # those are the system loader's
+            raise Unavailable(f"library {library}", remedy)
+    elif library is None and not all(map(is_shared_object, mapping.library)):  # those are the system loader's
         root = infini_root()
         if not root.is_dir():
             remedy = f"neither --library nor INFINI_ROOT is given, and there is no {root}"
             raise Unavailable(f"library {mapping.name}", remedy)
-    for each in _listed(stated or ()):
+    for each in _listed(library or ()):
         if Path(each).is_absolute() and is_shared_object(each) and not Path(each).is_file():
             raise Unavailable(f"library {each}", "there is no such file; --library names it, or its folder")
     for each in _listed(config.get("headers", ())):

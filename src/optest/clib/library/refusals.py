@@ -50,7 +50,7 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
         "index": lambda: _indices(call, entry),
     }
     for kind in kinds:
-        yield from (("refused", each.stating(expects_error={"type": "StatusError"})) for each in made[kind]())
+        yield from (("refused", each.with_keys(expects_error={"type": "StatusError"})) for each in made[kind]())
 
 
 def _tensors_passed(entry: OperatorMapping, call: SampleCall) -> list[str]:
@@ -122,7 +122,7 @@ def _is_passed(tensor: str, entry: OperatorMapping) -> bool:
 
 def _plain(call: SampleCall) -> SampleCall:
     """Without a fill that another dtype might not take."""
-    return dataclasses.replace(call, stated={key: each for key, each in call.stated.items() if key != "generator"})
+    return dataclasses.replace(call, sample={key: each for key, each in call.sample.items() if key != "generator"})
 
 
 def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
@@ -165,7 +165,7 @@ def _attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
             continue
         for value in _odd_values(attribute.type.partition("|")[0], call.base.attributes[name]):
             if not _with_attribute(call, name, value).fits():
-                yield call.stating(attributes={**call.stated.get("attributes", {}), name: value})
+                yield call.with_keys(attributes={**call.sample.get("attributes", {}), name: value})
 
 
 def _with_attribute(call: SampleCall, name: str, value: Any) -> SampleCall:
@@ -191,11 +191,11 @@ def _indices(call: SampleCall, entry: OperatorMapping) -> Calls:
         kind = dtype(call.dtypes_of_inputs[tensor])
         for value in (size, size + 1000, -1, -size - 1):
             if kind.min_int <= value <= kind.max_int:
-                yield call.stating(generator={tensor: {"fill": "full", "value": value}})
-                yield call.stating(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value)}})
+                yield call.with_keys(generator={tensor: {"fill": "full", "value": value}})
+                yield call.with_keys(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value)}})
         for value in (size, *(1 << bits for bits in _CUT_OFF_BITS)):
             if size <= value <= kind.max_int:
-                yield call.stating(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value, 0)}})
+                yield call.with_keys(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value, 0)}})
 
 
 def _outputs_on_themselves(call: SampleCall) -> Calls:

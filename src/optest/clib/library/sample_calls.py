@@ -39,13 +39,13 @@ _MILLIONS = (1 << 21) + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleCall:
-    """A call: ``stated`` is the sample that it came from, ``base`` the case that the sample made.
+    """A call: ``sample`` is the sample that it came from, ``base`` the case that the sample made.
 
     ``shapes`` are those of inputs and outputs by name, in their order, ``dtypes_of_inputs`` and ``places`` what they
     are asked in; ``config`` is its ``backend_config.ffi``.
     """
 
-    stated: Mapping[str, Any]
+    sample: Mapping[str, Any]
     base: TestCase
     lack: Lack
     shapes: Mapping[str, Shape]
@@ -64,7 +64,7 @@ class SampleCall:
     def case(self) -> dict[str, Any]:
         config = self._whole_config()
         return {
-            **{key: value for key, value in self.stated.items() if key not in ("tags", "dtypes", "shapes")},
+            **{key: value for key, value in self.sample.items() if key not in ("tags", "dtypes", "shapes")},
             "shapes": {name: self._shape(name) for name in self.inputs},
             "dtypes": list(self.dtypes_of_inputs.values()),
             **({"backend_config": {"ffi": config}} if config else {}),
@@ -84,9 +84,9 @@ class SampleCall:
         Raises:
             ValueError: for attributes or layouts that cannot be.
         """
-        base, refusal = self.base, self.stated.get("expects_error")
-        if "attributes" in self.stated:
-            base = dataclasses.replace(base, attributes=base.descriptor.bind(self.stated["attributes"]))
+        base, refusal = self.base, self.sample.get("expects_error")
+        if "attributes" in self.sample:
+            base = dataclasses.replace(base, attributes=base.descriptor.bind(self.sample["attributes"]))
         specs = self.input_specs()
         for name, place in self.places.items():
             if name in specs:
@@ -113,9 +113,9 @@ class SampleCall:
     def configured(self, config: Mapping[str, Any]) -> SampleCall:
         return dataclasses.replace(self, config={**self.config, **config})
 
-    def stating(self, **keys: Any) -> SampleCall:
+    def with_keys(self, **keys: Any) -> SampleCall:
         """With other keys of the sample, such as its generator."""
-        return dataclasses.replace(self, stated={**self.stated, **keys})
+        return dataclasses.replace(self, sample={**self.sample, **keys})
 
     def with_dtypes(self, dtypes: Mapping[str, str]) -> SampleCall:
         return dataclasses.replace(self, dtypes_of_inputs={**self.dtypes_of_inputs, **dtypes})
@@ -155,7 +155,7 @@ class SampleCall:
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> SampleCall | None:
         """The call with other shapes of its inputs, dense, None where they do not fit one another."""
-        if _holds_data(self.stated.get("generator")):
+        if _holds_data(self.sample.get("generator")):
             return None  # values that are written down have the shape that they have
         return dataclasses.replace(self, shapes={**self.shapes, **shapes})._legal()
 
@@ -166,12 +166,12 @@ class SampleCall:
             canonical = attribute.read(value)
         except UnfitArguments:
             return None
-        own = {key: each for key, each in self.stated.get("attributes", {}).items() if key not in attribute.aliases}
-        return self.stating(attributes=own)._with_attributes({name: value}, {name: canonical})._legal()
+        own = {key: each for key, each in self.sample.get("attributes", {}).items() if key not in attribute.aliases}
+        return self.with_keys(attributes=own)._with_attributes({name: value}, {name: canonical})._legal()
 
     def _with_attributes(self, stated: Mapping[str, Any], canonical: Mapping[str, Any]) -> SampleCall:
         return dataclasses.replace(
-            self.stating(attributes={**self.stated.get("attributes", {}), **stated}),
+            self.with_keys(attributes={**self.sample.get("attributes", {}), **stated}),
             base=dataclasses.replace(self.base, attributes={**self.base.attributes, **canonical}),
         )
 
@@ -234,14 +234,14 @@ def calls_from(own: Iterable[tuple[Sample, TestCase]], lack: Lack) -> list[Sampl
         if not _is_plain(case) or lack(case) is not None:
             continue
         call = SampleCall(
-            stated=sample.case,
+            sample=sample.case,
             base=case,
             lack=lack,
             shapes={**{each.name: each.spec.shape for each in case.inputs}, **_output_shapes(case)},
             dtypes_of_inputs={each.name: each.spec.dtype.name for each in case.inputs},
         )
         kind = tuple((name, len(shape)) for name, shape in call.shapes.items())
-        if "generator" in found.setdefault(kind, call).stated and "generator" not in call.stated:
+        if "generator" in found.setdefault(kind, call).sample and "generator" not in call.sample:
             found[kind] = call  # whose values are not about one thing alone
     return list(found.values())[:_MOST_CALLS]
 

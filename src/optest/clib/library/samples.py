@@ -128,9 +128,9 @@ def _with_fill(call: SampleCall, fill: Mapping[str, Any]) -> SampleCall:
     """A fill for the inputs of the first one's dtype: others count places or say what is meant."""
     dtypes = call.dtypes_of_inputs
     if len(set(dtypes.values())) == 1:
-        return call.stating(generator=fill)
+        return call.with_keys(generator=fill)
     shared = next(iter(dtypes.values()))
-    return call.stating(generator={each: fill for each, own in dtypes.items() if own == shared})
+    return call.with_keys(generator={each: fill for each, own in dtypes.items() if own == shared})
 
 
 def _of_magnitude(call: SampleCall, value: float) -> SampleCall:
@@ -142,7 +142,7 @@ def _of_magnitude(call: SampleCall, value: float) -> SampleCall:
 
 def _with_last(call: SampleCall, names: Iterable[str], usual: Any, last: Any) -> SampleCall:
     filled = {name: {"fill": "data", "values": all_but_one(call.shapes[name], usual, last)} for name in names}
-    return call.stating(generator=filled)
+    return call.with_keys(generator=filled)
 
 
 def _derived(call: SampleCall, entry: OperatorMapping) -> Named:
@@ -162,7 +162,7 @@ def _taking_turns(dtypes: Sequence[str]) -> Iterator[str]:
 
 def _attribute_values(call: SampleCall, entry: OperatorMapping, values: Mapping[str, Sequence[Any]]) -> Named:
     """Every attribute in turn with other values that the operator takes; dtypes take turns."""
-    if "nan" in repr(call.stated.get("generator")):
+    if "nan" in repr(call.sample.get("generator")):
         return  # it shows what an attribute's own value keeps from the result
     dtypes = _taking_turns(call.dtypes(entry))
     for attribute in call.base.descriptor.attributes:
@@ -286,7 +286,7 @@ def _far_indices(call: SampleCall, entry: OperatorMapping) -> Named:
             reached = dtype(name).max_int + 1
             rows = reached if reached <= _MOST_ROWS and is_cheap else min(reached, _FEW_ROWS)
             for grown in call.with_sizes({old: rows}):
-                last = grown.stating(generator={tensor: {"fill": "full", "value": rows - 1}})
+                last = grown.with_keys(generator={tensor: {"fill": "full", "value": rows - 1}})
                 yield "indices", last.with_dtypes({tensor: name})
 
 
@@ -305,4 +305,4 @@ def _extremes(call: SampleCall, entry: OperatorMapping) -> Named:
         beyond = {32: 2**24 + 1, 64: 2**53 + 1}.get(kind.bits, 3)
         for value in (kind.min_int or 1 << (kind.bits - 1), kind.max_int, beyond):
             for names in (*([each] for each in inputs), *([inputs] if len(inputs) > 1 else ())):
-                yield "extremes", typed.stating(generator={each: {"fill": "full", "value": value} for each in names})
+                yield "extremes", typed.with_keys(generator={each: {"fill": "full", "value": value} for each in names})

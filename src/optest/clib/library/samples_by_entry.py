@@ -39,13 +39,13 @@ def in_its_dtypes(
             dtypes = _dtypes_in(case, entry, shared)
             if dtypes is None or not case.outputs:
                 continue
-            stated = {**sample.case, "dtypes": dtypes}
+            retyped = {**sample.case, "dtypes": dtypes}
             typed = zip(case.inputs, dtypes, strict=True)
             other = with_specs(
                 case, {each.name: dataclasses.replace(each.spec, dtype=dtype(name)) for each, name in typed}
             )
             if other is not None and lack(other) is None:
-                found.setdefault(repr(stated), (dataclasses.replace(sample, case=stated), other))
+                found.setdefault(repr(retyped), (dataclasses.replace(sample, case=retyped), other))
     return list(found.values())
 
 
@@ -54,10 +54,10 @@ def _dtypes_in(case: TestCase, entry: OperatorMapping, shared: str) -> list[str]
     given = [each.spec.dtype.name for each in case.inputs]
     if any(own != _USUAL for each, own in zip(case.inputs, given, strict=True) if each.name not in entry.dtypes_of):
         return None
-    wanted = [
+    dtypes = [
         _as_taken(own, entry.dtypes_of.get(each.name), shared) for each, own in zip(case.inputs, given, strict=True)
     ]
-    return None if wanted == given else wanted
+    return None if dtypes == given else dtypes
 
 
 def _as_taken(own: str, allowed: Sequence[str] | None, shared: str) -> str:
