@@ -108,9 +108,9 @@ def _times_us(case: TestCase, target_s: float) -> tuple[float, float, float, flo
     brief = replace(case, backend_config={"ffi": {**case.backend_config["ffi"], "probes": "guards"}})
     config, _ = read_ffi_config(case)
     assert config is not None
-    session = driver._session(case, config)
+    session, _ = driver._library(config)
     with ExitStack() as stack:
-        memory, call, passed, subject = stack.enter_context(driver._described(case, config, session, inputs))
+        _, memory, subject = stack.enter_context(driver._called(case, config, session, inputs))
         place = memory.place(Where())
         pointers = memory.pointers(place)
 
@@ -122,7 +122,7 @@ def _times_us(case: TestCase, target_s: float) -> tuple[float, float, float, flo
         guarded_call, pure, once, run = measure(
             [
                 Subject(who="guarded", call=guarded),
-                Subject(who="pure", call=call.ready({**passed, **pointers})),
+                Subject(who="pure", call=subject.ready(pointers)),
                 Subject(who="once", call=lambda: driver.run(brief, inputs)),
                 Subject(who="run", call=lambda: driver.run(case, inputs)),
             ],

@@ -23,8 +23,7 @@ from optest.clib.library.drift import (
     functions_of_whole,
 )
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.mapping_file import mapping_path, read_mapping
-from optest.clib.library.mapping_lines import named_place
+from optest.clib.library.mapping_file import mapping_path, named_place, read_mapping
 from optest.clib.library.session import header_of
 from optest.errors import Unavailable, UsageError
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,18 +57,12 @@ class PythonCall:
     """A function of Python in place of a call of C; nothing is made for it."""
 
     function = SimpleNamespace(name="")
-    has_objects = lasting = False
-    workspace_bytes = 0
 
     def __init__(self, run: Callable[[Mapping[str, Any]], None]) -> None:
         self._run = run
 
     def __call__(self, pointers: Mapping[str, Any]) -> None:
         self._run(pointers)
-
-    @contextmanager
-    def alive(self, *, forgets: bool = False) -> Iterator[None]:
-        yield
 
 
 def subject_of(run: Callable[[Mapping[str, Any]], None]) -> Subject:

@@ -62,7 +62,7 @@ def test_an_attribute_that_is_none_stays_none_in_when(tmp_path: Path) -> None:
         ({"call": "leading:input as bits"}, "or 'leading:input as bytes'"),
         (
             {"file": "handle: {create: {function: f, arguments: [slot, 1]}, destroy: g}"},
-            "mine.yaml:5: handle: Expected `str`, got `int` - at `$.create.arguments[1]`",
+            "mine.yaml:5: handle.create.arguments[1] is '1', which is no role here; known: ",
         ),
         (
             {"file": "handle: {create: {function: f, arguments: [slot, 'constant:1 as long']}, destroy: g}"},

@@ -13,8 +13,9 @@ from test_ffi_config import case_of
 
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
 from optest.clib.ffi.statuses import StatusCodes
-from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
+from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.driver import _required
+from optest.clib.library.subject import Subject
 from optest.clib.probing.library_probe import _policy
 from optest.clib.probing.policy import Policy, say_what_one_call_shows
 from optest.clib.probing.results import ProbeResult
@@ -118,9 +119,9 @@ def test_descriptors_of_tensors_end_when_the_operator_s_is_made_but_beside_anoth
     log: list[str] = []
     objects = [made_and_ended("tensor a", log, is_brief=True), made_and_ended("operator", log, is_brief=False)]
     run: Any = Ends("run", log)
-    call = OperatorCall(PlainCall(run, [None]), c_objects=objects)
-    with call.alive():
-        call({})
+    call = Subject(PlainCall(run, [None]), c_objects=objects)
+    with call.renewed():
+        call.run({})
     assert log == ["+tensor a", "+operator", "-tensor a", "run", "-operator"]
     log.clear()
     with call.alive_beside():

@@ -11,7 +11,7 @@ from handmade import case_of
 from optest.clib.library.binding import bind_case
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping_file import read_mapping
-from optest.clib.library.unknown_names import unknown_names
+from optest.clib.library.mapping_problems import unknown_names
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TensorSpec, dtype
@@ -70,11 +70,11 @@ def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL
         ({"entry": "objects: {p: {create: {function: f}, fields: {a: null}}}"}, "are those of a struct, but no `struc"),
         ({"entry": "workspace: {arguments: [slot]}"}, "operators.softmax.workspace.function is missing"),
         ({"entry": "workspace: {function: f, arguments: [slots]}"}, ":10: operators.softmax.workspace.arguments[0] is"),
-        ({"entry": "dtypes_of: {input: [int33]}"}, "dtypes_of.input has 'int33', which is no dtype; did you mean int3"),
+        ({"entry": "dtypes_of: {input: [int33]}"}, ":10: operators.softmax.dtypes_of[...][0]: 'int33' is no dtype; d"),
         ({"entry": "dtypes_of: {inptu: [int32]}"}, "dtypes_of has 'inptu', but dims have input, out"),
         ({"call": "dtype:input"}, "tells C dtypes, so the file should say what float32 is called there, under dtypes"),
         ({"entry": "refuses: ['null']"}, "refuses needs a status: the file should say what functions return, under st"),
-        ({"entry": "refuses: [nul]", "file": "status: int"}, "refuses has 'nul'; did you mean null?"),
+        ({"entry": "refuses: [nul]", "file": "status: int"}, "refuses[0]: 'nul' is no kind of wrong call; did you"),
         ({"file": "status: {type: int, succes: [1]}"}, ":5: status: Object contains unknown field `succes`; did you m"),
         ({"file": "status: {message: {function: f, arguments: [code]}}"}, ":5: status.message.arguments[0] is 'code',"),
         ({"file": "status: {message: {}}"}, ":5: status.message.function is missing"),
@@ -84,7 +84,7 @@ def mapping(tmp_path: Path, *, file: str = "", entry: str = "", call: str = CALL
         ({"file": "handle: {destroy: f}"}, ":5: handle.create.function is missing"),
         ({"file": "tensor: {struct: t, fields: {a: rows}}", "call": "input:input as tensor", "dims": "{input: [n]}"}, (
             "call has input as tensor, but input should have two dimensions in dims")),
-        ({"dims": "{input: [2x], out: [m...]}"}, "but should have names such as m, n... for any number of dimensions,"),
+        ({"dims": "{input: [2x], out: [m...]}"}, "'2x' should be a name such as m, n... for any number of dimensions,"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, stated: dict[str, str], said: str) -> None:
@@ -108,7 +108,7 @@ def test_things_are_made_of_tensors_first_then_in_their_order(tmp_path: Path) ->
 def test_a_tensor_as_a_struct_is_memory_of_the_case(tmp_path: Path) -> None:
     path = mapping(tmp_path, file=STRUCT, call="input:input as tensor, output:out as tensor")
     (entry,) = read_mapping(path).operators["softmax"]
-    assert {role.key for role in entry.roles()} == {"input:input", "output:out"}
+    assert {role.key for role in entry.read.roles} == {"input:input", "output:out"}
 
 
 def bound(path: Path, specs: dict[str, TensorSpec], **attributes: object) -> dict[str, object]:

@@ -61,10 +61,10 @@ def test_both_forms_are_one_operator(tmp_path: Path) -> None:
     ]
     (whole,) = read_mapping(file_of(tmp_path, typed + WHOLE)).operators["add"]
     assert short.tensor == whole.tensor
-    assert [each.made_as or str(each) for each in short.read.told] == [
-        each.made_as or str(each) for each in whole.read.told
+    assert [each.made_as or str(each) for each in short.read.passed] == [
+        each.made_as or str(each) for each in whole.read.passed
     ]
-    assert short.roles() == whole.roles()
+    assert short.read.roles == whole.read.roles
     assert (
         short.read.brief_objects
         == whole.read.brief_objects
@@ -80,7 +80,7 @@ def test_both_forms_are_one_operator(tmp_path: Path) -> None:
         ("[descriptor, workspace", "[description, workspace", ":16: operators.add.run[0] is 'description', whi"),
         ("    create: [handle, slot,", "    craete: [handle, slot,", ":12: operators.add: O"),
         ("    name: Add\n", "    name: Add\n    call: [stream]\n", "add: Object contains unknown field `create`"),
-        ("    name: Add\n", "    name: Add\n    dims: {input: n}\n", ":12: operators.add: Expected `array`, got `str`"),
+        ("    name: Add\n", "    name: Add\n    dims: {input: n}\n", ":14: operators.add.dims[...]: Expected `arra"),
         (PROTOCOL, "", "operators.add has create and run, so the file should name the functions, under protocol"),
         ("run_{name}", "run", "protocol.run is 'run', but should contain {name}"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
+from optest.clib.library.layouts import Axis, Gap, Matrix, axes_of, increment_of, matrix_of
 from optest.numerics import view
 from optest.spec import TensorSpec, contiguous_strides, dtype
 
@@ -26,9 +26,8 @@ steps = st.integers(-3, 9)
 def test_a_matrix_is_where_its_leading_dimension_says(m: int, n: int, one: int, two: int, by_rows: bool) -> None:
     offset = max(0, -one) * m + max(0, -two) * n
     tensor = spec((m, n), (one, two), offset)
-    order = Order(by_rows=by_rows)
     try:
-        found = matrix_of(*axes_of(tensor, ("m", "n")), order)
+        found = matrix_of(*axes_of(tensor, ("m", "n")), by_rows=by_rows)
     except Gap:
         assert m > 1 or n > 1
         return
@@ -84,13 +83,13 @@ def test_what_is_no_vector_says_why(tensor: TensorSpec, dims: tuple[str, ...], s
 def test_what_is_no_matrix_says_why(strides: tuple[int, int], said: str) -> None:
     rows, columns = Axis(size=3, stride=strides[0]), Axis(size=5, stride=strides[1])
     with pytest.raises(Gap, match=said):
-        matrix_of(rows, columns, Order())
+        matrix_of(rows, columns)
 
 
 def test_a_single_row_has_the_least_leading_dimension_that_is_legal() -> None:
-    row = matrix_of(Axis(size=1, stride=-3), Axis(size=5, stride=1), Order())
+    row = matrix_of(Axis(size=1, stride=-3), Axis(size=5, stride=1))
     assert row == Matrix(rows=1, columns=5, leading=5, is_transposed=False)
-    assert matrix_of(Axis(size=0, stride=1), Axis(size=0, stride=1), Order()).leading == 1
+    assert matrix_of(Axis(size=0, stride=1), Axis(size=0, stride=1)).leading == 1
 
 
 @pytest.mark.parametrize(

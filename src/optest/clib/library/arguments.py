@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from optest.errors import nearest
+from optest.errors import did_you_mean
 
 __all__ = [
     "COMPUTED",
@@ -60,7 +60,6 @@ _ELEMENTS_OF_TENSOR = ("ndim", "dtype", "data", "elements", "rows", "columns", "
 TENSOR, DESCRIPTOR = "tensor", "descriptor"
 """``input:a as tensor``: what the mapping's ``tensor`` makes of it, the pointer to its elements included; ``input:a as
 descriptor``: without that pointer."""
-_NO_DIMS: Mapping[str, Sequence[str]] = {}
 _FORMS = {
     "constant": ("constant:NAME", "constant:NUMBER", "constant:NUMBER as scalar"),
     "text": ("text:WORD",),
@@ -113,7 +112,7 @@ class Argument:
     """One argument: its kind, of which tensor, dimension or attribute, and how (``scalar``, ``any``, ``A|B``).
 
     ``index`` is the place of a number in an attribute that lists several; ``optional`` is NULL where the case leaves
-    the input out. What follows from these is kept, since every call asks for it.
+    the input out.
     """
 
     kind: str
@@ -121,22 +120,18 @@ class Argument:
     optional: bool = False
     type: str = ""
     index: int | None = None
-    array: ArrayForm | None = field(init=False, compare=False, repr=False)
-    """What it is as an array; None if it is a single value."""
-    made_as: str = field(init=False, compare=False, repr=False)
-    """What is made before a call and passed here: ``object:plan``, ``object:tensor a``; empty for everything else."""
-    _hash: int = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        made_as = str(self) if self.kind == "object" else ""
+    @property
+    def array(self) -> ArrayForm | None:
+        """What it is as an array; None if it is a single value."""
+        return ArrayForm.of(self.type) if self.type else None
+
+    @property
+    def made_as(self) -> str:
+        """What is made before a call and passed here: ``object:plan``, ``object:tensor a``; empty for all else."""
         if self.as_descriptor or self.as_tensor:
-            made_as = key_of_tensor(self.name)
-        object.__setattr__(self, "array", ArrayForm.of(self.type) if self.type else None)
-        object.__setattr__(self, "made_as", made_as)
-        object.__setattr__(self, "_hash", hash((self.kind, self.name, self.optional, self.type, self.index)))
-
-    def __hash__(self) -> int:
-        return self._hash
+            return key_of_tensor(self.name)
+        return str(self) if self.kind == "object" else ""
 
     @property
     def key(self) -> str:
@@ -157,6 +152,11 @@ class Argument:
         """The two constants of a ``layout`` or an ``order``."""
         one, _, other = self.type.partition("|")
         return one, other
+
+    @property
+    def allowed(self) -> str:
+        """Which steps an ``increment`` may have, whether it counts elements or bytes."""
+        return self.type.removesuffix("bytes").strip() or "nonzero"
 
     @property
     def is_input(self) -> bool:
@@ -208,7 +208,7 @@ class Words:
 
     named: Sequence[str] = NAMED
     plain: Sequence[str] = PLAIN
-    dims: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NO_DIMS)
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
     objects: Collection[str] = ()
     has_workspace: bool = True
     what: str = "role"
@@ -219,7 +219,6 @@ class Words:
 
     @property
     def dimensions(self) -> list[str]:
-        """The names of dimensions, sorted."""
         names = {name.removesuffix("...") for dims in self.dims.values() for name in dims}
         return sorted(name for name in names if not name.isdecimal())
 
@@ -229,9 +228,19 @@ class Words:
         plain = [f"{word} as int64_t[]" if word in _ARRAYS else word for word in self.plain]
         return ", ".join((*named, *plain))
 
+    def problems(self, where: str, texts: Sequence[str]) -> Iterator[str]:
+        """What is wrong with a list of arguments that stands at ``where``."""
+        for index, text in enumerate(texts):
+            yield from self.problem(f"{where}[{index}]", text)
+
+    def problem(self, where: str, text: str) -> Iterator[str]:
+        why = wrong_argument(text, self)
+        if why:
+            yield f"{where} is {text!r}, {why}"
+
 
 def words_of_tensor(*, struct: bool) -> Words:
-    """What may be told to make something of every tensor: it is not named."""
+    """What may be passed to make something of every tensor: it is not named."""
     making = () if struct else IN_MAKING
     return Words(named=("constant",), plain=(*_ELEMENTS_OF_TENSOR, *making, "handle", "null"), what="role of a tensor")
 
@@ -241,8 +250,8 @@ def wrong_argument(text: str, words: Words) -> str:
     found = _ARGUMENT.fullmatch(text)
     kind = found["kind"] if found else re.split(r"\W", text, maxsplit=1)[0]
     if kind not in words.kinds:
-        near = nearest(kind, words.kinds)
-        return f"which is no {words.what} here; {f'did you mean {near}? ' if near else ''}known: {words.forms}"
+        hint = did_you_mean(kind, words.kinds, text="did you mean {}? ")
+        return f"which is no {words.what} here; {hint}known: {words.forms}"
     if found is None or (kind in words.named) != (found["name"] is not None):
         return f"but should be one of {words.forms}"
     (argument,) = parsed((text,))
@@ -265,8 +274,7 @@ def _wrong_name(argument: Argument, words: Words) -> str:
     if kind == "size" and name not in words.dimensions:
         return f"but dims have {', '.join(words.dimensions) or 'none'}"
     if kind == "object" and name not in words.objects:
-        near = nearest(name, list(words.objects))
-        hint = f"did you mean {near}? " if near else ""
+        hint = did_you_mean(name, words.objects, text="did you mean {}? ")
         return f"but there is no such object yet; {hint}objects above: {', '.join(words.objects) or 'none'}"
     return _wrong_tensor(argument, words.dims) if name and kind in _OF_TENSORS else ""
 
@@ -292,39 +300,36 @@ def _wrong_tensor(argument: Argument, dims: Mapping[str, Sequence[str]]) -> str:
 
 def _wrong_type(argument: Argument) -> str:
     kind, type_, array = argument.kind, argument.type, argument.array
-    if kind in _PAIRS:
-        fits, wanted = type_.count("|") == 1 and all(argument.pair), f"'{argument} as ONE|OTHER'"
-    elif kind == "attribute":
+    form = str(argument)
+    if kind == "attribute":
         is_array = array is not None and array.element in ELEMENTS and argument.index is None and not array.in_bytes
         if is_array and array is not None and array.length == 0:
             return "but an array should have one element or more"
-        if type_ in NUMBERS or is_array:
-            return ""
-        near = nearest(type_.partition("[")[0], (*NUMBERS, *ELEMENTS))
-        hint = f" (did you mean {near}?)" if near and type_ else ""
-        known = f"'{argument} as {'|'.join(NUMBERS)}', or as an array: '{argument} as int64_t[]'"
-        return f"but should say its C type: {known}{hint}"
-    elif kind == "scalar":
-        fits, wanted = type_ in NUMBERS[1:], f"'{argument} as {'|'.join(NUMBERS[1:])}'"
-    elif kind == "constant":
-        fits, wanted = type_ in ("", *NUMBERS), f"'{argument} as {'|'.join(NUMBERS)}', or an enumerator alone"
-    elif kind in ("leading", "size", "elements"):
-        fits, wanted = type_ in ("", "bytes"), f"'{argument}' for elements, or '{argument} as bytes'"
+        hint = did_you_mean(type_.partition("[")[0], (*NUMBERS, *ELEMENTS), text=" (did you mean {}?)")
+        known = f"'{form} as {'|'.join(NUMBERS)}', or as an array: '{form} as int64_t[]'{hint}"
+        return "" if type_ in NUMBERS or is_array else f"but should say its C type: {known}"
+    if kind in _PAIRS:
+        fits, known = type_.count("|") == 1 and all(argument.pair), f"'{form} as ONE|OTHER'"
     elif kind in _ARRAYS:
         fits = array is not None and array.element in _INTEGERS and (kind == "strides" or not array.in_bytes)
-        words = " (with a length for all, `int64_t[4]`; `reversed`; strides also in `bytes`)"
-        wanted = f"'{argument} as int64_t[]'{words}"
+        words = "(with a length for all, `int64_t[4]`; `reversed`; strides also in `bytes`)"
+        known = f"'{form} as int64_t[]' {words}"
     elif kind == "increment":
-        words_ = type_.removesuffix("bytes").strip()
-        fits, wanted = words_ in ("", *_INCREMENTS), f"'{argument} as {'|'.join(_INCREMENTS)}', perhaps with bytes"
-    elif kind in ("input", "output", "tensor"):
-        fits = type_ in ("", DESCRIPTOR, *((TENSOR,) if kind != "tensor" else ()))
-        wanted = f"'{argument}', or '{argument} as tensor'"
+        fits, known = argument.allowed in _INCREMENTS, f"'{form} as {'|'.join(_INCREMENTS)}', perhaps with bytes"
     else:
-        fits, wanted = not type_, f"'{argument}' alone"
-    return "" if fits else f"but should be {wanted}"
+        types, words = _TYPES.get(kind, (("",), "'{0}' alone"))
+        fits, known = type_ in types, words.format(form)
+    return "" if fits else f"but should be {known}"
 
 
+_TYPES: Mapping[str, tuple[Sequence[str], str]] = {
+    "scalar": (NUMBERS[1:], f"'{{0}} as {'|'.join(NUMBERS[1:])}'"),
+    "constant": (("", *NUMBERS), f"'{{0}} as {'|'.join(NUMBERS)}', or an enumerator alone"),
+    **dict.fromkeys(("leading", "size", "elements"), (("", "bytes"), "'{0}' for elements, or '{0} as bytes'")),
+    **dict.fromkeys(("input", "output"), (("", DESCRIPTOR, TENSOR), "'{0}', or '{0} as tensor'")),
+    "tensor": (("", DESCRIPTOR), "'{0}' alone"),
+}
+"""What may stand behind ``as``, and in words."""
 _INTEGERS = tuple(name for name in ELEMENTS if name not in ("float", "double"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from optest.clib.library.arguments import Argument
 from optest.clib.library.layouts import Gap
 from optest.clib.library.limits import tensors_of
-from optest.clib.library.mapping import SIZE
+from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import LAST, OperatorMapping
 from optest.spec import Check, CheckState, DType, OperatorDescriptor, TensorSpec, TestCase
 
@@ -21,7 +21,7 @@ __all__ = [
     "attribute_values",
     "notes_of_attributes",
     "require_attributes",
-    "stated_value",
+    "value_with_defaults",
     "whole_limits",
 ]
 
@@ -30,31 +30,31 @@ _MISSING = object()
 _SINGLE = ("float32", "complex64")
 
 
-def stated_value(case: TestCase, entry: OperatorMapping, name: str) -> Any:
+def value_with_defaults(case: TestCase, entry: OperatorMapping, name: str) -> Any:
     """An attribute's value, with what the mapping puts in place of none and of an input that is left out."""
     for start in entry.starts:
         if name in start.without and all(each.name != start.input for each in case.inputs):
             return start.without[name]
     value = case.attributes.get(name)
-    if value is not None or name not in entry.left_out:
+    if value is not None:
         return value
-    instead = entry.left_out[name]
+    instead = entry.left_out.get(name)
     if isinstance(instead, Mapping):
-        dtypes = [argument.spec.dtype.name for argument in case.inputs]
-        return instead.get(dtypes[0] if dtypes else "", instead.get("other"))
+        first = case.inputs[0].spec.dtype.name if case.inputs else ""
+        return instead.get(first, instead.get("other"))
     return instead
 
 
 def attribute_values(entry: OperatorMapping, case: TestCase) -> dict[str, Any]:
     """The attributes that are passed, by name: numbers, lists of them, or names of the headers."""
-    return {each.name: _told(entry, case, each.name) for each in entry.read.attributes}
+    return {each.name: _passed_value(entry, case, each.name) for each in entry.read.attributes}
 
 
-def _told(entry: OperatorMapping, case: TestCase, name: str) -> Any:
-    value = stated_value(case, entry, name)
+def _passed_value(entry: OperatorMapping, case: TestCase, name: str) -> Any:
+    value = value_with_defaults(case, entry, name)
     if name in entry.choices:
         return _choice_of(entry.choices[name], value)
-    return BOUNDS[value] if isinstance(value, str) and value in BOUNDS else value
+    return BOUNDS.get(value, value) if isinstance(value, str) else value
 
 
 def _choice_of(choices: Mapping[Any, Any], value: Any) -> Any:
@@ -75,22 +75,20 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
         Gap: naming the attribute and its value.
     """
     function = entry.any_function
-    for name, wanted in entry.when.items():
+    for name, values in entry.when.items():
         value = case.attributes.get(name)
-        if not any(_is(value, each, first) for each in (wanted if isinstance(wanted, list) else [wanted])):
+        if not any(_is(value, each, first) for each in (values if isinstance(values, list) else [values])):
             raise Gap(f"{function} has no {name} of {value!r}")
-    unsaid = _unsaid(case, entry)
-    if unsaid:
-        raise Gap(unsaid)
+    _require_not_passed(case, entry)
     tensors = [*(each.spec for each in case.inputs), *case.outputs]
     is_wide = case.expects_error is None and any(spec.dtype.name == "float64" for spec in tensors)
     for argument in entry.read.attributes:
-        value = _told(entry, case, argument.name) if argument.name not in entry.choices else None
-        why = _why_untold(argument, stated_value(case, entry, argument.name), entry)
-        if why:
-            said = case.attributes.get(argument.name)
-            hint = "; left_out may say what is passed then" if said is None else ""
-            raise Gap(f"{function} takes {why} as {argument.name}, but it is {said!r}{hint}")
+        value = _passed_value(entry, case, argument.name) if argument.name not in entry.choices else None
+        taken = _taken_instead(argument, value_with_defaults(case, entry, argument.name), entry)
+        if taken:
+            given = case.attributes.get(argument.name)
+            hint = "; left_out may say what is passed then" if given is None else ""
+            raise Gap(f"{function} takes {taken} as {argument.name}, but it is {given!r}{hint}")
         if is_wide and argument.type == "float" and isinstance(value, (int, float)) and not _is_float(value):
             raise Gap(
                 f"the attribute {argument.name} is {value!r}, but C takes a float, which is too coarse beside float64; "
@@ -99,32 +97,30 @@ def require_attributes(case: TestCase, entry: OperatorMapping, first: TensorSpec
     _require_tensors(case, entry)
 
 
-def _is(value: Any, wanted: Any, first: TensorSpec | None) -> bool:
+def _is(value: Any, required: Any, first: TensorSpec | None) -> bool:
     """``last`` is the first input's last dimension, counted from either end, perhaps in a list."""
-    if wanted != LAST or first is None:
-        return bool(value == wanted)
+    if required != LAST or first is None:
+        return bool(value == required)
     one = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
     return type(one) is int and one in (-1, first.rank - 1)
 
 
-def _unsaid(case: TestCase, entry: OperatorMapping) -> str:
-    """Of the first attribute that is not passed and has another value than C takes by itself."""
+def _require_not_passed(case: TestCase, entry: OperatorMapping) -> None:
+    """Raise a gap for an attribute that is not passed and has another value than C takes by itself."""
     tensors = tensors_of(case) if entry.implied else {}
-    said = entry.read.stated_attributes
     for attribute in case.descriptor.attributes:
         name, default = attribute.name, attribute.default
         value = case.attributes.get(name, default)
         if name in entry.implied:
             implied = _implied_value(entry.implied[name], tensors)
-            wanted = default if implied is None else implied
-            if value != wanted:
-                return f"{entry.any_function} takes {wanted!r} for {name} without being told, but it is {value!r}"
-        elif name in entry.always:
-            if value not in (always(case, entry)[name], default):
-                return f"{entry.any_function} does not take the attribute {name}, which is {value!r}"
-        elif name not in said and value != default:
-            return f"{entry.any_function} does not take the attribute {name}, which is {value!r}"
-    return ""
+            required = default if implied is None else implied
+            if value != required:
+                function = entry.any_function
+                raise Gap(f"{function} takes {required!r} for {name} without being told, but it is {value!r}")
+            continue
+        is_free = name in entry.read.known_attributes and name not in entry.always
+        if not is_free and value != default and not (name in entry.always and value == always(case, entry)[name]):
+            raise Gap(f"{entry.any_function} does not take the attribute {name}, which is {value!r}")
 
 
 def _implied_value(rule: Any, tensors: Mapping[str, TensorSpec]) -> Any:
@@ -141,7 +137,7 @@ def _implied_value(rule: Any, tensors: Mapping[str, TensorSpec]) -> Any:
     return spec.shape[dim] if -spec.rank <= dim < spec.rank else None
 
 
-def _why_untold(argument: Argument, value: Any, entry: OperatorMapping) -> str:
+def _taken_instead(argument: Argument, value: Any, entry: OperatorMapping) -> str:
     """What C takes instead of such a value; empty if it takes it. One number may stand in a list, as where dimensions
     are counted."""
     choices = entry.choices.get(argument.name)
@@ -153,7 +149,7 @@ def _why_untold(argument: Argument, value: Any, entry: OperatorMapping) -> str:
     form = argument.array
     if form is not None:
         fits = is_number and (form.length is None or len(listed) in (1, form.length))
-        return "" if fits else f"{'numbers' if form.length is None else f'one number or {form.length}'}"
+        return "" if fits else "numbers" if form.length is None else f"one number or {form.length}"
     if argument.index is not None:
         fits = is_number and (len(listed) == 1 or argument.index < len(listed))
         return "" if fits else f"one number or {argument.index + 1} and more"
@@ -161,14 +157,10 @@ def _why_untold(argument: Argument, value: Any, entry: OperatorMapping) -> str:
 
 
 def _require_tensors(case: TestCase, entry: OperatorMapping) -> None:
-    """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there.
-
-    Raises:
-        Gap: naming the attribute.
-    """
+    """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there."""
     made = entry.read.made_tensors
     for name in made:
-        value, kind = stated_value(case, entry, name), _first_dtype(case)
+        value, kind = value_with_defaults(case, entry, name), _first_dtype(case)
         if not isinstance(value, (int, float)) and value not in BOUNDS:
             raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
         if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
@@ -200,8 +192,8 @@ def notes_of_attributes(entry: OperatorMapping, case: TestCase) -> list[Check]:
         type_ = argument.type if argument.array is None else argument.array.element
         if argument.name in entry.choices or not (type_ == "float" or (type_ == "scalar" and is_single)):
             continue
-        stated = _told(entry, case, argument.name)
-        for value in stated if isinstance(stated, (list, tuple)) else (stated,):
+        passed = _passed_value(entry, case, argument.name)
+        for value in passed if isinstance(passed, (list, tuple)) else (passed,):
             if not _is_float(value):
                 detail = (
                     f"{argument.name} is {float(value)!r}, but C takes a float: {_narrow(value)!r}; "
@@ -224,13 +216,13 @@ def as_c_takes_them(attributes: Mapping[str, Any], entry: OperatorMapping, descr
     """Attributes of a sample, rounded to C's float where C takes one, defaults that are not floats among them: so that
     a check asks for nothing that C cannot be told."""
     found = dict(attributes)
-    known = {attribute.name: attribute.default for attribute in descriptor.attributes}
-    named = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
-    stated = {named[name] for name in found if name in named}
-    for name in {each.name for each in entry.read.attributes if each.type == "float"}:
-        if name not in stated and isinstance(known.get(name), float) and _narrow(known[name]) != known[name]:
-            found[name] = _narrow(known[name])
-        for alias in found:
-            if named.get(alias) == name and isinstance(found[alias], (int, float)):
-                found[alias] = _narrow(found[alias])
+    floats = {each.name for each in entry.read.attributes if each.type == "float"}
+    for attribute in descriptor.attributes:
+        default = attribute.default
+        stated = [name for name in (attribute.name, *attribute.aliases) if name in found]
+        if attribute.name in floats and not stated and isinstance(default, float) and _narrow(default) != default:
+            found[attribute.name] = _narrow(default)
+        for name in stated if attribute.name in floats else ():
+            if isinstance(found[name], (int, float)):
+                found[name] = _narrow(found[name])
     return found

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from optest.clib.library.arguments import Argument, ArrayForm
 from optest.clib.library.attributes import require_attributes
 from optest.clib.library.case_tensors import OutputLayout, specs_of_case
-from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
+from optest.clib.library.layouts import (
+    Axis,
+    Gap,
+    Matrix,
+    axes_of,
+    dense,
+    increment_of,
+    matrix_of,
+    reaches,
+    strides_of,
+)
 from optest.clib.library.limits import require_dtypes, require_layouts, require_ranks
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.spec import TensorSpec, TestCase, contiguous_strides, dtype
+from optest.spec import TensorSpec, TestCase, dtype
 
 __all__ = ["BoundCase", "bind_case", "broadcast_specs", "rebind"]
 
@@ -72,22 +83,14 @@ def rebind(bound: BoundCase, specs: Specs, case: TestCase, mapping: LibraryMappi
     Raises:
         Gap: if it cannot express them.
     """
-    if all(_lies_alike(spec, bound.specs.get(key)) for key, spec in specs.items()):
+    if all(_described(spec) == _described(bound.specs.get(key)) for key, spec in specs.items()):
         return bound
     return _Binding(bound.entry, {**bound.specs, **specs}, case, mapping).bound()
 
 
-def _lies_alike(one: TensorSpec | None, other: TensorSpec | None) -> bool:
-    """Whether C is told the same of both, since nobody tells it an offset."""
-    if one is None or other is None:
-        return one is other
-    if one.dtype is not other.dtype or one.shape != other.shape:
-        return False
-    return _strides(one) == _strides(other)
-
-
-def _strides(spec: TensorSpec) -> tuple[int, ...]:
-    return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+def _described(spec: TensorSpec | None) -> Any:
+    """What C is told of it, which is no offset."""
+    return spec and (spec.dtype, spec.shape, strides_of(spec))
 
 
 class _Binding:
@@ -96,31 +99,24 @@ class _Binding:
     def __init__(self, entry: OperatorMapping, specs: Specs, case: TestCase, mapping: LibraryMapping) -> None:
         self.entry = entry
         self.step = 0
-        self._told = entry.read.told
-        self._kinds = entry.read.kinds
+        self._read = entry.read
         self._attributes = case.attributes
         self._mapping = mapping
         self._is_wrong = case.expects_error is not None
         self._function, self._dtype = entry.any_function, ""
-        self._given = specs
+        self._given = _by_name(specs)
         self._specs = broadcast_specs(entry, specs)
+        self._tensors = _by_name(self._specs)
         self._in_c: dict[str, TensorSpec] = {}
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._matrices: dict[str, Matrix] = {}
         self._sizes: dict[str, int] = {}
 
     def bound(self) -> BoundCase:
-        steps: tuple[Callable[[], None], ...] = (
-            self._require_inputs,
-            self._choose,
-            self._require_promised,
-            self._measure,
-            self._lay_out,
-        )
-        for step in steps:
+        for step in (self._require_inputs, self._choose, self._require_promised, self._measure, self._lay_out):
             step()
             self.step += 1
-        read = self.entry.read
+        read = self._read
         return BoundCase(
             entry=self.entry,
             function=self._function,
@@ -133,163 +129,132 @@ class _Binding:
     def _is_left_out(self, argument: Argument) -> bool:
         """Whether it says something of a tensor that the case leaves out and C does without: nothing is made of it."""
         is_of_a_tensor = argument.kind not in ("size", "order")
-        optional = self.entry.read.inputs.get(argument.name, False)
-        return optional and is_of_a_tensor and self._spec(argument.name) is None
+        return is_of_a_tensor and self._read.inputs.get(argument.name, False) and argument.name not in self._tensors
 
     def _require_inputs(self) -> None:
-        taken, made = self.entry.read.inputs, self.entry.read.made_tensors
-        present = {
-            key.partition(":")[2]: spec for key, spec in self._specs.items() if key.startswith("input:") and spec
-        }
-        for name in sorted(present):
+        taken, made = self._read.inputs, self._read.made_tensors
+        for name in sorted(key.partition(":")[2] for key, spec in self._specs.items() if spec and "input:" in key):
             if name not in taken and name not in made:
                 raise Gap(f"{self._function} does not take the input {name}")
         for name, optional in taken.items():
-            if name not in present and not optional:
+            if name not in self._tensors and not optional:
                 raise Gap(f"{self._function} needs the input {name}, which the case leaves out")
-        for each in self.entry.roles():
-            if each.kind == "scalar" and each.name in present and present[each.name].elements != 1:
-                raise Gap(f"{self._function} takes the input {each.name} by value, but it is {present[each.name]}")
+        for each in self.entry.read.roles:
+            spec = self._tensors.get(each.name)
+            if each.kind == "scalar" and spec is not None and spec.elements != 1:
+                raise Gap(f"{self._function} takes the input {each.name} by value, but it is {spec}")
 
     def _choose(self) -> None:
         """The function for the dtype that the tensors share; a wrong call may have any that C is told."""
-        tensors = self._tensors()
-        known = {name for kind, name in self._kinds if kind == "dtype"} | {each.input for each in self.entry.starts}
-        told = [name for name in tensors if name in known] if self._is_wrong else []
-        self._dtype = require_dtypes(tensors, self.entry, told)
+        tensors = {name: spec for name, spec in self._tensors.items() if name != self.entry.returns}
+        known = {name for kind, name in self._read.kinds if kind == "dtype"} | {
+            each.input for each in self.entry.starts
+        }
+        self._dtype = require_dtypes(tensors, self.entry, known & tensors.keys() if self._is_wrong else ())
         self._function = self.entry.function_of(self._dtype)
-
-    def _tensors(self) -> dict[str, TensorSpec]:
-        """Those that lie in memory, by name."""
-        returned = f"output:{self.entry.returns}"
-        return {key.partition(":")[2]: spec for key, spec in self._specs.items() if spec and key != returned}
 
     def _require_promised(self) -> None:
         if not self._is_wrong:
-            given = {key.partition(":")[2]: spec for key, spec in self._given.items() if spec is not None}
-            require_ranks(given, self.entry)
-            require_layouts(given, self.entry)
+            require_ranks(self._given, self.entry)
+            require_layouts(self._given, self.entry)
 
     def _measure(self) -> None:
         """Every name of a dimension is one size."""
         sizes: dict[str, tuple[int, str]] = {}
         for tensor, dims in self.entry.dims.items():
-            spec = self._spec(tensor)
-            if spec is None:
+            if tensor not in self._tensors:
                 continue
-            told = self._counted(tensor)
-            self._axes[tensor] = self._of(
-                tensor, axes_of, _dense(told) if self._is_told_strides(tensor) else told, dims
-            )
-            for name, axis in zip(dims, self._axes[tensor], strict=True):
-                plain = name.removesuffix("...")
-                if plain.isdecimal():
-                    self._require_size(tensor, int(plain), axis.size)
+            spec = self._counted(tensor)
+            axes = self._of(tensor, axes_of, dense(spec) if self._passes_strides(tensor) else spec, dims)
+            self._axes[tensor] = axes
+            for name, axis in zip((each.removesuffix("...") for each in dims), axes, strict=True):
+                if name.isdecimal():
+                    if axis.size != int(name):
+                        raise self._gap(tensor, f"has the size {axis.size}, but should have {int(name)} there")
                     continue
-                size, first = sizes.setdefault(plain, (axis.size, tensor))
+                size, first = sizes.setdefault(name, (axis.size, tensor))
                 if size != axis.size:
-                    raise Gap(f"{self._function} takes one {plain}, but {first} has {size} and {tensor} {axis.size}")
+                    raise Gap(f"{self._function} takes one {name}, but {first} has {size} and {tensor} {axis.size}")
         self._sizes = {name: size for name, (size, _) in sizes.items()}
         for name, least in self.entry.least.items():
             if self._sizes.get(name, least) < least:
                 raise Gap(f"{self._function} takes {least} or more as {name}, but it is {self._sizes[name]}")
-        returned = self._specs.get(f"output:{self.entry.returns}")
+        returned = self._tensors.get(self.entry.returns)
         if returned is not None and returned.elements != 1:
             raise Gap(f"{self._function} returns one number, but {self.entry.returns} has {returned.elements}")
-
-    def _require_size(self, tensor: str, wanted: int, size: int) -> None:
-        if size != wanted:
-            raise self._gap(tensor, f"has the size {size}, but should have {wanted} there")
 
     def _lay_out(self) -> None:
         if not self._axes:
             return
-        arguments = self._told
-        ordering = next((each for each in arguments if each.kind == "order"), None)
-        order = Order() if ordering is None else self._order_of(ordering.name)
-        said = self._said(arguments)
+        ordering = next((each for each in self._read.passed if each.kind == "order"), None)
+        by_rows = ordering is None or self._is_by_rows(ordering.name)
+        passed = self._passed_of_layouts()
         self._require_same_layout()
         for tensor, axes in self._axes.items():
-            if self._is_told_strides(tensor):
+            if self._passes_strides(tensor):
                 continue
             if len(axes) == 1:
-                increment = said.get(("increment", tensor))
-                allowed = "any" if increment is None else _allowed(increment)
-                step = self._of(tensor, increment_of, axes[0], allowed)
+                increment = passed.get(("increment", tensor))
+                step = self._of(tensor, increment_of, axes[0], "any" if increment is None else increment.allowed)
                 if increment is None and step != 1 and axes[0].size > 1:
                     raise self._gap(tensor, f"has the increment {step}, but should have 1")
             elif len(axes) == 2:
-                matrix = self._of(tensor, matrix_of, *axes, order)
-                if matrix.is_transposed and ("layout", tensor) not in said:
-                    raise self._gap(tensor, f"does not lie by {order.line}, as it should")
-                if ("leading", tensor) not in said and matrix.leading != _length_of_a_line(matrix, order):
+                matrix = self._of(tensor, partial(matrix_of, by_rows=by_rows), *axes)
+                if matrix.is_transposed and ("layout", tensor) not in passed:
+                    raise self._gap(tensor, f"does not lie by {'rows' if by_rows else 'columns'}, as it should")
+                length = max(1, matrix.columns if by_rows else matrix.rows)
+                if ("leading", tensor) not in passed and matrix.leading != length:
                     raise self._gap(tensor, f"has lines at a distance of {matrix.leading}, but should be dense")
                 self._matrices[tensor] = matrix
             elif axes:
                 raise self._gap(tensor, f"has {len(axes)} dimensions, but should have 2 or less")
 
-    def _said(self, arguments: Sequence[Argument]) -> dict[tuple[str, str], Argument]:
+    def _passed_of_layouts(self) -> dict[tuple[str, str], Argument]:
         """Arguments by kind and tensor; what is said of one tensor goes for those in the same layout."""
         alike = self.entry.same_layout
-        found = {
-            (each.kind, tensor): each
-            for each in arguments
-            if each.kind in ("increment", "leading", "layout") and each.name in alike
-            for tensor in alike
-        }
-        return {**found, **{(each.kind, each.name): each for each in arguments}}
+        layouts = [each for each in self._read.passed if each.kind in ("increment", "leading", "layout")]
+        shared = {(each.kind, tensor): each for each in layouts if each.name in alike for tensor in alike}
+        return {**shared, **{(each.kind, each.name): each for each in layouts}}
 
     def _require_same_layout(self) -> None:
         """Of the steps that are taken: a size of 1 has none."""
-        steps = {
-            tensor: [axis.stride for axis in self._axes[tensor] if axis.size > 1]
-            for tensor in self.entry.same_layout
-            if tensor in self._axes
-        }
-        first = next(iter(steps), "")
-        for tensor, own in steps.items():
-            if own != steps[first]:
-                raise Gap(
-                    f"{self._function} takes {first} and {tensor} in one layout, but the steps are "
-                    f"{steps[first]} and {own}"
-                )
+        alike = [tensor for tensor in self.entry.same_layout if tensor in self._axes]
+        steps = {tensor: [axis.stride for axis in self._axes[tensor] if axis.size > 1] for tensor in alike}
+        for tensor in alike[1:]:
+            first = alike[0]
+            if steps[tensor] != steps[first]:
+                both = f"{steps[first]} and {steps[tensor]}"
+                raise Gap(f"{self._function} takes {first} and {tensor} in one layout, but the steps are {both}")
 
-    def _is_told_strides(self, tensor: str) -> bool:
-        return ("strides", tensor) in self._kinds
+    def _passes_strides(self, tensor: str) -> bool:
+        return ("strides", tensor) in self._read.kinds
 
-    def _order_of(self, tensor: str) -> Order:
-        """By rows if the tensor lies so, else by columns."""
-        matrix: Matrix = self._of(tensor, matrix_of, *self._axes[tensor], Order())
-        return Order(by_rows=not matrix.is_transposed)
+    def _is_by_rows(self, tensor: str) -> bool:
+        matrix: Matrix = self._of(tensor, matrix_of, *self._axes[tensor])
+        return not matrix.is_transposed
 
     def _value(self, argument: Argument) -> int | str | tuple[int, ...]:
-        name = argument.name
-        match argument.kind:
-            case "size":
-                size = self._sizes[name]
-                return size * dtype(self._dtype).itemsize_bytes if argument.type == "bytes" else size
-            case "increment":
-                step = increment_of(self._axes[name][0], _allowed(argument))
-                return step * self._present(name).dtype.itemsize_bytes if "bytes" in argument.type else step
-            case "layout":
-                return argument.pair[self._matrices[name].is_transposed]
-            case "order":
-                return argument.pair[not self._order_of(name).by_rows]
-            case "rows":
-                return self._matrices[name].rows
-            case "columns":
-                return self._matrices[name].columns
-            case "elements":
-                spec = self._present(name)
-                return spec.elements * (spec.dtype.itemsize_bytes if argument.type == "bytes" else 1)
-            case "ndim":
-                return self._present(name).rank
-            case "dtype":
-                return self._constant_of(self._present(name).dtype.name)
-            case "shape" | "strides":
-                return self._array(argument)
-        leading = self._matrices[name].leading
-        return leading * self._present(name).dtype.itemsize_bytes if argument.type == "bytes" else leading
+        name, kind = argument.name, argument.kind
+        if kind == "size":
+            return self._sizes[name] * (dtype(self._dtype).itemsize_bytes if argument.type == "bytes" else 1)
+        if kind in ("shape", "strides"):
+            return self._array(argument)
+        if kind == "layout":
+            return argument.pair[self._matrices[name].is_transposed]
+        if kind == "order":
+            return argument.pair[not self._is_by_rows(name)]
+        if kind in ("rows", "columns"):
+            return int(getattr(self._matrices[name], kind))
+        spec = self._present(name)
+        if kind == "ndim":
+            return spec.rank
+        if kind == "dtype":
+            return self._constant_of(spec.dtype.name)
+        if kind == "increment":
+            elements = increment_of(self._axes[name][0], argument.allowed)
+        else:
+            elements = spec.elements if kind == "elements" else self._matrices[name].leading
+        return elements * (spec.dtype.itemsize_bytes if "bytes" in argument.type else 1)
 
     def _constant_of(self, name: str) -> str:
         if name not in self._mapping.dtypes:
@@ -299,8 +264,7 @@ class _Binding:
     def _array(self, argument: Argument) -> tuple[int, ...]:
         """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""
         spec, form = self._counted(argument.name), argument.array or ArrayForm(element="int")
-        shape = list(spec.shape)
-        strides = list(_strides(spec))
+        shape, strides = list(spec.shape), list(strides_of(spec))
         if form.length is not None and spec.rank > form.length:
             raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
         for _ in range((form.length or 0) - spec.rank):
@@ -308,14 +272,13 @@ class _Binding:
             shape.insert(0, 1)
         if form.in_bytes:
             strides = [each * spec.dtype.itemsize_bytes for each in strides]
-        told = shape if argument.kind == "shape" else strides
-        return tuple(reversed(told) if form.is_reversed else told)
+        numbers = shape if argument.kind == "shape" else strides
+        return tuple(reversed(numbers) if form.is_reversed else numbers)
 
     def _present(self, tensor: str) -> TensorSpec:
-        spec = self._spec(tensor)
-        if spec is None:
+        if tensor not in self._tensors:
             raise Gap(f"{self._function} is told the layout of {tensor}, which the case leaves out")
-        return spec
+        return self._tensors[tensor]
 
     def _behind(self, tensor: str) -> int:
         axes = self._axes.get(tensor, ())
@@ -334,14 +297,10 @@ class _Binding:
         one, two = rule if isinstance(rule, tuple) else (-2, -1) if last_two else (0, 0)
         if one == two or not all(-spec.rank <= dim < spec.rank for dim in (one, two)):
             return spec
-        shape = list(spec.shape)
-        strides = list(_strides(spec))
+        shape, strides = list(spec.shape), list(strides_of(spec))
         for sizes in (shape, strides):
             sizes[one], sizes[two] = sizes[two], sizes[one]
         return TensorSpec(dtype=spec.dtype, shape=tuple(shape), strides=tuple(strides), offset=spec.offset)
-
-    def _spec(self, tensor: str) -> TensorSpec | None:
-        return self._specs.get(f"input:{tensor}") or self._specs.get(f"output:{tensor}")
 
     def _of(self, tensor: str, measure: Any, *arguments: Any) -> Any:
         """What is measured of a tensor, with its name in a gap."""
@@ -354,9 +313,8 @@ class _Binding:
         return Gap(f"{self._function} cannot take {tensor}, which {why}")
 
 
-def _allowed(increment: Argument) -> str:
-    """``any``, ``nonzero`` or ``positive``, whether it counts elements or bytes."""
-    return increment.type.removesuffix("bytes").strip() or "nonzero"
+def _by_name(specs: Specs) -> dict[str, TensorSpec]:
+    return {key.partition(":")[2]: spec for key, spec in specs.items() if spec is not None}
 
 
 def broadcast_specs(entry: OperatorMapping, specs: Specs) -> dict[str, TensorSpec | None]:
@@ -372,20 +330,9 @@ def broadcast_specs(entry: OperatorMapping, specs: Specs) -> dict[str, TensorSpe
 
 def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     """Itself where it does not broadcast."""
-    if spec.shape == shape or len(spec.shape) > len(shape):
+    if spec.shape == shape or not reaches(spec.shape, shape):
         return spec
-    axes = axes_of(spec, [f"d{index}" for index in range(spec.rank)])
-    strides = [0] * (len(shape) - spec.rank)
-    for axis, size in zip(axes, shape[len(strides) :], strict=True):
-        if axis.size not in (1, size):
-            return spec
-        strides.append(axis.stride if axis.size == size else 0)
-    return TensorSpec(dtype=spec.dtype, shape=shape, strides=tuple(strides), offset=spec.offset)
-
-
-def _dense(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
-
-
-def _length_of_a_line(matrix: Matrix, order: Order) -> int:
-    return max(1, matrix.columns if order.by_rows else matrix.rows)
+    missing = len(shape) - spec.rank
+    sized = zip(spec.shape, strides_of(spec), shape[missing:], strict=True)
+    strides = (*[0] * missing, *(stride if own == size else 0 for own, stride, size in sized))
+    return TensorSpec(dtype=spec.dtype, shape=shape, strides=strides, offset=spec.offset)

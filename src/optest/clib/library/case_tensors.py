@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from optest.clib.library.attributes import BOUNDS, always, stated_value, whole_limits
-from optest.clib.library.layouts import Gap
+from optest.clib.library.attributes import BOUNDS, always, value_with_defaults, whole_limits
+from optest.clib.library.layouts import Gap, dense
+from optest.clib.library.limits import outputs_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.requests import CallRequest
 from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
-from optest.spec import DType, Parameter, TensorSpec, TestCase, UnfitArguments, dtype
+from optest.spec import DType, TensorSpec, TestCase, dtype
 
-__all__ = ["OutputLayout", "made_inputs", "output_specs", "specs_of_case"]
+__all__ = ["OutputLayout", "inferred", "made_inputs", "output_specs", "specs_of_case", "with_specs"]
 
 OutputLayout = tuple[str, tuple[int, ...] | None, int]
 """Name, strides and offset of an output, in elements."""
@@ -50,7 +52,7 @@ def made_inputs(case: TestCase, entry: OperatorMapping, specs: Mapping[str, Tens
     for name in entry.read.made_tensors:
         spec = specs[f"input:{name}"]
         assert spec is not None
-        made[name] = np.broadcast_to(_filled(stated_value(case, entry, name), spec.dtype), spec.shape)
+        made[name] = np.broadcast_to(_filled(value_with_defaults(case, entry, name), spec.dtype), spec.shape)
     given = {each.name for each in case.inputs}
     for name in entry.arange:
         spec = specs.get(f"input:{name}")
@@ -89,58 +91,65 @@ def output_specs(
         name = key.partition(":")[2]
         if name in specs:
             own = specs[name]
-            specs[name] = TensorSpec(dtype=request.dtypes.get(key, own.dtype), shape=request.shapes.get(key, own.shape))
+            kind = dtype(request.dtypes[key]) if key in request.dtypes else own.dtype
+            specs[name] = TensorSpec(dtype=kind, shape=request.shapes.get(key, own.shape))
     return specs
 
 
 def _outputs_of_c(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
     """Outputs by name: those of the case, and those that C has whatever the case's attributes say."""
-    names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
-    own = dict(zip(names, case.outputs, strict=True))
-    wanted = [role.name for role in entry.roles() if role.kind == "output"]
-    if not own or not entry.always or all(name in own for name in wanted):
+    own = outputs_of(case)
+    of_c = [role.name for role in entry.read.roles if role.kind == "output"]
+    if not own or not entry.always or all(name in own for name in of_c):
         return own
-    return {**_inferred(case, {**case.attributes, **always(case, entry)}, case.descriptor.tensors.inputs), **own}
+    return {**_inferred_by_name(case, always(case, entry)), **own}
 
 
 def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
     """Outputs where none follow from inputs that do not fit: one like the input that it starts as; those without the
     optional inputs, or with the attributes' defaults, so that nothing is wrong with them; else like the first input."""
     like = {argument.name: argument.spec for argument in case.inputs}
-    started = {start.output: _dense(like[start.input]) for start in entry.starts if start.input in like}
+    like_first = {role.name: dense(next(iter(like.values()))) for role in entry.read.roles if role.kind == "output"}
+    started = {start.output: dense(like[start.input]) for start in entry.starts if start.input in like}
     if started:
-        return {**_dense_outputs(entry, like), **started}
-    inputs = case.descriptor.tensors.inputs
-    required = [parameter for parameter in inputs if not parameter.optional]
+        return {**like_first, **started}
+    optional = {each.name for each in case.descriptor.tensors.inputs if each.optional}
     defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
-    for attributes in (case.attributes, {**case.attributes, **defaults}):
-        for parameters in (inputs, required):
-            found = _inferred(case, {**attributes, **always(case, entry)}, parameters)
+    for attributes in ({}, defaults):
+        for left_out in (set(), optional):
+            found = _inferred_by_name(case, {**attributes, **always(case, entry)}, left_out)
             if found:
                 return found
-    return _dense_outputs(entry, like)
+    return like_first
 
 
-def _dense_outputs(entry: OperatorMapping, like: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-    """All outputs, like the first input."""
-    return {role.name: _dense(next(iter(like.values()))) for role in entry.roles() if role.kind == "output"}
-
-
-def _dense(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
-
-
-def _inferred(case: TestCase, attributes: Mapping[str, Any], parameters: Sequence[Parameter]) -> dict[str, TensorSpec]:
-    """The outputs that follow from some of the inputs; none where they do not fit."""
-    infer = case.descriptor.infer
-    if infer is None:
-        return {}
-    function = load_object(infer) if isinstance(infer, str) else infer
-    given = {argument.name: argument.spec for argument in case.inputs}
-    taken = [parameter.name for parameter in parameters]
-    specs = [given.get(each.name) if each.name in taken else None for each in case.descriptor.tensors.inputs]
-    try:
-        found = tuple(function(specs, attributes))
-    except UnfitArguments:
-        return {}
+def _inferred_by_name(
+    case: TestCase, attributes: Mapping[str, Any], left_out: Collection[str] = ()
+) -> dict[str, TensorSpec]:
+    """The outputs that follow from the inputs with these attributes in place of the case's; none where they do not."""
+    specs = {each.name: each.spec for each in case.inputs if each.name not in left_out}
+    found = inferred(replace(case, attributes={**case.attributes, **attributes}), specs) or ()
     return dict(zip(case.descriptor.tensors.output_names(len(found)) or (), found, strict=True))
+
+
+def with_specs(case: TestCase, specs: Mapping[str, TensorSpec]) -> TestCase | None:
+    """The case with other inputs and the outputs that follow; None where the operator does not take them."""
+    inputs = tuple(replace(each, spec=specs[each.name]) for each in case.inputs)
+    outputs = inferred(case, specs) if case.descriptor.admits([each.spec.dtype.name for each in inputs]) else None
+    return None if outputs is None else replace(case, inputs=inputs, outputs=outputs)
+
+
+def inferred(case: TestCase, specs: Mapping[str, TensorSpec]) -> tuple[TensorSpec, ...] | None:
+    """The outputs for inputs of these specs, None where they do not fit the operator."""
+    infer: Any = case.descriptor.infer
+    if infer is None:
+        return None
+    if isinstance(infer, str):
+        infer = load_object(infer)
+    names = [each.name for each in case.inputs if each.name in specs]
+    if not case.descriptor.tensors.is_variadic:
+        names = [each.name for each in case.descriptor.tensors.inputs]
+    try:
+        return tuple(infer([specs.get(name) for name in names], case.attributes))
+    except (ValueError, TypeError, LookupError, ArithmeticError):
+        return None

@@ -2,46 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
 
 from optest.backends.sections import SectionReader
+from optest.clib.library.case_tensors import OutputLayout
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_file import mapping_path, read_mapping
-from optest.clib.library.requests import NO_REQUEST, CallRequest, read_call
-from optest.clib.library.unknown_names import unknown_names
+from optest.clib.library.mapping_problems import unknown_names
+from optest.clib.library.mapping_words import read_word
+from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.errors import UsageError
 from optest.settings import infini_root
 from optest.spec import Numerics, TensorSpec, TestCase
 
-__all__ = ["FfiConfig", "is_shared_object", "read_ffi_config"]
+__all__ = ["FfiConfig", "is_shared_object", "located", "read_ffi_config"]
 
-_KEYS = (
-    *("library", "headers", "mapping", "profile", "device", "outputs"),
-    *("call", "guard", "threads", "sanitizer", "invariant", "probes", "session"),
-)
-_GUARDS = ("heap", "pages")
-_SANITIZERS = ("asan",)
-_PROBES = ("all", "guards")
-_LAYOUT_KEYS = ("strides", "offset")
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
 _DEFAULTS = Numerics()
+
+
+class _Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of an output, in elements."""
+
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
+    library: Text | Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] | None = None
+    headers: Text | tuple[Text, ...] | None = None
+    mapping: Text | None = None
+    profile: Text | None = None
+    device: str = "cpu"
+    outputs: Mapping[str, _Layout] = {}
+    call: Mapping[str, Any] = {}
+    guard: Literal["heap", "pages"] | None = None
+    threads: Count | tuple[Count, ...] = ()
+    sanitizer: Literal["asan"] | None = None
+    invariant: bool = False
+    probes: Literal["all", "guards"] = "all"
+    session: bool = False
+
+
+_MAPPING = "infiniop, or a file.yaml of yours (--mapping)"
+_FORMS = {
+    "library": "a folder, or a list of shared objects",
+    "headers": "a folder, or a list of folders and files",
+    "mapping": _MAPPING,
+    "profile": _MAPPING,
+    "device": "a name such as cpu",
+    "outputs": "a map of outputs to strides and offset in elements, such as {out: {strides: [8, 1]}}",
+    "call": "a map such as {null: [input:a]}",
+    "guard": "heap or pages",
+    "threads": "a list of numbers of threads such as [1, 2]",
+    "sanitizer": "asan",
+    "invariant": "true or false",
+    "probes": "all or guards",
+    "session": "true or false",
+    "call.null": "a list of tensors, workspace, descriptor or handle",
+    "call.null_descriptor": "a list of tensors",
+    "call.workspace": "short",
+    "call.alias": "a map of an output to an input",
+    "call.behind": "a number of elements, such as 1, 0 or -1",
+    "call.in_place": "a map of an output to an input",
+    "call.dtypes": "a map of outputs to dtypes",
+    "call.shapes": "a map of outputs to lists of sizes",
+}
+"""What each key should be, in words."""
+for _kind in (_Section, CallRequest):
+    msgspec.json.Decoder(_kind, dec_hook=read_word)  # known before two threads use them, as the mapping's types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FfiConfig:
-    """Which library, how it is called, on which device.
+    """Which library, how it is called, on which device; docs/c-libraries/ffi.md says what each key means.
 
     ``root`` is the folder that ``library`` names, else ``objects`` are its files, else the library's own place.
-    ``layouts`` are the outputs' strides and offset by name, in elements; an output without one is dense. ``call`` is
-    what is done otherwise in the call. ``guard`` is where buffers lie: on the ``heap`` or against ``pages`` that nobody
-    may touch, None for both in turns. ``threads`` are the numbers of threads that have to agree, () for the library's
-    own; ``sanitizer`` is the one that the library was built with; ``invariant`` promises the same bits for every number
-    and alignment. ``probes`` says how often a case is called: ``all`` of them, or once between ``guards``.
-    ``session`` makes what the library did wrong when its device was selected a fault of this case; other cases note it.
-    ``numerics`` are what the mapping declares of the device, one object for all that declare the same.
+    ``guard`` None is both places in turns. ``numerics`` are what the mapping declares of the device, one object for all
+    that declare the same.
     """
 
     mapping: LibraryMapping
@@ -51,7 +98,7 @@ class FfiConfig:
     headers: tuple[str, ...]
     root: str | None = None
     objects: tuple[str, ...] = ()
-    layouts: tuple[tuple[str, tuple[int, ...] | None, int], ...] = ()
+    layouts: tuple[OutputLayout, ...] = ()
     call: CallRequest = NO_REQUEST
     guard: str | None = None
     threads: tuple[int, ...] = ()
@@ -67,22 +114,16 @@ class FfiConfig:
         return (self.mapping_file, self.device, self.headers, self.root, self.objects)
 
 
-def read_ffi_config(case: TestCase, section: str = "ffi") -> tuple[FfiConfig | None, list[str]]:
-    """Return ``backend_config.<section>`` of a case and what is wrong with it; None if it cannot be used."""
-    key = (
-        case.descriptor.name,
-        case.base_dir,
-        case.outputs,
-        case.expects_error is None,
-        section,
-        _text_of(case, section),
-    )
+def read_ffi_config(case: TestCase) -> tuple[FfiConfig | None, list[str]]:
+    """Return ``backend_config.ffi`` of a case and what is wrong with it; None if it cannot be used."""
+    text = repr(case.backend_config.get("ffi"))
+    key = (case.descriptor.name, case.base_dir, case.outputs, case.expects_error is None, text)
     if (known := _read.get(key)) is not None:
         return known, []
-    reader = _Reader(case, section)
+    reader = _Reader(case)
     config = reader.config()
     if config is None or reader.problems:
-        return config, reader.problems
+        return None, reader.problems
     if len(_read) >= _MOST_READ:
         _read.clear()  # at any time, by another lane's thread, too
     _read[key] = config
@@ -99,32 +140,20 @@ _MOST_READ = 4096
 _read: dict[tuple[Any, ...], FfiConfig] = {}
 
 
-def _text_of(case: TestCase, section: str) -> str:
-    return repr(case.backend_config.get(section))
-
-
 class _Reader(SectionReader):
-    def __init__(self, case: TestCase, section: str) -> None:
-        super().__init__(case, section, "'library', 'headers', 'mapping' and 'device'")
+    def __init__(self, case: TestCase) -> None:
+        super().__init__(case, "ffi", "'library', 'headers', 'mapping' and 'device'")
 
     def config(self) -> FfiConfig | None:
-        self.unknown_keys(self.section, _KEYS)
-        root, objects = self._library()
-        layouts = self._layouts()
-        call = read_call(self.case, self.section.get("call", {}), self.say)
-        guard = self._choice("guard", _GUARDS)
-        threads = self._threads()
-        sanitizer = self._choice("sanitizer", _SANITIZERS)
-        invariant = self._flag("invariant")
-        probes = self._choice("probes", _PROBES) or "all"
-        session = self._flag("session")
-        file, mapping = self._mapping()
+        given = self._converted(_Section, self.section)
+        root, objects = self._library(given)
+        layouts = self._layouts(given.outputs)
+        call = self._call(given.call)
+        file, mapping = self._mapping(given)
         if mapping is None:
             return None
-        headers = self._headers(root, bool(objects), mapping)
-        device, number = self._device(mapping)
-        if self.problems:
-            return None
+        headers = self._headers(given, root, bool(objects), mapping)
+        device, number = self._device(given.device, mapping)
         return FfiConfig(
             mapping=mapping,
             mapping_file=file,
@@ -135,63 +164,57 @@ class _Reader(SectionReader):
             objects=objects,
             layouts=layouts,
             call=call,
-            guard=guard,
-            threads=threads,
-            sanitizer=sanitizer,
-            invariant=invariant,
-            probes=probes,
-            session=session,
+            guard=given.guard,
+            threads=tuple(dict.fromkeys(_listed(given.threads))),
+            sanitizer=given.sanitizer,
+            invariant=given.invariant,
+            probes=given.probes,
+            session=given.session,
             numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
         )
 
-    def _absolute(self, text: str) -> str:
-        return str(Path(self.case.base_dir, Path(text).expanduser()).absolute())
+    def _converted(self, kind: type[_Kind], given: Mapping[str, Any], inside: str = "") -> _Kind:
+        """The keys that are of their form; the others are reported, and left out."""
+        self.unknown_keys(given, kind.__struct_fields__, inside=inside)
+        read = dict(given)
+        while True:
+            try:
+                return msgspec.convert(read, kind, dec_hook=read_word)
+            except msgspec.ValidationError as error:  # noqa: PERF203 - one key after the other
+                (key,) = re.findall(r" - at `\$\.(\w+)", str(error))
+                place = f"{inside}.{key}" if inside else key
+                self.say(place, f"is {read.pop(key)!r}, but should be {_FORMS[place]}")
 
-    def _object(self, text: str) -> str:
-        """A bare name of a shared object that is no file here is left to the system's loader."""
-        path = self._absolute(text)
-        return text if "/" not in text and not Path(path).exists() else path
-
-    def _library(self) -> tuple[str | None, tuple[str, ...]]:
+    def _library(self, given: _Section) -> tuple[str | None, tuple[str, ...]]:
         """The folder, or the files; whether they are there is found out when the library is loaded."""
-        stated = self.section.get("library")
-        if stated is None:
-            return None, ()
-        if isinstance(stated, str) and stated:
-            return (None, (self._object(stated),)) if is_shared_object(stated) else (self._absolute(stated), ())
-        if isinstance(stated, (list, tuple)) and stated and all(isinstance(each, str) and each for each in stated):
-            return None, tuple(self._object(each) if is_shared_object(each) or "/" in each else each for each in stated)
-        self.say("library", f"is {stated!r}, but should be a folder, or a list of shared objects")
-        return None, ()
+        named, folder = given.library, self.case.base_dir
+        if isinstance(named, str) and not is_shared_object(named):
+            return located(named, folder), ()
+        paths = _listed(named or ())
+        return None, tuple(located(each, folder) if is_shared_object(each) or "/" in each else each for each in paths)
 
-    def _headers(self, root: str | None, has_objects: bool, mapping: LibraryMapping) -> tuple[str, ...]:
+    def _headers(
+        self, given: _Section, root: str | None, has_objects: bool, mapping: LibraryMapping
+    ) -> tuple[str, ...]:
         """Folders and files; none where the compiler looks for those that the mapping names."""
-        stated = self.section.get("headers")
-        if stated is None and mapping.headers:
+        if given.headers is not None:
+            return tuple(located(each, self.case.base_dir) for each in _listed(given.headers))
+        if mapping.headers:
             return ()
-        if stated is None:
-            if has_objects:
-                self.say("headers", "is missing; it should be the folder with the library's C headers (--headers)")
-            return (str(Path(root or infini_root(), "include")),)
-        listed = [stated] if isinstance(stated, str) else stated
-        if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) and each for each in listed):
-            self.say("headers", f"is {stated!r}, but should be a folder, or a list of folders and files")
-            return ()
-        return tuple(map(self._absolute, listed))
+        if has_objects:
+            self.say("headers", "is missing; it should be the folder with the library's C headers (--headers)")
+        return (str(Path(root or infini_root(), "include")),)
 
-    def _mapping(self) -> tuple[Path, LibraryMapping | None]:
-        stated = self.section.get("mapping", self.section.get("profile"))
-        if stated != self.section.get("profile", stated):
-            said = (
-                f"is {self.section['profile']!r}, but mapping is {stated!r}: they are two names of one thing; state one"
-            )
-            self.say("profile", said)
+    def _mapping(self, given: _Section) -> tuple[Path, LibraryMapping | None]:
+        name, profile = given.mapping or given.profile, given.profile
+        if profile not in (None, name):
+            self.say("profile", f"is {profile!r}, but mapping is {name!r}: they are two names of one thing; state one")
             return Path(), None
-        if not isinstance(stated, str) or not stated:
-            said = "is missing; it" if stated is None else f"is {stated!r}, but"
-            self.say("mapping", f"{said} should be infiniop, or a file.yaml of yours (--mapping)")
+        if name is None:
+            if not {"mapping", "profile"} & self.section.keys():
+                self.say("mapping", f"is missing; it should be {_MAPPING}")
             return Path(), None
-        path = mapping_path(stated, self.case.base_dir).absolute()
+        path = mapping_path(name, self.case.base_dir).absolute()
         try:
             mapping = read_mapping(path)
         except UsageError as error:
@@ -202,73 +225,59 @@ class _Reader(SectionReader):
                 self.say("mapping", f"is wrong: {path}, operators.{self.case.descriptor.name}: {problem}")
         return path, mapping
 
-    def _device(self, mapping: LibraryMapping) -> tuple[str, int]:
-        stated = self.section.get("device", "cpu")
-        if not isinstance(stated, str):
-            self.say("device", f"is {stated!r}, but should be a name such as cpu")
-            return "", 0
-        name, _, number = stated.partition(":")
-        if name not in mapping.devices or (number and not number.isdecimal()):
-            known = ", ".join(mapping.devices)
-            self.say("device", f"is {stated!r}, but mapping {mapping.name} has {known} (one of several: name:1)")
-            return "", 0
-        return name, int(number or 0)
+    def _device(self, given: str, mapping: LibraryMapping) -> tuple[str, int]:
+        name, _, number = given.partition(":")
+        if name in mapping.devices and (number.isdecimal() or not number):
+            return name, int(number or 0)
+        known = ", ".join(mapping.devices)
+        self.say("device", f"is {given!r}, but mapping {mapping.name} has {known} (one of several: name:1)")
+        return "", 0
 
-    def _choice(self, key: str, known: Sequence[str]) -> str | None:
-        stated = self.section.get(key)
-        if stated is not None and stated not in known:
-            self.say(key, f"is {stated!r}, but should be {' or '.join(known)}")
-            return None
-        return stated
-
-    def _flag(self, key: str) -> bool:
-        stated = self.section.get(key, False)
-        if not isinstance(stated, bool):
-            self.say(key, f"is {stated!r}, but should be true or false")
-        return stated is True
-
-    def _threads(self) -> tuple[int, ...]:
-        stated = self.section.get("threads", ())
-        numbers = [stated] if type(stated) is int else stated
-        if not isinstance(numbers, (list, tuple)) or any(type(each) is not int or each < 1 for each in numbers):
-            self.say("threads", f"is {stated!r}, but should be a list of numbers of threads such as [1, 2]")
-            return ()
-        return tuple(dict.fromkeys(numbers))
-
-    def _layouts(self) -> tuple[tuple[str, tuple[int, ...] | None, int], ...]:
-        stated = self.section.get("outputs", {})
+    def _layouts(self, given: Mapping[str, _Layout]) -> tuple[OutputLayout, ...]:
         names = self.case.descriptor.tensors.outputs
-        if not isinstance(stated, Mapping):
-            self.say("outputs", f"is {stated!r}, but should be a map such as {{{names[0]}: {{strides: [8, 1]}}}}")
-            return ()
-        found: list[Any] = []
-        for name, layout in stated.items():
-            key = f"outputs.{name}"
+        for name, layout in given.items():
             if name not in names:
-                self.say(key, f"is no output of {self.case.descriptor.name}, which has {', '.join(names)}")
-            elif not isinstance(layout, Mapping) or not set(layout) <= set(_LAYOUT_KEYS):
-                self.say(key, f"is {layout!r}, but should be a map with {' and '.join(_LAYOUT_KEYS)}")
-            else:
-                found += self._layout(key, name, layout)
-        return tuple(found)
+                known = ", ".join(names)
+                self.say(f"outputs.{name}", f"is no output of {self.case.descriptor.name}, which has {known}")
+            elif names.index(name) < len(self.case.outputs):
+                spec = self.case.outputs[names.index(name)]
+                try:
+                    TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=layout.strides, offset=layout.offset)
+                except ValueError as error:
+                    self.say(f"outputs.{name}", f"does not fit {spec}: {error}")
+        return tuple((name, each.strides, each.offset) for name, each in given.items())
 
-    def _layout(
-        self, key: str, name: str, layout: Mapping[str, Any]
-    ) -> Sequence[tuple[str, tuple[int, ...] | None, int]]:
-        strides, offset = layout.get("strides"), layout.get("offset", 0)
-        numbers = [] if strides is None else strides
-        if not isinstance(numbers, (list, tuple)) or any(type(each) is not int for each in (*numbers, offset)):
-            self.say(key, f"is {dict(layout)!r}, but should have integers, in elements")
-            return ()
-        index = self.case.descriptor.tensors.outputs.index(name)
-        if index < len(self.case.outputs):
-            spec = self.case.outputs[index]
-            try:
-                TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=strides and tuple(strides), offset=offset)
-            except ValueError as error:
-                self.say(key, f"does not fit {spec}: {error}")
-                return ()
-        return ((name, None if strides is None else tuple(strides), offset),)
+    def _call(self, given: Mapping[str, Any]) -> CallRequest:
+        lists = {key: [given[key]] for key in ("null", "null_descriptor") if isinstance(given.get(key), str)}
+        request = self._converted(CallRequest, {**given, **lists}, "call")
+        outputs = tuple(f"output:{name}" for name in self.case.descriptor.tensors.outputs)
+        tensors = (*(f"input:{each.name}" for each in self.case.descriptor.tensors.inputs), *outputs)
+        self._known("null", request.null, (*tensors, "workspace", "descriptor", "handle"))
+        self._known("null_descriptor", request.null_descriptor, tensors)
+        for key in ("alias", "in_place", "dtypes", "shapes"):
+            self._known(key, getattr(request, key), outputs)
+        for key in ("alias", "in_place"):
+            self._known(key, getattr(request, key).values(), tensors)
+        if request.is_wrong and self.case.expects_error is None:
+            self.say(
+                "call", "asks for what has to be refused, so the case should state expects_error: {type: StatusError}"
+            )
+        return request
+
+    def _known(self, key: str, names: Iterable[str], known: Sequence[str]) -> None:
+        for name in names:
+            if name not in known:
+                self.say(f"call.{key}", f"has {name!r}, but should have some of {', '.join(known)}")
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    return given if isinstance(given, tuple) else (given,)
+
+
+def located(text: str, folder: str = "") -> str:
+    """The absolute path; a bare name of a shared object that is no file there is left to the system's loader."""
+    path = Path(folder, Path(text).expanduser()).absolute()
+    return text if is_shared_object(text) and "/" not in text and not path.exists() else str(path)
 
 
 def is_shared_object(text: str) -> bool:

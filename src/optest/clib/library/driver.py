@@ -12,7 +12,6 @@ from optest.clib.ffi.calls import BadCall
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.attributes import attribute_values, notes_of_attributes
 from optest.clib.library.binding import BoundCase, bind_case, rebind
-from optest.clib.library.calls import OperatorCall
 from optest.clib.library.case_tensors import made_inputs
 from optest.clib.library.config import FfiConfig, read_ffi_config
 from optest.clib.library.gaps import lack
@@ -29,8 +28,6 @@ from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, 
 
 __all__ = ["FfiBackend"]
 
-_MOST_ASKED = 4096
-
 
 class FfiBackend(BackendDriver):
     """Calls the library of ``backend_config.ffi``; docs/c-libraries has its keys and the mapping's words."""
@@ -41,9 +38,7 @@ class FfiBackend(BackendDriver):
     options = NAMES
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[Any, ...], Session] = {}
-        self._asked: dict[int, tuple[FfiConfig, Session, LibraryProbe]] = {}
-        self._probes: dict[tuple[Any, ...], LibraryProbe] = {}
+        self._libraries: dict[tuple[Any, ...], tuple[Session, LibraryProbe]] = {}
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
         self._further: dict[str, Sequence[FurtherAnswer]] = {}
@@ -129,12 +124,11 @@ class FfiBackend(BackendDriver):
         self._checks, self._further = {}, {}
         config = _required(case)
         try:
-            return self._answer(case, config, self._session(config), inputs)
+            return self._answer(case, config, inputs)
         except StatusError as error:
             if case.expects_error is not None:
-                probe = self._library_probe(config)
-                session = self._session(config)
-                probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, session, inputs))
+                _, probe = self._library(config)
+                probe.count_leaks_of_refusals(case.key, error, lambda: self._answer(case, config, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:  # -1 for a size_t cannot be refused: C never sees it
             reason = Reason.BAD_CASE if case.expects_error is None else Reason.UNSUPPORTED
@@ -149,29 +143,30 @@ class FfiBackend(BackendDriver):
         config, _ = read_ffi_config(case)
         if config is None:
             return
+        session, probe = self._library(config)
         with (
             suppress(StatusError),  # it accepted the call that is judged
-            self._called(case, config, self._session(config), inputs) as (_, memory, _, subject),
+            self._called(case, config, session, inputs) as (_, memory, subject),
         ):
-            self._library_probe(config).blame(case.key, memory, subject, config)
+            probe.blame(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """C's function on memory that is where it is for a test; nothing is poisoned or looked at between the calls."""
         config = _required(case)
-        session = self._session(config)
-        with self._called(case, config, session, inputs) as (_, memory, call, _):
+        session, _ = self._library(config)
+        with self._called(case, config, session, inputs) as (_, memory, subject):
             placed: dict[str, Any] = {}
 
             def run(pointers: Mapping[str, Any]) -> None:
                 placed.update(pointers)
-                call(pointers)
+                subject.run(pointers)
                 session.synchronize()
 
             memory.outputs_if_accepted(run)
             try:
                 yield PreparedCall(
-                    call=call.ready(placed),
+                    call=subject.ready(placed),
                     outputs=lambda: memory.outputs_if_accepted(run),
                     synchronize=session.synchronize,
                 )
@@ -181,9 +176,9 @@ class FfiBackend(BackendDriver):
     @contextmanager
     def _called(
         self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]
-    ) -> Iterator[tuple[BoundCase, CaseMemory, OperatorCall, Subject]]:
-        """The entry that answers a case, its memory, the call with everything but the pointers into that memory, and
-        that as what can be called again; what the call needs is there while inside."""
+    ) -> Iterator[tuple[BoundCase, CaseMemory, Subject]]:
+        """The entry that answers a case, its memory, and the call with everything but the pointers into that memory;
+        what the call needs is there while inside."""
         mapping = config.mapping
         try:
             bound = bind_case(case, mapping, config.layouts, config.call)
@@ -201,47 +196,35 @@ class FfiBackend(BackendDriver):
         )
         placed = {key: spec for key, spec in memory.specs().items() if spec is not None}
         attributes = attribute_values(entry, case)
-        scalars = {each.name: given[each.name].reshape(-1)[0].item() for each in entry.roles() if each.kind == "scalar"}
+        scalars = {
+            each.name: given[each.name].reshape(-1)[0].item() for each in entry.read.roles if each.kind == "scalar"
+        }
 
-        def call_of(specs: Mapping[str, TensorSpec], told: Mapping[str, Any]) -> OperatorCall | None:
+        def call_of(specs: Mapping[str, TensorSpec], values: Mapping[str, Any]) -> Subject | None:
             try:
-                return session.call(rebind(bound, specs, case, mapping), told, scalars)
+                return session.call(rebind(bound, specs, case, mapping), values, scalars)
             except Gap:
                 return None
 
-        call = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
-        with call.alive():
-            memory.take_workspace(call.workspace_bytes)
-            yield bound, memory, call, Subject(call, other_calls(call_of, placed, attributes))
+        subject = session.call(rebind(bound, placed, case, mapping), attributes, scalars, config.call)
+        subject.others = other_calls(call_of, placed, attributes)
+        with subject.renewed():
+            memory.take_workspace(subject.workspace_bytes)
+            yield bound, memory, subject
 
-    def _session(self, config: FfiConfig) -> Session:
-        return self._known(config)[1]
-
-    def _library_probe(self, config: FfiConfig) -> LibraryProbe:
-        return self._known(config)[2]
-
-    def _known(self, config: FfiConfig) -> tuple[FfiConfig, Session, LibraryProbe]:
-        """The same for the same configuration, which is kept alive; it counts by identity."""
-        known = self._asked.get(id(config))
-        if known is None:
-            if len(self._asked) >= _MOST_ASKED:
-                self._asked.clear()
-            known = self._asked[id(config)] = (config, self._session_of(config), self._probe_of(config))
-        return known
-
-    def _session_of(self, config: FfiConfig) -> Session:
+    def _library(self, config: FfiConfig) -> tuple[Session, LibraryProbe]:
         """The same for all that name the same library and device."""
-        if config.identity not in self._sessions:
+        if config.identity not in self._libraries:
             require_runtime(config)
-            self._sessions[config.identity] = Session(config)
-        return self._sessions[config.identity]
+            self._libraries[config.identity] = (Session(config), LibraryProbe(config))
+        return self._libraries[config.identity]
 
-    def _answer(self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]) -> Mapping[str, Any]:
+    def _answer(self, case: TestCase, config: FfiConfig, inputs: Sequence[Any]) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+        session, probe = self._library(config)
         if config.session and session.fault is not None:
             raise session.fault
-        probe = self._library_probe(config)
-        with self._called(case, config, session, inputs) as (bound, memory, _, subject):
+        with self._called(case, config, session, inputs) as (bound, memory, subject):
             if case.expects_error is not None:
                 try:
                     accepted = probe.probe_refusal(memory, subject)
@@ -249,42 +232,26 @@ class FfiBackend(BackendDriver):
                     memory.release()
                 shared = [name for name in names if name not in accepted]
                 if shared:
-                    said = f"the library returned success, though output {shared[0]} lies in the memory of an input"
-                    raise Fault(Reason.NOT_REFUSED, said)
+                    message = f"the library returned success, though output {shared[0]} lies in the memory of an input"
+                    raise Fault(Reason.NOT_REFUSED, message)
                 return {name: accepted[name] for name in names or accepted}
             result = probe.probe_case(case.key, memory, subject, config)
-        notes = (*notes_of_attributes(bound.entry, case), *_notes_of_session(session))
+        notes = notes_of_attributes(bound.entry, case)
+        if session.fault is not None:
+            notes.append(Check(name="device selection", state=CheckState.NOTE, detail=str(session.fault)))
         self._checks = {case.key: (*result.checks, *notes)}
-        self._further = {case.key: [_of_the_operator(each, names) for each in result.further]}
+        of_operator = [{name: each.outputs[name] for name in names} for each in result.further]  # C may have others
+        answers = zip(result.further, of_operator, strict=True)
+        self._further = {case.key: [replace(each, outputs=outputs) for each, outputs in answers]}
         return {name: result.outputs[name] for name in names}
-
-    def _probe_of(self, config: FfiConfig) -> LibraryProbe:
-        """One for each library, since it holds an open file."""
-        if config.identity not in self._probes:
-            self._probes[config.identity] = LibraryProbe(config)
-        return self._probes[config.identity]
 
 
 def _required(case: TestCase) -> FfiConfig:
-    """The configuration.
-
-    Raises:
-        Fault: BAD_CASE if there is none that can be used.
-    """
+    """The configuration; BAD_CASE if there is none that can be used."""
     config, problems = read_ffi_config(case)
     if config is None or problems:
         raise Fault(Reason.BAD_CASE, "\n".join(problems))
     return config
-
-
-def _notes_of_session(session: Session) -> Sequence[Check]:
-    fault = session.fault
-    return () if fault is None else (Check(name="device selection", state=CheckState.NOTE, detail=str(fault)),)
-
-
-def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:
-    """Without the outputs that C has and optest's operator does not."""
-    return replace(answer, outputs={name: answer.outputs[name] for name in names})
 
 
 def _refused(case: TestCase, config: FfiConfig, error: StatusError) -> Fault:

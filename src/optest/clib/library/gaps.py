@@ -29,7 +29,7 @@ def lack(
     try:
         bound = bind_case(case, mapping, layouts, request)
         if case.expects_error is not None:
-            _require_told(bound, case, request)
+            _require_described(bound, case, request)
     except Gap as gap:
         return f"mapping {mapping.name}: {gap}"
     return None
@@ -46,31 +46,24 @@ def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest)
     return ""
 
 
-def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
-    """A call can be refused for what C is told of it.
-
-    Raises:
-        Gap: naming the tensor of which C is not told what is wrong, or the argument that it does not have.
-    """
-    entry, told, function = bound.entry, bound.entry.read.told, bound.entry.any_function
-    specs = {key.partition(":")[2]: spec for key, spec in bound.specs.items() if spec is not None}
-    for each in told:
-        if each.kind == "scalar":
-            specs.pop(each.name, None)
-    for start in entry.starts:
-        specs.pop(start.input, None)  # C is told of the output that holds it
-    wanted = []
-    if request.shapes or not case.outputs:
-        wanted.append("shape")
-    if request.dtypes or len({spec.dtype for spec in specs.values()}) > 1:
-        wanted.append("dtype")
-    for kind in wanted:
-        for tensor in specs:
-            if (kind, tensor) not in entry.read.kinds:
+def _require_described(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
+    """A call can be refused for what C is told of it; a gap for anything else."""
+    entry, read, function = bound.entry, bound.entry.read, bound.entry.any_function
+    not_described = {each.name for each in read.passed if each.kind == "scalar"}
+    not_described |= {start.input for start in entry.starts}  # C is told of the outputs that hold them
+    named = ((key.partition(":")[2], spec) for key, spec in bound.specs.items() if spec is not None)
+    specs = {name: spec for name, spec in named if name not in not_described}
+    is_wrong = {
+        "shape": request.shapes or not case.outputs,
+        "dtype": request.dtypes or len({spec.dtype for spec in specs.values()}) > 1,
+    }
+    for kind in ("shape", "dtype"):
+        for tensor in specs if is_wrong[kind] else ():
+            if (kind, tensor) not in read.kinds:
                 raise Gap(f"{function} is not told the {kind} of {tensor}, so it cannot refuse it")
     for key in request.null:
         has_it = {
-            "handle": any(each.kind == "handle" for each in told),
+            "handle": read.passes("handle"),
             "descriptor": bool(entry.objects),
             "workspace": entry.workspace is not None,
         }
@@ -78,7 +71,7 @@ def _require_told(bound: BoundCase, case: TestCase, request: CallRequest) -> Non
             raise Gap(f"{function} takes no {key}")
     for key in request.null_descriptor:
         tensor = key.partition(":")[2]
-        if not any(each.name == tensor and (each.as_descriptor or each.as_tensor) for each in told):
+        if not any(each.name == tensor and (each.as_descriptor or each.as_tensor) for each in read.passed):
             raise Gap(f"{function} takes no descriptor of {tensor}")
     if request.short_workspace and entry.workspace is None:
         raise Gap(f"{function} takes no workspace")

@@ -12,7 +12,7 @@ from math import prod
 
 from optest.spec import TensorSpec, contiguous_strides
 
-__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "increment_of", "matrix_of"]
+__all__ = ["Axis", "Gap", "Matrix", "axes_of", "dense", "increment_of", "matrix_of", "reaches", "strides_of"]
 
 
 class Gap(Exception):
@@ -28,17 +28,6 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """The order in which a call reads its matrices: rows one after the other, or columns."""
-
-    by_rows: bool = True
-
-    @property
-    def line(self) -> str:
-        return "rows" if self.by_rows else "columns"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
     """A matrix as BLAS sees it: as it is stored, whether it is multiplied transposed, and the leading dimension."""
 
@@ -48,14 +37,28 @@ class Matrix:
     is_transposed: bool
 
 
+def strides_of(spec: TensorSpec) -> tuple[int, ...]:
+    """In elements, also of a tensor that is dense without stating them."""
+    return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+
+
+def reaches(shape: Sequence[int], reached: Sequence[int]) -> bool:
+    """Whether strides of 0 give a tensor of ``shape`` the other one."""
+    sizes = zip(shape[::-1], reached[::-1], strict=False)
+    return len(shape) <= len(reached) and all(size in (1, other) for size, other in sizes)
+
+
+def dense(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(dtype=spec.dtype, shape=spec.shape)
+
+
 def axes_of(spec: TensorSpec, dims: Sequence[str]) -> tuple[Axis, ...]:
     """The dimensions of a tensor by the names that a mapping gives them; ``n...`` takes all that no other name has.
 
     Raises:
         Gap: for another number of dimensions, or some that have to be walked as one and do not lie evenly.
     """
-    shape = spec.shape
-    strides = contiguous_strides(shape) if spec.strides is None else spec.strides
+    shape, strides = spec.shape, strides_of(spec)
     many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
     if many is None:
         if len(shape) != len(dims):
@@ -99,20 +102,21 @@ def increment_of(axis: Axis, allowed: str) -> int:
         return axis.stride
     if axis.size <= 1:
         return 1
-    wanted = "positive" if allowed == "positive" else "other than 0"
-    raise Gap(f"has the increment {axis.stride}, but should have one that is {wanted}")
+    required = "positive" if allowed == "positive" else "other than 0"
+    raise Gap(f"has the increment {axis.stride}, but should have one that is {required}")
 
 
-def matrix_of(rows: Axis, columns: Axis, order: Order) -> Matrix:
+def matrix_of(rows: Axis, columns: Axis, *, by_rows: bool = True) -> Matrix:
     """How a matrix is stored, seen in the order of the call; as it lies where both ways would do.
 
     Raises:
         Gap: for strides that no leading dimension expresses.
     """
-    outer, inner = (rows, columns) if order.by_rows else (columns, rows)
-    for outer_, inner_, transposed in ((outer, inner, False), (inner, outer, True)):
-        if _is_unit(inner_) and _leads(outer_, inner_):
-            leading = _leading(outer_, inner_)
+    lines, steps = (rows, columns) if by_rows else (columns, rows)
+    for outer, inner, transposed in ((lines, steps, False), (steps, lines, True)):
+        if _is_unit(inner) and (outer.stride >= max(1, inner.size) or outer.size <= 1):
+            # A single line has no distance to the next: its stride stands where it is legal, else the least that is.
+            leading = max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
             stored = (columns.size, rows.size) if transposed else (rows.size, columns.size)
             return Matrix(rows=stored[0], columns=stored[1], leading=leading, is_transposed=transposed)
     raise Gap(_why_no_matrix(rows, columns))
@@ -122,17 +126,8 @@ def _is_unit(axis: Axis) -> bool:
     return axis.stride == 1 or axis.size <= 1
 
 
-def _leads(outer: Axis, inner: Axis) -> bool:
-    return outer.stride >= max(1, inner.size) or outer.size <= 1
-
-
-def _leading(outer: Axis, inner: Axis) -> int:
-    """A single line has no distance to the next: its stride stands where it is legal, else the least that is."""
-    return max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
-
-
 def _why_no_matrix(rows: Axis, columns: Axis) -> str:
-    said = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
+    strides = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
     if not _is_unit(rows) and not _is_unit(columns):
-        return f"{said}, but one of them should be 1"
-    return f"{said}, but lines should lie one behind the other, at a distance of a line or more"
+        return f"{strides}, but one of them should be 1"
+    return f"{strides}, but lines should lie one behind the other, at a distance of a line or more"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from optest.clib.library.layouts import Gap
-from optest.clib.library.mapping import LAYOUTS, RANK
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
-from optest.spec import TensorSpec, TestCase, contiguous_strides
+from optest.clib.library.layouts import Gap, strides_of
+from optest.clib.library.mapping import LAYOUTS
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.spec import TensorSpec, TestCase
 
-__all__ = ["require_dtypes", "require_layouts", "require_ranks", "tensors_of"]
+__all__ = ["outputs_of", "require_dtypes", "require_layouts", "require_ranks", "tensors_of"]
 
 Tensors = Mapping[str, TensorSpec]
 """By name."""
@@ -17,15 +18,17 @@ Tensors = Mapping[str, TensorSpec]
 
 def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
     """Inputs and outputs by name."""
+    return {**{each.name: each.spec for each in case.inputs}, **outputs_of(case)}
+
+
+def outputs_of(case: TestCase) -> dict[str, TensorSpec]:
+    """By name, as far as the case has them."""
     names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
-    return {
-        **{each.name: each.spec for each in case.inputs},
-        **dict(zip(names, case.outputs, strict=False)),
-    }
+    return dict(zip(names, case.outputs, strict=False))
 
 
-def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[str] = ()) -> str:
-    """The dtype that the tensors share; those that C is ``told`` in a wrong call may have any.
+def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[str] = ()) -> str:
+    """The dtype that the tensors share; those that are ``free``, since C is told theirs in a wrong call, may have any.
 
     Raises:
         Gap: for a dtype, or a mixture of them, that the operator does not have.
@@ -34,7 +37,7 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[st
     alike: list[str] = []
     for tensor, spec in tensors.items():
         own, allowed = spec.dtype.name, entry.dtypes_of.get(tensor)
-        if tensor in told:
+        if tensor in free:
             alike += [] if alike else [own]
         elif allowed is None or (SAME in allowed and own not in allowed):
             alike.append(own)
@@ -44,17 +47,15 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, told: Collection[st
     if len(shared) > 1:
         raise Gap(f"{function} takes tensors of one dtype, but the case has {', '.join(sorted(shared))}")
     name = shared[0] if shared else next(iter(entry.dtypes), "")
-    is_free = len(told) == len(tensors) and len(set(entry.functions.values())) < 2
-    if entry.dtypes and name not in entry.dtypes and not is_free:
+    has_any = len(free) == len(tensors) and len(set(entry.functions.values())) < 2
+    if entry.dtypes and name not in entry.dtypes and not has_any:
         known = ", ".join(dict.fromkeys(entry.functions.values())) or f"{function} for {', '.join(entry.dtypes)}"
         raise Gap(f"there is no function for {name}; there is {known}")
     return name or next((spec.dtype.name for spec in tensors.values()), "float32")
 
 
 def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raises:
-    Gap: for a tensor that lies in memory as the operator does not take it.
-    """
+    """Raise a gap for a tensor that lies in memory as the operator does not take it."""
     for tensor, needed in entry.layouts.items():
         if tensor in tensors and not _has_layout(tensors[tensor], needed):
             raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {LAYOUTS[needed]}")
@@ -63,23 +64,12 @@ def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
 def _has_layout(spec: TensorSpec, needed: str) -> bool:
     if needed == "dense":
         return spec.is_dense
-    innermost = (contiguous_strides(spec.shape) if spec.strides is None else spec.strides)[-2:]
+    innermost = strides_of(spec)[-2:]
     return not innermost or 1 in (innermost if needed == "matrix" else innermost[-1:])
 
 
 def require_ranks(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raises:
-    Gap: for a number of dimensions that the operator does not take.
-    """
+    """Raise a gap for a number of dimensions that the operator does not take."""
     for tensor, allowed in entry.ranks.items():
-        if tensor in tensors and tensors[tensor].rank not in {_rank(each, tensors) for each in allowed}:
+        if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
             raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
-
-
-def _rank(stated: int | str, tensors: Tensors) -> int | None:
-    """A number, or some less than another tensor has; None where that one is left out."""
-    rule = RANK.fullmatch(stated) if isinstance(stated, str) else None
-    if rule is None:
-        return stated if isinstance(stated, int) else None
-    other = tensors.get(rule["name"])
-    return None if other is None else other.rank - int(rule["fewer"])

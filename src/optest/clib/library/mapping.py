@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from optest.clib.library.c_objects import NO_CALL, NO_OBJECT, Call, ObjectEntry
+from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry
+from optest.clib.library.mapping_words import Refusal
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import OperatorDescriptor
 
@@ -16,45 +16,29 @@ __all__ = [
     "LAYOUTS",
     "NO_PROTOCOL",
     "PLAIN_STATUSES",
-    "RANK",
-    "REFUSALS",
-    "SIZE",
     "LibraryMapping",
     "Protocol",
     "StatusWords",
 ]
 
-REFUSALS = {
-    "dtype": "a dtype that the operator does not have, or tensors of several",
-    "shape": "tensors whose shapes do not fit one another, or of a rank that the operator does not have",
-    "stride-0-output": "an output with several elements at one place",
-    "overlap": "an output that overlaps an input, and is not that input with its layout",
-    "null": "NULL in place of data, a workspace or an operator descriptor",
-    "null-descriptor": "NULL in place of a handle or a tensor descriptor",
-    "workspace": "a workspace that is too short",
-    "index": "an index that a tensor does not have",
-}
-"""Kinds of wrong calls."""
 LAYOUTS = {
     "dense": "row-major, without gaps",
     "rows": "the innermost stride is 1",
     "matrix": "one of the two innermost strides is 1, as in BLAS",
 }
 """What a library may need of the layout of a tensor."""
-SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<dim>-?[0-9]{1,2})\]|\.dtype)")
-"""A size of a tensor, or its dtype."""
-
-RANK = re.compile(r"(?P<name>[A-Za-z_]\w*)-(?P<fewer>[0-9])")
-"""A number of dimensions: so many fewer than another tensor has."""
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Names of an operator's four functions; ``{name}`` is the operator's."""
 
-    create: str
-    workspace: str
-    run: str
-    destroy: str
+    create: str = ""
+    workspace: str = ""
+    run: str = ""
+    destroy: str = ""
+
+    def patterns(self) -> dict[str, str]:
+        return msgspec.structs.asdict(self)
 
 
 PLAIN_STATUSES = ("int", "bool")
@@ -70,37 +54,20 @@ class StatusWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What sets the number of threads: functions of the library, and variables that it reads with each descriptor.
-
-    ``callers`` is one where only one thread of a program may call the library at a time.
-    """
+    """What sets the number of threads; ``callers`` is one where only one thread of a program may call the library."""
 
     functions: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     callers: Literal["any", "one"] = "any"
 
 
-NO_PROTOCOL = Protocol(create="", workspace="", run="", destroy="")
+NO_PROTOCOL = Protocol()
 
 
 class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole file. ``unsupported`` names statuses by which the library says that it does not have a kernel.
+    """A whole file; docs/c-libraries/mapping.md says what each key means.
 
-    ``status`` is what functions return: an enum of the headers, ``int`` or ``bool``; a file states ``statuses`` under
-    the same key, as a map with the ``type``.
-
-    ``setup`` are functions that are called once, before anything else; ``set_device`` selects the device, where there
-    is a choice. ``operators`` have one entry or several each, of which the first that can express a case answers it;
-    ``protocol`` makes the names of functions for those that were written as ``name``, ``create`` and ``run``.
-    ``headers`` are looked for by the compiler where no folder is stated. ``negative_increments`` says where the pointer
-    of a vector points that is walked backwards: at its first element, or at its lowest address, as in BLAS.
-
-    ``refuses`` are the kinds of wrong calls (:data:`REFUSALS`) for which the library promises a status; a check asks
-    for them. ``synchronize`` returns when all work on the device is done; timings wait with it.
-    ``get_device`` says which device is selected: one that was refused must not be. ``threads`` is what
-    sets their number. ``numerics`` says by device what is
-    declared of its arithmetic, in fields of :class:`optest.spec.Numerics`. ``alignment`` is what the pointers
-    to tensors have to be multiples of, in bytes, beyond what their elements need.
+    ``statuses`` are what a file states under ``status`` beside its ``type``.
     """
 
     version: Literal[1]
@@ -111,7 +78,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     statuses: StatusWords = StatusWords()
     dtypes: Mapping[str, str] = {}
     devices: Mapping[str, int] = msgspec.field(default_factory=lambda: {"cpu": 0})
-    set_device: Call = NO_CALL
+    set_device: Call | None = None
     setup: tuple[Call, ...] = ()
     handle: ObjectEntry = NO_OBJECT
     tensor: ObjectEntry = NO_OBJECT
@@ -119,7 +86,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     operators: Mapping[str, tuple[OperatorMapping, ...]] = {}
     negative_increments: Literal["first", "lowest"] = "first"
     unsupported: tuple[int | str, ...] = ()
-    refuses: tuple[str, ...] = ()
+    refuses: tuple[Refusal, ...] = ()
     synchronize: Call | None = None
     numerics: Mapping[str, Mapping[str, Any]] = {}
     alignment: int = 1
@@ -131,8 +98,19 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         names = (descriptor.name, *descriptor.aliases)
         return next((self.operators[name] for name in names if name in self.operators), ())
 
+    def whole_calls(self) -> dict[str, Call]:
+        """The calls that belong to no operator, by their place in the file."""
+        calls = {
+            **{f"setup[{index}]": call for index, call in enumerate(self.setup)},
+            "set_device": self.set_device,
+            "get_device": self.get_device,
+            "synchronize": self.synchronize,
+            "handle.create": self.handle.create if self.handle != NO_OBJECT else None,
+            "status.message": self.statuses.message,
+        }
+        return {where: call for where, call in calls.items() if call is not None}
+
     def promised(self, entry: OperatorMapping) -> tuple[str, ...]:
-        """The kinds of wrong calls that an operator refuses."""
         return self.refuses if entry.refuses is None else entry.refuses
 
 

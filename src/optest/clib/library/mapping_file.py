@@ -1,35 +1,39 @@
-"""A mapping's file: found, read as YAML in which no key stands twice, and everything told that is wrong with it."""
+"""A mapping's file: found, read as YAML in which no key stands twice, refused with everything that is wrong, and the
+lines on which something is stated, for whoever has to repair it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
 from optest.clib.library.c_objects import NO_OBJECT, ObjectEntry
 from optest.clib.library.mapping import LibraryMapping, StatusWords
-from optest.clib.library.mapping_lines import named_place
 from optest.clib.library.mapping_problems import problems_of_mapping
+from optest.clib.library.mapping_words import read_word
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import expanded, expanded_tensor, is_shorthand
-from optest.errors import UsageError, nearest
+from optest.clib.library.shorthand import Shorthand, expanded, expanded_tensor, is_shorthand
+from optest.errors import UsageError, did_you_mean
+from optest.spec import Fault, Reason
 
-__all__ = ["mapping_path", "read_mapping"]
+__all__ = ["drifted", "is_file_name", "keys_of", "mapping_path", "named_place", "read_mapping"]
 
 _FOLDER = Path(__file__).parent / "mappings"
-_LISTS_OF_WORDS = ("call", "create", "run", "arguments", "refuses")
+_T = TypeVar("_T")
 
 
 def mapping_path(name: str, base_dir: str) -> Path:
     """The file of a built-in mapping (``infiniop``), or of one of the user's, relative to the plan."""
-    if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):
-        return Path(base_dir, name)
-    return _FOLDER / f"{name}.yaml"
+    return Path(base_dir, name) if is_file_name(name) else _FOLDER / f"{name}.yaml"
+
+
+def is_file_name(name: str) -> bool:
+    return "/" in name or "\\" in name or name.endswith((".yaml", ".yml"))
 
 
 @lru_cache(maxsize=16)
@@ -44,18 +48,11 @@ def read_mapping(path: Path) -> LibraryMapping:
     if not path.is_file():
         raise UsageError(_no_such_mapping(path))
     try:
-        data = _whole(path, ())
+        mapping = _mapping(_whole(path, ()))
     except yaml.YAMLError as error:
         raise UsageError(f"mapping {path} is no YAML: {error}") from None
-    try:
-        read = _with_entries(_with_status(_with_words(data)))
     except _Misread as error:
         raise UsageError(f"mapping {_placed(path, str(error))}: {error}") from None
-    try:
-        mapping = _with_tensors(msgspec.convert(read, LibraryMapping))
-    except msgspec.ValidationError as error:
-        said = _located(str(error), read)
-        raise UsageError(f"mapping {_placed(path, said)}: {said}") from None
     problems = list(problems_of_mapping(mapping))
     if problems:
         raise UsageError("\n".join(f"mapping {_placed(path, problem)}: {problem}" for problem in problems))
@@ -83,134 +80,74 @@ def _whole(path: Path, heirs: tuple[Path, ...]) -> Any:
 
 def _placed(path: Path, problem: str) -> str:
     """The line on which stands what a problem names first (``operators.add.call[2] …``)."""
-    place = _PLACE.match(problem)
-    keys = [int(each[1:-1]) if each.startswith("[") else each for each in _KEY.findall(place[0] if place else "")]
-    return named_place(path, *keys)
-
-
-_KEY = re.compile(r"\[\d+\]|[^.\[\]]+")
-_PLACE = re.compile(r"[^\s:]+")
-
-
-def _with_status(data: Any) -> Any:
-    """``status: {type: int, success: [1]}`` apart into the type and what is said of it."""
-    stated = data.get("status") if isinstance(data, dict) else None
-    if not isinstance(stated, dict):
-        return data
-    words = {key: value for key, value in stated.items() if key != "type"}
-    return {**data, "status": stated.get("type", "int"), "statuses": words}
-
-
-def _with_entries(data: Any) -> Any:
-    """Each operator as a list of entries, in which no shorthand is left and every dtype with a function is stated."""
-    stated = data.get("operators") if isinstance(data, dict) else None
-    if not isinstance(stated, dict):
-        return data
-    protocol = data.get("protocol")
-    operators = {
-        name: [_entry(place, each, protocol) for place, each in _alternatives(f"operators.{name}", entries)]
-        for name, entries in stated.items()
-    }
-    tensor = {} if protocol is None or "tensor" not in data else {"tensor": expanded_tensor(data["tensor"])}
-    return {**data, **tensor, "operators": operators}
-
-
-def _alternatives(place: str, entries: Any) -> list[tuple[str, Any]]:
-    listed = entries if isinstance(entries, list) else [entries]
-    return [(place + (f"[{index}]" if len(listed) > 1 else ""), each) for index, each in enumerate(listed)]
+    return named_place(path, *keys_of(re.split(r"[\s:]", problem, maxsplit=1)[0]))
 
 
 class _Misread(Exception):
-    """What is wrong with a shorthand; the message begins with its place."""
+    """What the schema says of a file; the message begins with the place."""
 
 
-def _entry(place: str, entry: Any, protocol: Any) -> Any:
-    if is_shorthand(entry):
-        try:
-            return expanded(entry, protocol)
-        except msgspec.ValidationError as error:
-            raise _Misread(f"{place}: {error}") from None
-    if isinstance(entry, dict) and isinstance(entry.get("functions"), dict) and "dtypes" not in entry:
-        return {**entry, "dtypes": list(entry["functions"])}
-    return entry
-
-
-def _with_tensors(mapping: LibraryMapping) -> LibraryMapping:
-    """Operators know what the file makes of tensors."""
-    if mapping.tensor == NO_OBJECT:
-        return mapping
-    operators = {
-        name: tuple(
-            msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NO_OBJECT else each
-            for each in alternatives
-        )
-        for name, alternatives in mapping.operators.items()
-    }
-    return msgspec.structs.replace(mapping, operators=operators)
-
-
-def _with_words(data: Any) -> Any:
-    """``null`` in a list of roles or refusals is a word of the mapping, with or without quotes, as is a size."""
-    if isinstance(data, list):
-        return [_with_words(each) for each in data]
+def _mapping(data: Any) -> LibraryMapping:
+    """The file's data without shorthands, read part by part, so that what is wrong has a place."""
     if not isinstance(data, dict):
-        return data
-    return {key: _words(key, value) for key, value in data.items()}
+        return _converted("", data, LibraryMapping)
+    read = dict(data)
+    if isinstance(status := data.get("status"), dict):
+        read["status"] = status.get("type", "int")
+        words = {key: value for key, value in status.items() if key != "type"}
+        read["statuses"] = _converted("status", words, StatusWords)
+    if "protocol" in data and "tensor" in data:
+        read["tensor"] = expanded_tensor(data["tensor"])
+    read |= {key: _converted(key, read[key], ObjectEntry) for key in ("handle", "tensor") if key in read}
+    if isinstance(operators := data.get("operators"), dict):
+        read["operators"] = {
+            name: tuple(
+                _entry(f"operators.{name}" + (f"[{index}]" if len(entries) > 1 else ""), each, read)
+                for index, each in enumerate(entries)
+            )
+            for name, stated in operators.items()
+            for entries in (stated if isinstance(stated, list) else [stated],)
+        }
+    return _converted("", read, LibraryMapping)
 
 
-def _words(key: Any, value: Any) -> Any:
-    if key in _LISTS_OF_WORDS and isinstance(value, list):
-        return ["null" if each is None else each for each in value]
-    if key == "fields" and isinstance(value, dict):
-        return {name: "null" if each is None else each for name, each in value.items()}
-    if key == "dims" and isinstance(value, dict):
-        return {tensor: _sizes_as_words(dims) for tensor, dims in value.items()}
-    return _with_words(value)
+def _entry(place: str, entry: Any, read: Mapping[str, Any]) -> OperatorMapping:
+    """An operator's entry, with the dtypes that have functions, and what the file makes of tensors."""
+    if is_shorthand(entry):
+        entry = expanded(entry, _converted(place, entry, Shorthand), read.get("protocol"))
+    elif isinstance(entry, dict) and isinstance(entry.get("functions"), dict):
+        entry = {"dtypes": list(entry["functions"]), **entry}
+    if isinstance(entry, dict):
+        entry = {"tensor": read.get("tensor", NO_OBJECT), **entry}
+    return _converted(place, entry, OperatorMapping)
 
 
-def _sizes_as_words(dims: Any) -> Any:
-    return [str(each) if type(each) is int else each for each in dims] if isinstance(dims, list) else dims
+def _converted(place: str, data: Any, kind: type[_T]) -> _T:
+    """Read, or misread with the place inside what stands at ``place``, and the keys that it could have."""
+    try:
+        return msgspec.convert(data, kind, dec_hook=read_word)
+    except msgspec.ValidationError as error:
+        why, _, inner = str(error).partition(" - at `$")
+        where = (place + inner.rstrip("`")).lstrip(".")
+        hint = _known_keys(data, kind) if "unknown field" in why else ""
+        raise _Misread(": ".join(filter(None, (where, why + hint)))) from None
 
 
-def _located(said: str, read: Any) -> str:
-    """A schema's complaint about an operator, with the operator's name and the keys that could stand there."""
-    for where, entry, kind in _entries(read):
-        try:
-            msgspec.convert(entry, kind)
-        except msgspec.ValidationError as error:  # noqa: PERF203 - the first that is wrong is found
-            return f"{where}: {error}" + _known_keys(entry, kind)
-    return said
-
-
-def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
-    if not isinstance(read, dict):
-        return
-    yield "status", read.get("statuses", {}), StatusWords
-    yield from ((key, read[key], ObjectEntry) for key in ("tensor", "handle") if key in read)
-    for name, alternatives in read["operators"].items() if isinstance(read.get("operators"), dict) else ():
-        for place, each in _alternatives(f"operators.{name}", alternatives):
-            yield place, each, OperatorMapping
-
-
-def _known_keys(entry: Any, kind: Any) -> str:
+def _known_keys(data: Any, kind: Any) -> str:
     fields = kind.__struct_fields__
-    unknown = [key for key in entry if key not in fields] if isinstance(entry, dict) else []
+    unknown = [key for key in data if key not in fields] if isinstance(data, dict) else []
     if not unknown:
         return ""
-    near = nearest(str(unknown[0]), fields)
-    return f"; {f'did you mean {near}? ' if near else ''}known: {', '.join(fields)}"
+    return f"; {did_you_mean(str(unknown[0]), fields, text='did you mean {}? ')}known: {', '.join(fields)}"
 
 
 def _no_such_mapping(path: Path) -> str:
     built_in = sorted(each.stem for each in _FOLDER.glob("*.yaml"))
     if path.parent != _FOLDER:
         return f"there is no mapping {path}; built in: {', '.join(built_in)}"
-    near = nearest(path.stem, built_in)
-    return (
-        f"there is no built-in mapping {path.stem!r}; "
-        + (f"did you mean {near}? " if near else "")
-        + (f"built in: {', '.join(built_in)}; a file of yours ends in .yaml")
-    )
+    hint = did_you_mean(path.stem, built_in, text="did you mean {}? ")
+    known = f"built in: {', '.join(built_in)}; a file of yours ends in .yaml"
+    return f"there is no built-in mapping {path.stem!r}; {hint}{known}"
 
 
 _MERGED = "tag:yaml.org,2002:merge"
@@ -225,3 +162,61 @@ class _Loader(yaml.SafeLoader):
         if twice:
             raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
         return dict(super().construct_mapping(node, deep))
+
+
+def keys_of(place: str) -> tuple[str | int, ...]:
+    """``objects.plan.set[0]`` as the keys that lead there."""
+    return tuple(int(each) if each.isdecimal() else each for each in re.findall(r"[^.\[\]]+", place))
+
+
+def drifted(why: str, file: Path, *keys: str | int) -> Fault:
+    """The fault of a case for which a mapping is not what the headers say; ``keys`` lead to what is wrong."""
+    place = named_place(file, *keys)
+    fact = "built_in_mapping" if file.parent == _FOLDER else "mapping"
+    return Fault(Reason.BAD_CASE, f"{why}\n  stated in {place}", details={fact: place})
+
+
+def named_place(file: Path, *keys: str | int) -> str:
+    """``mine.yaml:12``: the line of the last of the keys that the file has, the path as it is short to read.
+
+    The file without a line if it has none of them, or has changed meanwhile so that it is no YAML.
+    """
+    line = _line(file, keys)
+    return f"{_short(file)}:{line}" if line else _short(file)
+
+
+def _short(file: Path) -> str:
+    """From the working directory, where the file lies below it."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
+
+
+def _line(file: Path, keys: tuple[str | int, ...]) -> int:
+    try:
+        node: Any = _composed(file, file.stat().st_mtime_ns)
+    except (OSError, yaml.YAMLError):
+        return 0
+    line = 0
+    for key in keys:
+        if key == 0 and isinstance(node, yaml.MappingNode):
+            continue  # one alternative may stand without a list
+        found = _child(node, key)
+        if found is None:
+            break
+        line, node = found
+    return line
+
+
+@lru_cache(maxsize=4)
+def _composed(file: Path, _changed_ns: int) -> Any:
+    return yaml.compose(file.read_bytes(), yaml.SafeLoader)
+
+
+def _child(node: Any, key: str | int) -> tuple[int, Any] | None:
+    """The line on which a key or an entry of a list stands, and what is stated there."""
+    if isinstance(node, yaml.MappingNode):
+        found = next((pair for pair in node.value if pair[0].value == str(key)), None)
+        return None if found is None else (found[0].start_mark.line + 1, found[1])
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and 0 <= key < len(node.value):
+        return node.value[key].start_mark.line + 1, node.value[key]
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,17 @@ import numpy as np
 from optest.clib.ffi.faults import FaultReport
 from optest.clib.ffi.lent import LENT_FROM_BYTES, lent_buffer
 from optest.clib.ffi.statuses import StatusError
+from optest.clib.library.calls import Pointer
+from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
 from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.numerics import Array, dtype_of
-from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
+from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
 
 __all__ = ["CaseMemory"]
 
 Run = Callable[[Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pointer:
-    """Into a buffer, at another element than its first."""
-
-    address: int
-    element: DType
 
 
 class CaseMemory:
@@ -44,25 +37,21 @@ class CaseMemory:
         alignment: int = 1,
     ) -> None:
         """``given`` are the inputs by name, ``layouts`` the outputs."""
-        roles = entry.roles()
+        roles = entry.read.roles
         self._request = request
         self._entry = entry
         self._home = Where(alignment=alignment)
-        self._layouts = layouts
-        self._nbytes: int | None = None
-        self._given: dict[int, tuple[Place, dict[str, Any]]] = {}
         self._pool = pool or PlacePool()
         self._taken: dict[tuple[Where, int], Place] = {}
         self._absent = {role.key for role in roles if role.is_input and role.name not in given}
         self._described: dict[str, TensorSpec | None] = {f"output:{name}": spec for name, spec in layouts.items()}
         self.values: dict[str, Array] = {}
-        self._reached = next(iter(layouts.values())).shape if entry.broadcasts else None
+        reached = next(iter(layouts.values())).shape if entry.broadcasts else None
         self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in given]
         for key, name in self._inputs:
-            self.values[key], self._described[key] = _placed(given[name], self._reached)
+            self.values[key], self._described[key] = _placed(given[name], reached)
         self._shapes_given = {key: given[name].shape for key, name in self._inputs}
-        if not _cannot_start(entry, given, layouts, request):
-            self.values |= _start(entry, given, layouts)
+        self.values |= _start(entry, given, layouts, request)
         self._held = {key: spec for key, spec in self._described.items() if spec is not None}
         self._together: dict[str, tuple[str, int]] = {}
         for output, tensor in request.in_place.items():
@@ -101,14 +90,11 @@ class CaseMemory:
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors and the workspace."""
-        if self._nbytes is None:
-            self._nbytes = sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in self._held.values())
-        return self._nbytes + self.workspace_bytes
+        specs = self._held.values()
+        return sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in specs) + self.workspace_bytes
 
     @property
     def most_elements(self) -> int:
-        """Of the largest tensor."""
         return max(spec.elements for spec in self._held.values())
 
     def place(self, where: Where) -> Place:
@@ -120,53 +106,39 @@ class CaseMemory:
 
     def place_of_its_own(self, where: Where) -> Place:
         """The place for one call: large inputs lie where NumPy put them, if they have pages to themselves there."""
-        if self.nbytes < LENT_FROM_BYTES:
-            return self.place(where)
         lent = {}
-        for key, _ in self._inputs:
-            values, spec = self.values.get(key), self._held.get(key)
-            if values is not None and spec is not None:
-                buffer = lent_buffer(values, spec, name=key.replace(":", " "))
-                if buffer is not None:
-                    lent[key] = buffer
-        if not lent:
+        for key, _ in self._inputs if self.nbytes >= LENT_FROM_BYTES else ():
+            if key in self.values and key in self._held:
+                lent[key] = lent_buffer(self.values[key], self._held[key], name=key.replace(":", " "))
+        own = {key: buffer for key, buffer in lent.items() if buffer is not None}
+        if not own:
             return self.place(where)
-        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), lent)
+        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), own)
         self._taken[where, self.workspace_bytes] = place
         return place
 
     def release(self) -> None:
         """Another case may have the places."""
-        self._given = {}
-        for place in self._taken.values():
-            place.end_loans()
-            self._pool.give_back(place)
-        self._taken = {}
-        self.values = {}  # which may be large
+        self._end(self._pool.give_back)
 
     def leave(self) -> None:
         """Nobody may have the places again; the next ones are others."""
+        self._end(self._pool.leave)
+
+    def _end(self, end: Callable[[Place], None]) -> None:
         for place in self._taken.values():
             place.end_loans()
-            self._pool.leave(place)
-        self._taken, self._given, self.values = {}, {}, {}
+            end(place)
+        self._taken, self.values = {}, {}  # which may be large
 
     def pointers(self, place: Place) -> dict[str, Any]:
-        """What a call gets, by role, with what the case asks to be done otherwise; the same for the same place."""
-        known = self._given.get(id(place))
-        if known is None:
-            known = self._given[id(place)] = (place, self._made_pointers(place))
-        return known[1]
-
-    def _made_pointers(self, place: Place) -> dict[str, Any]:
+        """What a call gets, by role, with what the case asks to be done otherwise."""
         given = {**place.pointers(), **dict.fromkeys(self._absent)}
         for key, (tensor, elements) in self._together.items():
             buffer = given[tensor]
             behind = elements * buffer.spec.dtype.itemsize_bytes
-            given[key] = _Pointer(address=buffer.address + behind, element=buffer.element) if behind else buffer
-        if self._request.null:
-            given |= dict.fromkeys(self._request.null)
-        return given
+            given[key] = Pointer(buffer.address + behind, buffer.element) if behind else buffer
+        return {**given, **dict.fromkeys(self._request.null)}
 
     def watched(self, *places: Place) -> FaultReport:
         """A crash inside is told in words of the places' buffers."""
@@ -201,9 +173,9 @@ class CaseMemory:
 
     def _put_in_place(self, output: str, tensor: str) -> None:
         """The output is the input: one buffer, which holds the input's values when the call begins."""
-        spec, wanted = self._held.get(tensor), self._held[output]
-        if spec is None or (spec.dtype, spec.shape) != (wanted.dtype, wanted.shape):
-            raise Fault(Reason.BAD_CASE, f"{output} ({wanted}) cannot be {tensor} ({spec}) in place")
+        spec, own = self._held.get(tensor), self._held[output]
+        if spec is None or (spec.dtype, spec.shape) != (own.dtype, own.shape):
+            raise Fault(Reason.BAD_CASE, f"{output} ({own}) cannot be {tensor} ({spec}) in place")
         if _overlaps_itself(spec):
             raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}): it has several elements at one place")
         self._described[output] = self._held[output] = spec
@@ -215,14 +187,14 @@ class CaseMemory:
         """The output begins beside the first element of the other tensor, in memory that has room for both."""
         if tensor not in self._held:
             raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case leaves out")
-        spec, wanted = self._held[tensor], self._held.pop(output)
+        spec, own = self._held[tensor], self._held.pop(output)
         behind = self._request.behind
-        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + wanted.storage_elements * 2 + abs(behind),))
+        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + own.storage_elements * 2 + abs(behind),))
         values = self.values.pop(tensor, None)
         self._held[tensor] = room
         if values is not None and values.size:
             self.values[tensor] = np.resize(values, room.shape)
-        first = max(spec.offset, wanted.offset - behind)
+        first = max(spec.offset, own.offset - behind)
         self._together[tensor] = (tensor, first)
         self._together[output] = (tensor, first + behind)
         self._together = dict(sorted(self._together.items(), key=lambda each: each[0] == each[1][0]))
@@ -230,59 +202,33 @@ class CaseMemory:
 
 def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorSpec]:
     """An input as C gets it, with the layout that the case gave it; of ``shape``, by strides of 0, where it fits."""
-    if shape is not None:
-        array = _stretched(array, shape)
-    size = array.dtype.itemsize
-    strides = tuple(stride // size for stride in array.strides)
-    if array.size == 0:
-        strides = contiguous_strides(array.shape)
+    if shape not in (None, array.shape) and reaches(array.shape, shape):
+        array = np.broadcast_to(array, shape)
     dtype = dtype_of(array.dtype)
+    if array.size == 0:
+        return array, TensorSpec(dtype=dtype, shape=array.shape, strides=contiguous_strides(array.shape))
+    strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
     lowest = sum(min(0, (count - 1) * stride) for count, stride in zip(array.shape, strides, strict=True))
-    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=0 if array.size == 0 else -lowest)
-
-
-def _stretched(array: Array, shape: tuple[int, ...]) -> Array:
-    """By strides of 0, where that shape can be reached."""
-    if array.shape == shape or not _reaches(array.shape, shape):
-        return array
-    return np.broadcast_to(array, shape)
-
-
-def _reaches(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, wanted) == wanted
-    except ValueError:
-        return False
+    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=-lowest)
 
 
 def _overlaps_itself(spec: TensorSpec) -> bool:
-    return spec.strides is not None and any(
-        stride == 0 and size > 1 for stride, size in zip(spec.strides, spec.shape, strict=True)
-    )
+    sized = zip(strides_of(spec), spec.shape, strict=True)
+    return any(stride == 0 and size > 1 for stride, size in sized)
 
 
-def _cannot_start(
+def _start(
     entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
-) -> bool:
-    """Whether an output is described so that it has to be refused, and cannot hold what it should start as."""
-    if not (request.shapes or request.dtypes):
-        return False
-    return not all(_fits(given[start.input], layouts[start.output]) for start in entry.starts if start.input in given)
-
-
-def _fits(values: Array, spec: TensorSpec) -> bool:
-    return dtype_of(values.dtype) is spec.dtype and _reaches(values.shape, spec.shape)
-
-
-def _start(entry: OperatorMapping, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:
+) -> dict[str, Array]:
     """The values that outputs hold when the call begins, by their keys."""
     held: dict[str, Array] = {}
     for start in entry.starts:
         if start.input not in given:
             continue
         values, spec = given[start.input], layouts[start.output]
-        if not _fits(values, spec):
-            detail = f"{start.input} does not fit output {start.output} ({spec}), where C reads it"
-            raise Fault(Reason.UNSUPPORTED, detail)
-        held[f"output:{start.output}"] = np.broadcast_to(values, spec.shape)
+        if dtype_of(values.dtype) is spec.dtype and reaches(values.shape, spec.shape):
+            held[f"output:{start.output}"] = np.broadcast_to(values, spec.shape)
+        elif not (request.shapes or request.dtypes):  # else it is described so that it has to be refused
+            what = f"{start.input} does not fit output {start.output} ({spec}), where C reads it"
+            raise Fault(Reason.UNSUPPORTED, what)
     return held

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from optest.clib.ffi.matching import ctype_matches, element_matches
-from optest.clib.ffi.signatures import CKind, CType, Field, Header, Parameter, Prototype
+from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototype
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import ELEMENTS, Argument
-from optest.clib.library.c_objects import CObject
-from optest.clib.library.operator_mapping import SAME
+from optest.clib.library.c_objects import ObjectEntry
+from optest.clib.library.mapping_words import SAME
 from optest.errors import UsageError
 from optest.spec import DType, dtype
 
@@ -18,18 +18,6 @@ __all__ = ["Elements", "drift_of_arguments", "drift_of_fields", "misfit_of_resul
 
 _SIZES = ("size", "elements", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
 _BY_REFERENCE = (*_SIZES, "layout", "order", "constant", "dtype")
-_OPAQUE = (
-    "object",
-    "descriptor",
-    "handle",
-    "self",
-    "slot",
-    "null",
-    "workspace",
-    "stream",
-    "device_slot",
-    "device_id_slot",
-)
 _WRITTEN = ("output", "slot", "workspace", "device_slot", "device_id_slot")
 _C_NUMBERS = {"float": (CKind.FLOAT, 4, "a float"), "double": (CKind.FLOAT, 8, "a double")}
 
@@ -54,69 +42,56 @@ def drift_of_arguments(
     Without ``elements`` none of them is a tensor or has the dtype of one.
     """
     shown = f"\n  at {prototype.where}: {prototype}"
-    if len(arguments) != len(prototype.parameters):
-        wanted = f"{prototype.name} should have {len(prototype.parameters)}"
-        said = f"{where} has {len(arguments)} arguments, but {wanted}"
-        return f"{said}{_where_it_begins(arguments, prototype, elements, header)}{shown}"
-    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=True)):
-        why = _misfit(argument, parameter, elements, header)
-        if why:
-            return f"{where}: {prototype.label(index)} of {prototype.name} is {parameter}, but {argument} {why}{shown}"
-    return ""
+    parameters = prototype.parameters
+    reasons = (_misfit(*pair, elements, header) for pair in zip(arguments, parameters, strict=False))
+    first = next(((index, why) for index, why in enumerate(reasons) if why), None)
+    misfit = ""
+    if first is not None:
+        index, why = first
+        misfit = f"{parameters[index]}, but {arguments[index]} {why}"
+    if len(arguments) == len(parameters):
+        return f"{where}: {prototype.label(first[0])} of {prototype.name} is {misfit}{shown}" if first else ""
+    if first is not None:
+        detail = f"{prototype.label(first[0])} is {misfit}"
+    elif len(arguments) < len(parameters):
+        detail = f"nothing is passed for {prototype.label(len(arguments))}, {parameters[len(arguments)]}"
+    else:
+        detail = f"nothing takes {arguments[len(parameters)]}"
+    count = f"{where} has {len(arguments)} arguments, but {prototype.name} should have {len(parameters)}"
+    return f"{count}; {detail}{shown}"
 
 
-def drift_of_fields(c_object: CObject, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
+def drift_of_fields(made: ObjectEntry, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
     """Yield the fields of a struct that are not what the headers say, and why."""
-    if not c_object.struct:
+    if not made.struct:
         return
     try:
-        structure_of(header, c_object.struct)
+        structure_of(header, made.struct)
     except UsageError as error:
         yield "", str(error)
         return
-    for path, argument in c_object.fields:
+    for path, argument in made.parsed_fields():
         try:
-            field = field_of(header, c_object.struct, path)
+            field = field_of(header, made.struct, path)
         except UsageError as error:
             yield path, str(error)
             continue
-        holds = field.type if field.length is None else _array_of(field)
-        why = _misfit(argument, Parameter(name=path, type=holds), elements, header)
-        if not why and field.length is not None and argument.array is not None:
-            why = _misfit_of_length(argument, field)
-        if why:
-            length = "" if field.length is None else f"[{field.length}]"
-            yield path, f"struct {c_object.struct}: field {path} is {field.type}{length}, but {argument.text!r} {why}"
-
-
-def _array_of(field: Field) -> CType:
-    return CType(kind=CKind.POINTER, spelling=f"{field.type}[{field.length}]", size=8, pointee=field.type)
-
-
-def _misfit_of_length(argument: Argument, field: Field) -> str:
-    array = argument.array
-    if array is None or field.length is None or array.length is None or array.length <= field.length:
-        return ""
-    return f"should have {field.length} numbers at most"
-
-
-def _where_it_begins(
-    arguments: Sequence[Argument], prototype: Prototype, elements: Elements | None, header: Header
-) -> str:
-    """The first of two lists of unequal length that does not fit, else the first that has no counterpart."""
-    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=False)):
+        own = field.type if field.length is None else f"{field.type}[{field.length}]"
+        array = CType(kind=CKind.POINTER, spelling=str(own), size=8, pointee=field.type)
+        parameter = Parameter(name=path, type=field.type if field.length is None else array)
         why = _misfit(argument, parameter, elements, header)
+        length = argument.array.length if argument.array is not None else None
+        if not why and field.length is not None and length is not None and length > field.length:
+            why = f"should have {field.length} numbers at most"
         if why:
-            return f"; {prototype.label(index)} is {parameter}, but {argument} {why}"
-    if len(arguments) < len(prototype.parameters):
-        return f"; nothing is passed for {prototype.label(len(arguments))}, {prototype.parameters[len(arguments)]}"
-    return f"; nothing takes {arguments[len(prototype.parameters)]}"
+            yield path, f"struct {made.struct}: field {path} is {own}, but {argument.text!r} {why}"
 
 
 def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None, header: Header) -> str:
     type_, kind = parameter.type, argument.kind
     if kind == "text":
-        return "" if _is_text(type_) else "should be a text (char *)"
+        pointee = type_.pointee
+        return "" if pointee is not None and pointee.is_integer and pointee.size == 1 else "should be a text (char *)"
     is_integer = kind in _BY_REFERENCE and argument.array is None and (kind != "constant" or not argument.type)
     if is_integer and type_.is_pointer and type_.pointee is not None:
         type_ = type_.pointee  # as Fortran takes it
@@ -129,9 +104,8 @@ def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None,
         return next(filter(None, (_misfit_of_constant(name, type_, header) for name in names)), "")
     if kind in ("dtype", "device", "device_id"):
         return "" if type_.is_integer else "should be an integer"
-    array = argument.array
-    if array is not None:
-        return _misfit_of_array(array.element, type_)
+    if argument.array is not None:
+        return _misfit_of_array(argument.array.element, type_.pointee)
     if kind in ("constant", "attribute", "scalar"):
         return _misfit_of_number(argument.type, type_, elements.of_call if elements else dtype("float32"))
     if not type_.is_pointer:
@@ -139,26 +113,18 @@ def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None,
     is_made = argument.as_tensor or argument.as_descriptor
     if kind in _WRITTEN and not is_made and parameter.is_const:
         return "should point at what may be written"
-    if kind in _OPAQUE or is_made or elements is None:
+    if kind not in ("input", "output", "tensor") or is_made or elements is None or type_.pointee is None:
         return ""
-    if type_.pointee is not None:
-        held = elements.of(argument.name)
-        if not any(element_matches(each, type_.pointee) for each in held):
-            return f"holds {' or '.join(map(str, held))}"
-    return ""
+    held = elements.of(argument.name)
+    is_held = any(element_matches(each, type_.pointee) for each in held)
+    return "" if is_held else f"holds {' or '.join(map(str, held))}"
 
 
-def _is_text(type_: CType) -> bool:
-    return type_.is_pointer and type_.pointee is not None and type_.pointee.is_integer and type_.pointee.size == 1
-
-
-def _misfit_of_array(element: str, type_: CType) -> str:
-    pointee = type_.pointee
-    if pointee is not None and pointee.kind is CKind.VOID:
-        return ""
-    if pointee is None or not ctype_matches(ELEMENTS[element], pointee):
-        return f"should be an array of {element if pointee is None else pointee.spelling}"
-    return ""
+def _misfit_of_array(element: str, pointee: CType | None) -> str:
+    if pointee is None:
+        return f"should be an array of {element}"
+    fits = pointee.kind is CKind.VOID or ctype_matches(ELEMENTS[element], pointee)
+    return "" if fits else f"should be an array of {pointee.spelling}"
 
 
 def _misfit_of_constant(name: str, type_: CType, header: Header) -> str:
@@ -173,31 +139,23 @@ def _misfit_of_constant(name: str, type_: CType, header: Header) -> str:
 
 
 def _misfit_of_number(form: str, type_: CType, element: DType) -> str:
-    if form == "scalar" and type_.is_pointer and type_.pointee is not None:
-        return "" if element_matches(element, type_.pointee) else f"is a number of {element}"
+    pointee = type_.pointee if type_.is_pointer else None
+    if form == "scalar" and pointee is not None:
+        return "" if element_matches(element, pointee) else f"is a number of {element}"
     if form == "scalar" and element.is_complex:
         return "should be a pointer to one number"
     if form == "scalar":
         form = "float" if element.bits == 32 else "double"
-    if type_.is_pointer and type_.pointee is not None:
-        return _misfit_behind_pointer(form, type_.pointee)
+    if pointee is not None and pointee.kind is CKind.VOID:
+        hint = "should be float, double or scalar: behind void * nobody knows the width of an integer"
+        return "" if form in _C_NUMBERS else hint
+    number = pointee or type_  # as where a function takes the address of alpha
     if form in _C_NUMBERS:
         kind, size, what = _C_NUMBERS[form]
-        return "" if type_.kind is kind and type_.size == size else f"should be {what}"
+        return "" if number.kind is kind and number.size == size else f"should be {what}"
     if form == "bool":
-        return "" if type_.kind is CKind.BOOL else "should be a bool"
-    return "" if type_.is_integer else "should be an integer"
-
-
-def _misfit_behind_pointer(form: str, pointee: CType) -> str:
-    """A number behind a pointer, as where a function takes the address of alpha."""
-    if pointee.kind is CKind.VOID:
-        return (
-            ""
-            if form in _C_NUMBERS
-            else "should be float, double or scalar: behind void * nobody knows the width of an integer"
-        )
-    return _misfit_of_number(form, pointee, dtype("float32"))
+        return "" if number.kind is CKind.BOOL else "should be a bool"
+    return "" if number.is_integer else "should be an integer"
 
 
 def misfit_of_result(result: CType, returns: str, *, has_status: bool) -> str:

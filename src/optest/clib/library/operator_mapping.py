@@ -10,31 +10,17 @@ from typing import Any, Literal
 import msgspec
 
 from optest.clib.library.arguments import COMPUTED, Argument, parsed
-from optest.clib.library.c_objects import (
-    NO_OBJECT,
-    Call,
-    CObject,
-    ObjectEntry,
-    Step,
-    calls_of,
-    is_of_a_tensor,
-    object_of,
-    object_of_tensor,
-)
+from optest.clib.library.c_objects import NO_OBJECT, Call, CObject, ObjectEntry, is_of_a_tensor, object_of_tensor
+from optest.clib.library.mapping_words import Dimension, DimensionOf, DtypeName, DtypeOrSame, Rank, Refusal, Word
 
-__all__ = ["LAST", "SAME", "Counting", "OperatorMapping", "StartsAs"]
+__all__ = ["LAST", "Counting", "OperatorMapping", "StartsAs"]
 
-SAME = "same"
-"""In ``dtypes_of``: the dtype that the other tensors share."""
 LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
 
 
 class StartsAs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An output that holds an input's values when the call begins.
-
-    ``without`` are the attributes' values where the case leaves that input out.
-    """
+    """An output that holds an input's values when the call begins; ``without`` are attributes of cases without it."""
 
     output: str
     input: str
@@ -46,42 +32,19 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     of: str
     dim: int
-    dtype: str
+    dtype: DtypeName
 
 
 class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One ``function`` for all dtypes, or ``functions`` by dtype, and the cases that they answer.
+    """How the cases of an operator that it can express are called, what is made for that, what the library promises,
+    and where C differs from optest's operator; docs/c-libraries/mapping.md says what each key means.
 
-    How C is called: ``call`` are the arguments in order. ``objects`` are made before the call, in their order, and
-    ended after it; ``tensor`` is what is made of each tensor that is passed as a descriptor or as tensor (of the file
-    where the operator says nothing). ``workspace`` asks for the bytes of the workspace: into a ``slot``, or as its
-    result. ``returns`` is the output that the result of the function is. ``name`` is the operator's in C, where the
-    file's ``protocol`` made the names of the functions.
-
-    ``dims`` names the dimensions of each tensor; one name is one size in all of them, a number is that size, and
-    ``n...`` stands for any number of dimensions that are walked as one. Without it C is told shapes and strides, and
-    any of them is legal. ``least`` are the least sizes that the function takes; ``same_layout`` tensors of which C is
-    told one layout; ``when`` values of attributes without which this is not the function; ``ignores`` attributes that
-    the shape of the output says already.
-
-    What the library promises: ``dtypes`` that all tensors share (() for every one of the library's), but those in
-    ``dtypes_of``, each with its own list, in which ``same`` is the shared one; ``ranks`` by tensor, with ``input-2``
-    for two less than another has; ``layouts``, how a tensor has to lie in memory; ``in_place``, the inputs that an
-    output may be, with the same layout; ``refuses``, what it refuses, where that is not what the library promises;
-    ``indexes``, of which tensor's dimension an input holds indices (``{position_ids: "cos[0]"}``).
-
-    Where C differs: ``broadcasts`` where operands have to have the output's shape, which strides of 0 give them;
-    ``choices`` are C's numbers (or names of them in the headers) for an attribute's values; ``left_out`` what is passed
-    for an attribute that is none, perhaps by the first input's dtype (``other`` is the rest); ``implied`` the only
-    values of attributes that are not passed, such as a size (``[input[-1]]``) or a dtype (``out.dtype``) of tensors;
-    ``always`` attributes by which optest's operator gives all outputs that C has; ``arange`` positions for an input
-    that is left out; ``swapped`` two dimensions of a tensor that C has the other way round: these, or the last two,
-    always (true) or where the attribute of that name is true.
+    ``name`` is the operator's in C, where the file's ``protocol`` made the names of the functions.
     """
 
     functions: Mapping[str, str] = {}
-    dims: Mapping[str, tuple[str, ...]] = {}
-    call: tuple[str, ...]
+    dims: Mapping[str, tuple[Dimension, ...]] = {}
+    call: tuple[Word, ...]
     function: str = ""
     returns: str = ""
     objects: Mapping[str, ObjectEntry] = {}
@@ -92,13 +55,13 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     same_layout: tuple[str, ...] = ()
     when: Mapping[str, Any] = {}
     ignores: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    dtypes_of: Mapping[str, tuple[str, ...]] = {}
-    ranks: Mapping[str, tuple[int | str, ...]] = {}
+    dtypes: tuple[DtypeName, ...] = ()
+    dtypes_of: Mapping[str, tuple[DtypeOrSame, ...]] = {}
+    ranks: Mapping[str, tuple[Rank, ...]] = {}
     layouts: Mapping[str, Literal["dense", "rows", "matrix"]] = {}
     in_place: tuple[str, ...] = ()
-    refuses: tuple[str, ...] | None = None
-    indexes: Mapping[str, str] = {}
+    refuses: tuple[Refusal, ...] | None = None
+    indexes: Mapping[str, DimensionOf] = {}
     starts_as: StartsAs | tuple[StartsAs, ...] = ()
     broadcasts: bool = False
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
@@ -119,20 +82,14 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return self.function or next(iter(self.functions.values()), "")
 
     def function_of(self, dtype: str) -> str:
-        """The function for a dtype."""
         return self.functions.get(dtype) or self.any_function
 
     @property
     def read(self) -> Reading:
         """What its texts say, read once."""
-        known = _readings.get(id(self))
-        if known is None:
-            known = _readings[id(self)] = Reading(self)
-        return known
-
-    def roles(self) -> tuple[Argument, ...]:
-        """What is passed of inputs, outputs and attributes, and the workspace, each once."""
-        return self.read.roles
+        if id(self) not in _readings:
+            _readings[id(self)] = Reading(self)
+        return _readings[id(self)]
 
 
 @dataclass(frozen=True)
@@ -149,40 +106,38 @@ class Reading:
     @cached_property
     def c_objects(self) -> tuple[CObject, ...]:
         """What is made before the call: of tensors, then the operator's objects."""
-        entry = self.entry
-        calls = (entry.call, *(call.arguments for made in entry.objects.values() for call in calls_of(made).values()))
-        fields = tuple(text for made in entry.objects.values() for text in made.fields.values())
-        sized = entry.workspace.arguments if entry.workspace else ()
+        own = [CObject(name=name, made=made) for name, made in self.entry.objects.items()]
+        everywhere = (*self.arguments, *(each for c_object in own for each in c_object.arguments()), *self._of_size)
         tensors: dict[str, Argument] = {}
-        for each in (each for texts in (*calls, fields, sized) for each in parsed(texts)):
+        for each in everywhere:
             if each.as_tensor or (each.as_descriptor and each.name not in tensors):
                 tensors[each.name] = each
-        of_tensors = [object_of_tensor(each, entry.tensor) for each in tensors.values()]
-        return (*of_tensors, *(object_of(name, made) for name, made in entry.objects.items()))
+        return (*(object_of_tensor(each, self.entry.tensor) for each in tensors.values()), *own)
+
+    @property
+    def _of_size(self) -> tuple[Argument, ...]:
+        return () if self.entry.workspace is None else self.entry.workspace.parsed
 
     @cached_property
-    def sized(self) -> Step | None:
-        """The call that says how many bytes the workspace has."""
-        asked = self.entry.workspace
-        return None if asked is None else Step(key="workspace", call=asked, arguments=parsed(asked.arguments))
-
-    @cached_property
-    def told(self) -> tuple[Argument, ...]:
-        """Everything that C is told, in whichever call, each once."""
+    def passed(self) -> tuple[Argument, ...]:
+        """The arguments of all calls, each once."""
         made = (each for c_object in self.c_objects for each in c_object.arguments())
-        return tuple(dict.fromkeys((*self.arguments, *made, *(self.sized.arguments if self.sized else ()))))
+        return tuple(dict.fromkeys((*self.arguments, *made, *self._of_size)))
+
+    def passes(self, kind: str) -> bool:
+        return any(each.kind == kind for each in self.passed)
 
     @cached_property
     def computed(self) -> tuple[Argument, ...]:
         """What follows from sizes and layouts."""
-        return tuple(each for each in self.told if each.kind in COMPUTED)
+        return tuple(each for each in self.passed if each.kind in COMPUTED)
 
     @cached_property
     def late_objects(self) -> frozenset[str]:
         """The keys of objects that can only be made when memory is there."""
         found: set[str] = set()
         for each in self.c_objects:
-            made_of = (*(each.create.arguments if each.create else ()), *(field for _, field in each.fields))
+            made_of = (*each.made.create.parsed, *(field for _, field in each.made.parsed_fields()))
             if any(one.is_late or one.made_as in found for one in made_of):
                 found.add(each.key)
         return frozenset(found)
@@ -190,31 +145,30 @@ class Reading:
     @cached_property
     def brief_objects(self) -> frozenset[str]:
         """The keys of what is made of tensors and is not needed any more when the operator's objects are made."""
-        if not any(each.copies for each in self.c_objects):
-            return frozenset()
-        later = {each.made_as for each in (*self.arguments, *(self.sized.arguments if self.sized else ()))}
+        later = {each.made_as for each in (*self.arguments, *self._of_size)}
         made = {each.key for each in self.c_objects if is_of_a_tensor(each.name)}
-        return frozenset(made - later - self.late_objects)
+        is_copied = any(each.made.copies for each in self.c_objects)
+        return frozenset(made - later - self.late_objects) if is_copied else frozenset()
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
         """What C learns of which tensor (``strides``, ``dtype``)."""
-        return frozenset((each.kind, each.name) for each in self.told)
+        return frozenset((each.kind, each.name) for each in self.passed)
 
     @cached_property
     def attributes(self) -> tuple[Argument, ...]:
         """The attributes that are passed, in each way in which they are."""
-        return tuple(each for each in self.told if each.kind == "attribute")
+        return tuple(each for each in self.passed if each.kind == "attribute")
 
     @cached_property
     def made_tensors(self) -> tuple[str, ...]:
         """The attributes that optest makes a tensor of."""
-        return tuple(dict.fromkeys(each.name for each in self.told if each.kind == "tensor"))
+        return tuple(dict.fromkeys(each.name for each in self.passed if each.kind == "tensor"))
 
     @cached_property
     def roles(self) -> tuple[Argument, ...]:
         found: dict[str, Argument] = {}
-        for each in self.told:
+        for each in self.passed:
             if each.kind in ("input", "output", "tensor", "attribute", "scalar", "workspace"):
                 plain = Argument(kind=each.kind, name=each.name, optional=each.optional)
                 known = found.setdefault(str(plain), plain)
@@ -233,7 +187,7 @@ class Reading:
         return found
 
     @cached_property
-    def stated_attributes(self) -> frozenset[str]:
+    def known_attributes(self) -> frozenset[str]:
         """The attributes of which the entry says anything."""
         entry = self.entry
         swapping = (name for name in entry.swapped.values() if isinstance(name, str))

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optest.clib.library.config import is_shared_object
+from optest.clib.library.config import is_shared_object, located
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_file import is_file_name, mapping_path, read_mapping
 from optest.errors import Unavailable, UsageError
 from optest.settings import infini_root
 
@@ -18,27 +18,14 @@ NAMES = ("library", "headers", "mapping", "device", "guard", "probes", "threads"
 
 
 def config_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is stated, with paths that mean the same from every folder.
+    """What is given, with paths that mean the same from every folder.
 
     Raises:
         UsageError: for threads that are no numbers.
     """
-    made: dict[str, Any] = {}
-    for name in NAMES:
-        value = options.get(name)
-        if not value:
-            continue
-        match name:
-            case "library" | "headers":
-                paths = [_absolute(each) for each in _listed(value)]
-                made[name] = paths[0] if len(paths) == 1 else paths
-            case "mapping":
-                made[name] = str(Path(value).absolute()) if _is_file_name(value) else value
-            case "threads":
-                made[name] = _threads(value)
-            case _:
-                made[name] = value
-    return made
+    readers = {"library": _paths, "headers": _paths, "mapping": _mapping, "threads": _threads}
+    given = {name: options[name] for name in NAMES if options.get(name)}
+    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
 
 
 def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
@@ -47,8 +34,8 @@ def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
     Raises:
         UsageError: for one that is not there or cannot be read.
     """
-    stated = config.get("mapping")
-    return None if stated is None else read_mapping(mapping_path(stated, "").absolute())
+    name = config.get("mapping")
+    return None if name is None else read_mapping(mapping_path(name, "").absolute())
 
 
 def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> None:
@@ -57,17 +44,17 @@ def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> Non
     Raises:
         Unavailable: naming the file, and how the library is named.
     """
-    stated = config.get("library")
-    if isinstance(stated, str) and not is_shared_object(stated):
-        if not Path(stated).is_dir():
+    library = config.get("library")
+    if isinstance(library, str) and not is_shared_object(library):
+        if not Path(library).is_dir():
             remedy = "there is no such folder; --library names where the library is installed, or its shared objects"
-            raise Unavailable(f"library {stated}", remedy)
-    elif stated is None and not all(map(is_shared_object, mapping.library)):  # those are the system loader's
+            raise Unavailable(f"library {library}", remedy)
+    elif library is None and not all(map(is_shared_object, mapping.library)):  # those are the system loader's
         root = infini_root()
         if not root.is_dir():
             remedy = f"neither --library nor INFINI_ROOT is given, and there is no {root}"
             raise Unavailable(f"library {mapping.name}", remedy)
-    for each in _listed(stated or ()):
+    for each in _listed(library or ()):
         if Path(each).is_absolute() and is_shared_object(each) and not Path(each).is_file():
             raise Unavailable(f"library {each}", "there is no such file; --library names it, or its folder")
     for each in _listed(config.get("headers", ())):
@@ -79,14 +66,13 @@ def _listed(value: str | Sequence[str]) -> Sequence[str]:
     return (value,) if isinstance(value, str) else value
 
 
-def _absolute(text: str) -> str:
-    """A bare name of a shared object that is no file here is left to the loader."""
-    path = Path(text).expanduser()
-    return text if is_shared_object(text) and "/" not in text and not path.exists() else str(path.absolute())
+def _paths(value: Any) -> str | list[str]:
+    paths = [located(each) for each in _listed(value)]
+    return paths[0] if len(paths) == 1 else paths
 
 
-def _is_file_name(text: str) -> bool:
-    return "/" in text or "\\" in text or text.endswith((".yaml", ".yml"))
+def _mapping(name: str) -> str:
+    return str(Path(name).absolute()) if is_file_name(name) else name
 
 
 def _threads(text: Any) -> list[int]:

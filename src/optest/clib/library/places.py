@@ -39,10 +39,6 @@ class Where:
     shift: int = 0
     alignment: int = 1
 
-    def __hash__(self) -> int:
-        """Cheap, since every call looks its place up; the few that there are collide without harm."""
-        return self.shift
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
@@ -108,7 +104,6 @@ class Place:
     key: PlaceKey
     slots: dict[str, _Slot]
     workspace: Workspace
-    nbytes: int = field(default=0)
     outputs: tuple[_Slot, ...] = ()
 
     def __post_init__(self) -> None:
@@ -127,8 +122,7 @@ class Place:
         workspace = Workspace.allocate(workspace_bytes, placement=where.placement)
         if workspace_bytes:
             slots[WORKSPACE] = _Slot(WORKSPACE, workspace.buffer)
-        nbytes = sum(slot.buffer.region.memory.size for slot in slots.values())
-        return cls(key=key, slots=slots, workspace=workspace, nbytes=nbytes)
+        return cls(key=key, slots=slots, workspace=workspace)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -142,11 +136,8 @@ class Place:
                 slot.is_protected = False
 
     def pointers(self) -> dict[str, Any]:
-        """What a call gets, by role."""
-        given: dict[str, Any] = {role: slot.buffer for role, slot in self.slots.items()}
-        given[WORKSPACE] = self.workspace
-        given["workspace_size"] = self.workspace.size
-        return given
+        buffers = {role: slot.buffer for role, slot in self.slots.items()}
+        return {**buffers, WORKSPACE: self.workspace, "workspace_size": self.workspace.size}
 
     def fill(self, filling: Filling, values: Mapping[str, Array]) -> None:
         """Poison everything, then put the values: inputs, and what outputs hold when the call begins."""
@@ -192,16 +183,16 @@ class Place:
         """
         for slot in self.slots.values():
             if slot.is_small:
-                if slot.key == WORKSPACE or slot.is_output:
-                    _restore(slot)
+                if slot.pristine is not None and (slot.key == WORKSPACE or slot.is_output):
+                    np.copyto(slot.buffer.array, slot.pristine)  # what the elements held when the call began
                 if slot.buffer.region.memory.tobytes() == slot.image:
                     continue
             _require_clean_slot(slot)
 
     def written_since(self) -> str | None:
         """Which output was written since :meth:`collect` put back what it held; only small ones are known."""
-        for slot in self.slots.values():
-            if slot.is_output and slot.is_small and slot.image and slot.buffer.region.memory.tobytes() != slot.image:
+        for slot in self.outputs:
+            if slot.is_small and slot.image and slot.buffer.region.memory.tobytes() != slot.image:
                 return slot.buffer.name
         return None
 
@@ -286,28 +277,20 @@ def _take_image(slot: _Slot, *, with_elements: bool = False) -> None:
         slot.pristine = view(storage.view(numpy_dtype(spec.dtype)), spec)
 
 
-def _restore(slot: _Slot) -> None:
-    """Give a small output's or workspace's elements what they held when the call began."""
-    if slot.pristine is not None:
-        np.copyto(slot.buffer.array, slot.pristine)
-
-
 def _require_clean_slot(slot: _Slot) -> None:
     if slot.is_protected:
         return
     buffer = replace(slot.buffer, poison=slot.poison)
+    reason = Reason.OUT_OF_BOUNDS
     if slot.key == WORKSPACE:
-        change = buffer.outside()
-        _require_none(change.in_plain_bytes() if change is not None else None, Reason.WORKSPACE)
+        outside = buffer.outside()
+        change, reason = outside and outside.in_plain_bytes(), Reason.WORKSPACE
     elif slot.is_output or slot.values is None:
-        _require_none(buffer.outside(), Reason.OUT_OF_BOUNDS)
+        change = buffer.outside()
     else:
         change = buffer.mutated(slot.values)
-        is_element = change is not None and change.place == "element"
-        _require_none(change, Reason.INPUT_MUTATED if is_element else Reason.OUT_OF_BOUNDS)
-
-
-def _require_none(change: Any, reason: Reason) -> None:
+        if change is not None and change.place == "element":
+            reason = Reason.INPUT_MUTATED
     if change is not None:
         raise Fault(reason, str(change), details={"buffer": change.buffer, "place": change.place, "byte": change.byte})
 
@@ -334,7 +317,7 @@ class PlacePool:
 
     def give_back(self, place: Place) -> None:
         """Keep it for the next case, if it is small."""
-        if place.nbytes > _POOLED_BYTES:
+        if sum(buffer.region.memory.size for buffer in place.buffers) > _POOLED_BYTES:
             return
         if self._count >= _POOLED_PLACES:
             self._free.clear()

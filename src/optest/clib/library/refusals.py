@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.clib.library.layouts import Gap
+from optest.clib.library.layouts import Gap, reaches
 from optest.clib.library.limits import require_dtypes
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
-from optest.clib.library.sample_calls import SampleCall, Shape, inferred
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.sample_calls import SampleCall, Shape, all_but_one
 from optest.clib.library.stride_patterns import Pattern, patterns
-from optest.spec import Sample, TensorSpec, TestCase, contiguous_strides, dtype
+from optest.spec import contiguous_strides, dtype
 
 __all__ = ["refusals"]
 
-_REFUSED = {"type": "StatusError"}
 _OTHER_DTYPES = (
     *("float32", "float64", "float16", "bfloat16"),
     *("int32", "int64", "int8", "uint8", "bool", "complex64"),
@@ -28,67 +27,67 @@ _MOST_RESULTS = 1 << 17
 _CUT_OFF_BITS = (8, 16, 32)
 """An index that is read in so few bits is another one."""
 
+Calls = Iterator[SampleCall]
 
-def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[Sample]:
+
+def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[tuple[str, SampleCall]]:
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
     roles = _tensors_passed(entry, call)
-    made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
+    optional = {role.key for role in entry.read.roles if role.optional}
+    has_workspace = entry.workspace is not None and any(role.kind == "workspace" for role in entry.read.roles)
+    pointers = (*roles, "descriptor", *(("workspace",) if has_workspace else ()))
+    made: dict[str, Callable[[], Iterable[SampleCall]]] = {
         "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
         "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
         "stride-0-output": lambda: _outputs_on_themselves(call),
         "overlap": lambda: (*_overlaps(call, roles), *_begins_alike(call, roles)),
-        "null": lambda: _asking(call, ({"null": [each]} for each in (*roles, "descriptor", *_workspace(entry)))),
-        "null-descriptor": lambda: _asking(
-            call, ({"null_descriptor": [each]} for each in _required(entry, roles)), ({"null": ["handle"]},)
+        "null": lambda: [_requesting(call, null=[each]) for each in pointers],
+        "null-descriptor": lambda: (
+            *(_requesting(call, null_descriptor=[each]) for each in roles if each not in optional),
+            _requesting(call, null=["handle"]),
         ),
-        "workspace": lambda: _asking(call, ({"workspace": "short"} for _ in _workspace(entry))),
+        "workspace": lambda: [_requesting(call, workspace="short")] if has_workspace else (),
         "index": lambda: _indices(call, entry),
     }
     for kind in kinds:
-        for case in made[kind]():
-            yield Sample(case_set="refused", case={**case, "expects_error": dict(_REFUSED)})
+        yield from (("refused", each.with_keys(expects_error={"type": "StatusError"})) for each in made[kind]())
 
 
 def _tensors_passed(entry: OperatorMapping, call: SampleCall) -> list[str]:
     """The tensors of a call as roles (``input:a``), each once."""
-    passed = {role.key for role in entry.roles() if role.kind in ("input", "output")}
+    passed = {role.key for role in entry.read.roles if role.kind in ("input", "output")}
     present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
     return [each for each in present if each in passed]
 
 
-def _required(entry: OperatorMapping, roles: Sequence[str]) -> list[str]:
-    """Those that a call cannot leave out."""
-    optional = {role.key for role in entry.roles() if role.optional}
-    return [each for each in roles if each not in optional]
+def _requesting(call: SampleCall, **request: Any) -> SampleCall:
+    return call.configured({"call": request})
 
 
-def _workspace(entry: OperatorMapping) -> tuple[str, ...]:
-    return ("workspace",) if entry.workspace and any(role.kind == "workspace" for role in entry.roles()) else ()
+def _described(call: SampleCall, **request: Mapping[str, Any]) -> SampleCall:
+    """With other ``dtypes`` or ``shapes`` of outputs, by name."""
+    return _requesting(
+        call, **{key: {f"output:{name}": each for name, each in of.items()} for key, of in request.items()}
+    )
 
 
-def _asking(call: SampleCall, *asked: Any) -> Iterator[Mapping[str, Any]]:
-    for each in asked:
-        for request in each:
-            yield call.configured({"call": request}).case()
-
-
-def _dtypes(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _dtypes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """All tensors of a dtype that the operator does not have; one tensor of another dtype than the others."""
     shared = next(iter(call.dtypes_of_inputs.values()))
     for name in _OTHER_DTYPES:
         if entry.dtypes and name not in entry.dtypes:
             yield _plain(call.of_dtype(name))
-    for tensor in call.inputs:
+    for tensor in call.inputs if len(call.inputs) > 1 else ():
         own = call.dtypes_of_inputs[tensor]
         for name in _OTHER_DTYPES:
             if name != own and _is_foreign(tensor, name, shared, entry) and _is_passed(tensor, entry):
-                mixed = _with_dtypes(call, {**call.dtypes_of_inputs, tensor: name})
-                if len(mixed.inputs) > 1 and not _is_taken(mixed, entry):
+                mixed = call.with_dtypes({tensor: name})
+                if not _is_taken(mixed, entry):
                     yield _plain(mixed)
     for tensor in call.outputs:
         for name in _OTHER_DTYPES:
             if name != shared and _is_foreign(tensor, name, shared, entry):
-                yield call.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
+                yield _described(call, dtypes={tensor: name})
 
 
 def _is_taken(call: SampleCall, entry: OperatorMapping) -> bool:
@@ -100,7 +99,7 @@ def _is_taken(call: SampleCall, entry: OperatorMapping) -> bool:
     return True
 
 
-def _narrow_outputs(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _narrow_outputs(call: SampleCall, entry: OperatorMapping) -> Calls:
     """An output of a dtype that does not hold every result: of one more than its integers count."""
     for attribute, rule in entry.implied.items():
         tensor, _, what = str(rule).partition(".")
@@ -108,13 +107,8 @@ def _narrow_outputs(call: SampleCall, entry: OperatorMapping) -> Iterator[Mappin
             if (size := dtype(name).max_int + 2) > _MOST_RESULTS:
                 continue
             for larger in call.resized(size):
-                told = dataclasses.replace(larger.base, attributes={**larger.base.attributes, attribute: name})
-                if inferred(told, larger.input_specs()) is None:
-                    yield larger.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
-
-
-def _with_dtypes(call: SampleCall, dtypes: Mapping[str, str]) -> SampleCall:
-    return dataclasses.replace(call, dtypes_of_inputs=dtypes)
+                if not _with_attribute(larger, attribute, name).fits():
+                    yield _described(larger, dtypes={tensor: name})
 
 
 def _is_foreign(tensor: str, name: str, shared: str, entry: OperatorMapping) -> bool:
@@ -123,41 +117,28 @@ def _is_foreign(tensor: str, name: str, shared: str, entry: OperatorMapping) -> 
 
 
 def _is_passed(tensor: str, entry: OperatorMapping) -> bool:
-    return any(role.key == f"input:{tensor}" for role in entry.roles())
+    return any(role.key == f"input:{tensor}" for role in entry.read.roles)
 
 
-def _plain(call: SampleCall) -> dict[str, Any]:
+def _plain(call: SampleCall) -> SampleCall:
     """Without a fill that another dtype might not take."""
-    case = call.case()
-    case.pop("generator", None)
-    return case
+    return dataclasses.replace(call, sample={key: each for key, each in call.sample.items() if key != "generator"})
 
 
-def _shapes(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
     made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
+    legal = {name: list(call.shapes[name]) for name in call.outputs}
     for tensor in () if made else call.inputs:
-        if not _is_passed(tensor, entry):
-            continue
-        for shape in _others(call.shapes[tensor]):
-            if _misfits(call, tensor, shape):
-                yield _reshaped(call, tensor, shape)
-                legal = {f"output:{name}": list(call.shapes[name]) for name in call.outputs}
-                yield _reshaped(call.configured({"call": {"shapes": legal}}), tensor, shape)
+        for shape in _others(call.shapes[tensor]) if _is_passed(tensor, entry) else ():
+            reshaped = dataclasses.replace(_plain(call), shapes={**call.shapes, tensor: shape})
+            if not reshaped.fits():
+                yield reshaped
+                yield _described(reshaped, shapes=legal)
     for tensor in call.outputs:
         for shape in _others(call.shapes[tensor]):
-            if entry.broadcasts and _reaches([call.shapes[each] for each in call.inputs], shape):
-                continue
-            yield call.configured({"call": {"shapes": {f"output:{tensor}": list(shape)}}}).case()
-
-
-def _reaches(shapes: Sequence[Shape], wanted: Shape) -> bool:
-    """Whether strides of 0 make all of these shapes the wanted one."""
-    return all(
-        len(shape) <= len(wanted)
-        and all(size in (1, other) for size, other in zip(shape[::-1], wanted[::-1], strict=False))
-        for shape in shapes
-    )
+            if not (entry.broadcasts and all(reaches(call.shapes[each], shape) for each in call.inputs)):
+                yield _described(call, shapes={tensor: list(shape)})
 
 
 def _others(shape: Shape) -> Iterator[Shape]:
@@ -175,34 +156,21 @@ def _others(shape: Shape) -> Iterator[Shape]:
         yield (*shape[:-2], shape[-1], shape[-2])
 
 
-def _misfits(call: SampleCall, tensor: str, shape: Shape) -> bool:
-    specs = {
-        name: TensorSpec(dtype=dtype(own), shape=shape if name == tensor else call.shapes[name])
-        for name, own in call.dtypes_of_inputs.items()
-    }
-    return inferred(call.base, specs) is None
-
-
-def _reshaped(call: SampleCall, tensor: str, shape: Shape) -> dict[str, Any]:
-    case = _plain(call)
-    case["shapes"] = {**case["shapes"], tensor: list(shape)}
-    return case
-
-
-def _attributes(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _attributes(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Numbers that the operator does not take for its attributes."""
-    specs = call.input_specs()
-    passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
+    passed = {role.name for role in entry.read.roles if role.kind in ("attribute", "tensor")}
     for attribute in call.base.descriptor.attributes:
-        if attribute.name not in call.base.attributes or attribute.name not in passed:
+        name = attribute.name
+        if name not in call.base.attributes or name not in passed:
             continue
-        for value in _odd_values(attribute.type.partition("|")[0], call.base.attributes[attribute.name]):
-            changed: TestCase = dataclasses.replace(
-                call.base, attributes={**call.base.attributes, attribute.name: value}
-            )
-            if inferred(changed, specs) is None:
-                case = call.case()
-                yield {**case, "attributes": {**case.get("attributes", {}), attribute.name: value}}
+        for value in _odd_values(attribute.type.partition("|")[0], call.base.attributes[name]):
+            if not _with_attribute(call, name, value).fits():
+                yield call.with_keys(attributes={**call.sample.get("attributes", {}), name: value})
+
+
+def _with_attribute(call: SampleCall, name: str, value: Any) -> SampleCall:
+    base = dataclasses.replace(call.base, attributes={**call.base.attributes, name: value})
+    return dataclasses.replace(call, base=base)
 
 
 def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
@@ -213,80 +181,58 @@ def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
             yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _ODD_PLACES)
 
 
-def _indices(call: SampleCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _indices(call: SampleCall, entry: OperatorMapping) -> Calls:
     """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
     everywhere, as the last of many, and as the first."""
     for tensor, place in entry.indexes.items():
-        found = _DIMENSION.fullmatch(place)
-        if found is None or tensor not in call.inputs or found["tensor"] not in call.shapes:
+        if tensor not in call.inputs or place.tensor not in call.shapes:
             continue
-        size = call.shapes[found["tensor"]][int(found["axis"])]
+        size, shape = call.shapes[place.tensor][place.axis], call.shapes[tensor]
         kind = dtype(call.dtypes_of_inputs[tensor])
         for value in (size, size + 1000, -1, -size - 1):
             if kind.min_int <= value <= kind.max_int:
-                yield call.case(generator={tensor: {"fill": "full", "value": value}})
-                yield call.case(generator={tensor: {"fill": "data", "values": _last(call.shapes[tensor], value)}})
+                yield call.with_keys(generator={tensor: {"fill": "full", "value": value}})
+                yield call.with_keys(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value)}})
         for value in (size, *(1 << bits for bits in _CUT_OFF_BITS)):
             if size <= value <= kind.max_int:
-                yield call.case(generator={tensor: {"fill": "data", "values": _first(call.shapes[tensor], value)}})
+                yield call.with_keys(generator={tensor: {"fill": "data", "values": all_but_one(shape, 0, value, 0)}})
 
 
-_DIMENSION = re.compile(r"(?P<tensor>\w+)\[(?P<axis>-?\d+)\]")
-
-
-def _last(shape: Shape, value: int) -> Any:
-    """Zeros but for the last element, nested like the shape."""
-    if not shape:
-        return value
-    rest: list[Any] = [_last(shape[1:], 0) for _ in range(shape[0] - 1)]
-    return [*rest, _last(shape[1:], value)]
-
-
-def _first(shape: Shape, value: int) -> Any:
-    """Zeros but for the first element, nested like the shape."""
-    if not shape:
-        return value
-    rest: list[Any] = [_last(shape[1:], 0) for _ in range(shape[0] - 1)]
-    return [_first(shape[1:], value), *rest]
-
-
-def _outputs_on_themselves(call: SampleCall) -> Iterator[Mapping[str, Any]]:
+def _outputs_on_themselves(call: SampleCall) -> Calls:
     """Two elements of an output at one place: by a stride of 0, and by one that is too small."""
     for tensor in call.outputs:
         shape = call.shapes[tensor]
         dense = contiguous_strides(shape)
         for axis, size in enumerate(shape):
             if size > 1:
-                strides = (*dense[:axis], 0, *dense[axis + 1 :])
-                yield call.laid({tensor: Pattern("stride 0", strides)}).case()
+                yield call.laid({tensor: Pattern("stride 0", (*dense[:axis], 0, *dense[axis + 1 :]))})
         if len(shape) > 1 and min(shape) > 1:
-            yield call.laid({tensor: Pattern("rows that overlap", (*dense[:-2], dense[-2] - 1, 1))}).case()
-            yield call.laid({tensor: Pattern("rows one apart", (*dense[:-2], 1, 1))}).case()
+            yield call.laid({tensor: Pattern("rows that overlap", (*dense[:-2], dense[-2] - 1, 1))})
+            yield call.laid({tensor: Pattern("rows one apart", (*dense[:-2], 1, 1))})
 
 
-def _overlaps(call: SampleCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def _overlaps(call: SampleCall, roles: Sequence[str]) -> Calls:
     """An output that begins within an input, or within another output; an input that begins within an output."""
-    for output in call.outputs:
-        for role in roles:
-            if role != f"output:{output}":
-                alias = {f"output:{output}": role}
-                yield call.configured({"call": {"alias": alias}}).case()
-                yield call.configured({"call": {"alias": alias, "behind": -1}}).case()
+    for output, role in _pairs(call, roles):
+        alias = {f"output:{output}": role}
+        yield _requesting(call, alias=alias)
+        yield _requesting(call, alias=alias, behind=-1)
 
 
-def _begins_alike(call: SampleCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+def _begins_alike(call: SampleCall, roles: Sequence[str]) -> Calls:
     """An output where another tensor begins: of another shape, or in another layout."""
-    for output in call.outputs:
-        shape = call.shapes[output]
-        for role in roles:
-            kind, _, name = role.partition(":")
-            if role == f"output:{output}":
-                continue
-            shared = call.configured({"call": {"alias": {f"output:{output}": role}, "behind": 0}})
-            if kind == "output" or call.shapes[name] != shape:
-                yield shared.case()
-            else:
-                yield from (shared.laid({output: each}).case() for each in patterns(shape) if _differs(each, shape))
+    for output, role in _pairs(call, roles):
+        shape, (kind, _, name) = call.shapes[output], role.partition(":")
+        shared = _requesting(call, alias={f"output:{output}": role}, behind=0)
+        if kind == "output" or call.shapes[name] != shape:
+            yield shared
+        else:
+            yield from (shared.laid({output: each}) for each in patterns(shape) if _differs(each, shape))
+
+
+def _pairs(call: SampleCall, roles: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each output with the role of each other tensor."""
+    return ((output, role) for output in call.outputs for role in roles if role != f"output:{output}")
 
 
 _LAID_OTHERWISE = ("gaps", "padded rows", "transposed")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from optest.clib.library.binding import bind_case
+from optest.clib.library.case_tensors import with_specs
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.operator_mapping import SAME, OperatorMapping
-from optest.clib.library.sample_calls import inferred
-from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, dtype
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.spec import Sample, TestCase, dtype
 
-__all__ = ["can_take", "in_its_dtypes", "own_by_entry"]
+__all__ = ["in_its_dtypes", "own_by_entry"]
 
 _USUAL = "float32"
 Owned = Sequence[tuple[Sample, TestCase]]
@@ -39,10 +39,13 @@ def in_its_dtypes(
             dtypes = _dtypes_in(case, entry, shared)
             if dtypes is None or not case.outputs:
                 continue
-            stated = {**sample.case, "dtypes": dtypes}
-            other = _retyped(case, dtypes)
+            retyped = {**sample.case, "dtypes": dtypes}
+            typed = zip(case.inputs, dtypes, strict=True)
+            other = with_specs(
+                case, {each.name: dataclasses.replace(each.spec, dtype=dtype(name)) for each, name in typed}
+            )
             if other is not None and lack(other) is None:
-                found.setdefault(repr(stated), (dataclasses.replace(sample, case=stated), other))
+                found.setdefault(repr(retyped), (dataclasses.replace(sample, case=retyped), other))
     return list(found.values())
 
 
@@ -51,10 +54,10 @@ def _dtypes_in(case: TestCase, entry: OperatorMapping, shared: str) -> list[str]
     given = [each.spec.dtype.name for each in case.inputs]
     if any(own != _USUAL for each, own in zip(case.inputs, given, strict=True) if each.name not in entry.dtypes_of):
         return None
-    wanted = [
+    dtypes = [
         _as_taken(own, entry.dtypes_of.get(each.name), shared) for each, own in zip(case.inputs, given, strict=True)
     ]
-    return None if wanted == given else wanted
+    return None if dtypes == given else dtypes
 
 
 def _as_taken(own: str, allowed: Sequence[str] | None, shared: str) -> str:
@@ -62,18 +65,6 @@ def _as_taken(own: str, allowed: Sequence[str] | None, shared: str) -> str:
         return shared
     named = [shared if each == SAME else each for each in allowed]
     return own if own in named else named[0]
-
-
-def _retyped(case: TestCase, names: Sequence[str]) -> TestCase | None:
-    """None where the operator does not have these dtypes."""
-    if not case.descriptor.admits(tuple(names)):
-        return None
-    arguments = [
-        dataclasses.replace(each, spec=dataclasses.replace(each.spec, dtype=dtype(name)))
-        for each, name in zip(case.inputs, names, strict=True)
-    ]
-    outputs = inferred(case, {each.name: each.spec for each in arguments})
-    return None if outputs is None else dataclasses.replace(case, inputs=tuple(arguments), outputs=outputs)
 
 
 def own_by_entry(
@@ -87,50 +78,3 @@ def own_by_entry(
         with suppress(Gap):  # of a configuration that cannot be used, which is told with every case
             by_entry[alternatives.index(bind_case(case, mapping).entry)].append((sample, case))
     return [(alternatives[index], found) for index, found in by_entry.items()]
-
-
-def can_take(sample: Sample, base: TestCase, lack: Callable[[TestCase], str | None]) -> bool:
-    """Whether a sample that was derived from ``base`` is one that a function can be told of.
-
-    Others would be gaps of which the operator's own samples tell already.
-    """
-    try:
-        return lack(_case_of(sample.case, base)) is None
-    except (Gap, ValueError):
-        return False
-
-
-def _case_of(stated: Mapping[str, Any], base: TestCase) -> TestCase:
-    """The base with other attributes, layouts, sizes and dtypes; outputs of another shape are unknown: any will do."""
-    dtypes = stated.get("dtypes", ())
-    if "attributes" in stated:
-        base = dataclasses.replace(base, attributes=base.descriptor.bind(stated["attributes"]))
-    arguments = [
-        dataclasses.replace(each, spec=_spec(stated["shapes"][each.name], dtypes[index]))
-        for index, each in enumerate(base.inputs)
-    ]
-    config = {**base.backend_config.get("ffi", {}), **stated.get("backend_config", {}).get("ffi", {})}
-    if "expects_error" in stated:
-        found = inferred(base, {each.name: each.spec for each in arguments})
-        base = dataclasses.replace(base, expects_error=ExpectedError(**stated["expects_error"]))
-        outputs: tuple[TensorSpec, ...] = found or ()
-    else:
-        outputs = _inferred(base, arguments)
-    return dataclasses.replace(base, inputs=tuple(arguments), outputs=outputs, backend_config={"ffi": config})
-
-
-def _inferred(base: TestCase, arguments: Sequence[Any]) -> tuple[TensorSpec, ...]:
-    found = inferred(base, {each.name: each.spec for each in arguments})
-    return base.outputs if found is None else found
-
-
-def _spec(stated: Any, name: str) -> TensorSpec:
-    if isinstance(stated, Mapping):
-        strides = stated.get("strides")
-        return TensorSpec(
-            dtype=dtype(name),
-            shape=tuple(stated["shape"]),
-            strides=None if strides is None else tuple(strides),
-            offset=stated.get("offset", 0),
-        )
-    return TensorSpec(dtype=dtype(name), shape=tuple(stated))

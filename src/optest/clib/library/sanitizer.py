@@ -60,17 +60,13 @@ def require_runtime(config: FfiConfig) -> None:
     instrumented = [path for path in _files(config) if _contains_mark(path)]
     if config.sanitizer == "asan" and not instrumented:
         raise Unavailable("AddressSanitizer", "the library was built without it; build it with -fsanitize=address")
-    if instrumented and not _is_loaded():
+    if instrumented and not hasattr(ctypes.CDLL(None), _MARK.decode()):
         remedy = (
             "it has to be there when the process starts; run in a worker (--isolate worker)"
             if config.sanitizer == "asan"
             else f"{instrumented[0]} was built with it; state `sanitizer: asan` (--sanitizer asan)"
         )
         raise Unavailable("AddressSanitizer", remedy)
-
-
-def _is_loaded() -> bool:
-    return hasattr(ctypes.CDLL(None), _MARK.decode())
 
 
 def _files(config: FfiConfig) -> list[Path]:

@@ -13,22 +13,23 @@ from optest.clib.ffi.calls import Function, bind
 from optest.clib.ffi.handles import Handle, Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.preprocessor import find_header
-from optest.clib.ffi.signatures import CKind, CType, Header
+from optest.clib.ffi.signatures import CKind, Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import Call, CObject, Step
-from optest.clib.library.calls import OperatorCall, PlainCall, PreparedObject
+from optest.clib.library.c_objects import Call, CObject, ObjectEntry, is_of_a_tensor
+from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors
 from optest.clib.library.mapping import PLAIN_STATUSES
-from optest.clib.library.mapping_lines import drifted
+from optest.clib.library.mapping_file import drifted, keys_of
 from optest.clib.library.misfits import drift_of_arguments
 from optest.clib.library.operator_mapping import OperatorMapping, Reading
 from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.clib.library.subject import Subject
 from optest.clib.library.values import Late, Values, put
-from optest.errors import Unavailable, UsageError, nearest
+from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.spec import DType, Fault, Reason, dtype
 
 __all__ = ["Session", "header_of", "header_of_config", "opened"]
@@ -61,8 +62,8 @@ class Session:
         self._handle: Handle | None = None
         self._wait: Callable[[Mapping[str, Any]], Any] | None = None
         self._codes = self._status_codes()
-        for index, call in enumerate(self._mapping.setup):
-            self._whole_call(call, "setup", index)
+        for index in range(len(self._mapping.setup)):
+            self._whole(f"setup[{index}]")({})
         self._device = {"device": self._mapping.devices[config.device], "device_id": config.device_number}
         self._select(config)
         self.fault = self._fault_of_selection(config)
@@ -73,7 +74,7 @@ class Session:
         attributes: Mapping[str, Any],
         scalars: Mapping[str, Any],
         request: CallRequest = NO_REQUEST,
-    ) -> OperatorCall:
+    ) -> Subject:
         """The call with everything but its tensors, which come by role: ``input:a``, ``output:out``.
 
         Raises:
@@ -92,10 +93,10 @@ class Session:
             handle=lambda: None if "handle" in request.null else self._taken_handle(),
         )
         c_objects = [self._prepared(each, values, read) for each in read.c_objects if not values.is_left_out(each)]
-        return OperatorCall(
+        return Subject(
             self._plain(bound.function, read.arguments, values, has_status=not entry.returns),
             c_objects=c_objects,
-            sized=None if read.sized is None else self._sized(read.sized, values),
+            sized=None if entry.workspace is None else self._sized(entry.workspace, values),
             returns=f"output:{entry.returns}" if entry.returns else "",
             without=_without(c_objects, request),
         )
@@ -106,15 +107,13 @@ class Session:
         Raises:
             StatusError: if the device reports an error.
         """
-        if self._mapping.synchronize is None:
-            return
         if self._wait is None:
-            self._wait = self._whole(self._mapping.synchronize, "synchronize")
+            self._wait = self._whole("synchronize")
         self._wait({})
 
     def _select(self, config: FfiConfig) -> None:
         try:
-            self._whole_call(self._mapping.set_device, "set_device", given=self._device)
+            self._whole("set_device")(self._device)
         except StatusError as error:
             raise Unavailable(f"device {config.device}:{config.device_number}", str(error)) from None
 
@@ -127,7 +126,7 @@ class Session:
         for device in dict.fromkeys((self._mapping.devices[config.device], *self._mapping.devices.values())):
             try:
                 wrong = {"device": device, "device_id": _NO_SUCH_DEVICE}
-                self._whole_call(self._mapping.set_device, "set_device", given=wrong)
+                self._whole("set_device")(wrong)
             except StatusError as error:  # noqa: PERF203 - each device is refused by itself
                 after = self._selected()
                 if after != before:
@@ -141,124 +140,107 @@ class Session:
     def _selected(self) -> tuple[int, int]:
         device, number = ctypes.c_int(-1), ctypes.c_int(-1)
         slots = {"device_slot": ctypes.byref(device), "device_id_slot": ctypes.byref(number)}
-        assert self._mapping.get_device is not None
-        self._whole_call(self._mapping.get_device, "get_device", given=slots)
+        self._whole("get_device")(slots)
         return device.value, number.value
 
-    def _whole_call(self, call: Call, *keys: str | int, given: Mapping[str, Any] | None = None) -> Any:
-        """Call a function that belongs to no operator, and return its result; ``keys`` are where the mapping states it.
-
-        Raises:
-            StatusError: if it fails.
-            Fault: BAD_CASE where the mapping is not what the headers say.
-        """
-        return self._whole(call, *keys)(given or {}) if call.function else None
-
-    def _whole(self, call: Call, *keys: str | int) -> Callable[[Mapping[str, Any]], Any]:
-        """The same to be called often, held against its prototype."""
+    def _whole(self, where: str) -> Callable[[Mapping[str, Any]], Any]:
+        """A function that belongs to no operator, held against its prototype; without one nothing is done."""
+        call = self._mapping.whole_calls().get(where)
+        if call is None:
+            return lambda _given: None
         function, arguments = self._bound(call.function), parsed(call.arguments)
-        where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-        where = f"mapping {self._mapping.name}, {where}"
-        why = drift_of_arguments(where, arguments, function.prototype, None, self._header)
+        place = f"mapping {self._mapping.name}, {where}"
+        why = drift_of_arguments(place, arguments, function.prototype, None, self._header)
         if why:
-            raise drifted(why, self._file, *keys)
+            raise drifted(why, self._file, *keys_of(where))
 
         def called(given: Mapping[str, Any]) -> Any:
             known = {"null": None, "stream": None, **given}
-            told = [known[each.kind] if each.kind in known else self._number(each) for each in arguments]
-            return function.again(function.converted(told))
+            values = [
+                known[each.kind] if each.kind in known else self._constant(each.name, each.type) for each in arguments
+            ]
+            return function.again(function.converted(values))
 
         return called
-
-    def _number(self, argument: Argument) -> float | int:
-        stated = literal(argument.name, argument.type)
-        return self._constant(argument.name) if stated is None else stated
 
     def _plain(self, name: str, arguments: Sequence[Argument], values: Values, *, has_status: bool) -> PlainCall:
         function = self._bound(name, has_status=has_status)
         parameters = function.prototype.parameters
-        told = [values.of(each, parameter.type) for each, parameter in zip(arguments, parameters, strict=True)]
+        passed = [values.of(each, parameter.type) for each, parameter in zip(arguments, parameters, strict=True)]
         return PlainCall(
             function,
-            [None if isinstance(each, Late) else each for each in told],
-            {index: each.key for index, each in enumerate(told) if isinstance(each, Late)},
+            [None if isinstance(each, Late) else each for each in passed],
+            {index: each.key for index, each in enumerate(passed) if isinstance(each, Late)},
             values.behind,
         )
 
     def _prepared(self, c_object: CObject, values: Values, read: Reading) -> PreparedObject:
-        def called(step: Step) -> PlainCall:
-            return self._plain(step.call.named(values.element.name), step.arguments, values, has_status=True)
-
-        def waits(step: Step) -> bool:
-            late = read.late_objects
-            return not is_late and any(each.is_late or each.made_as in late for each in step.arguments)
-
-        is_late = c_object.key in read.late_objects
+        made, late = c_object.made, read.late_objects
+        is_late = c_object.key in late
+        calls = {
+            key: self._plain(call.named(values.element.name), call.parsed, values, has_status=True)
+            for key, call in made.calls().items()
+        }
+        create, destroy = calls.pop("create", None), calls.pop("destroy", None)
+        waiting = {
+            f"set[{index}]"
+            for index, call in enumerate(made.set)
+            if not is_late and any(each.is_late or each.made_as in late for each in call.parsed)
+        }
         return PreparedObject(
             name=c_object.name,
-            create=called(c_object.create) if c_object.create else None,
-            sets=[called(step) for step in c_object.set if not waits(step)],
-            late_sets=[called(step) for step in c_object.set if waits(step)],
-            destroy=called(c_object.destroy) if c_object.destroy else None,
-            struct=structure_of(self._header, c_object.struct) if c_object.struct else None,
-            fill=self._filler(c_object, values) if c_object.struct else None,
+            create=create,
+            sets=[call for key, call in calls.items() if key not in waiting],
+            late_sets=[call for key, call in calls.items() if key in waiting],
+            destroy=destroy,
+            struct=structure_of(self._header, made.struct) if made.struct else None,
+            fill=self._filler(made, values) if made.struct else None,
             is_late=is_late,
             is_brief=c_object.key in read.brief_objects,
             said=self._codes.said if self._codes else None,
         )
 
-    def _filler(self, c_object: CObject, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
-        fields = [(path, field_of(self._header, c_object.struct, path), each) for path, each in c_object.fields]
-        told = [(path, field, values.of(each, field.type)) for path, field, each in fields]
+    def _filler(self, made: ObjectEntry, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
+        fields = [(path, field_of(self._header, made.struct, path), each) for path, each in made.parsed_fields()]
+        known = [(path, field, values.of(each, field.type)) for path, field, each in fields]
 
         def fill(struct: Any, given: Mapping[str, Any]) -> list[Any]:
-            held = [given.get(value.key) if isinstance(value, Late) else value for _, _, value in told]
-            for (path, field, value), known in zip(told, held, strict=True):
-                behind = values.behind.get(value.key, 0) if isinstance(value, Late) else 0
-                put(struct, path, field, known, behind)
+            held = []
+            for path, field, value in known:
+                is_late = isinstance(value, Late)
+                held.append(given.get(value.key) if is_late else value)
+                put(struct, path, field, held[-1], values.behind.get(value.key, 0) if is_late else 0)
             return held
 
         return fill
 
-    def _sized(self, sized: Step, values: Values) -> PlainCall:
-        has_slot = any(each.kind == "slot" for each in sized.arguments)
-        return self._plain(sized.call.function, sized.arguments, values, has_status=has_slot)
+    def _sized(self, call: Call, values: Values) -> PlainCall:
+        has_slot = any(each.kind == "slot" for each in call.parsed)
+        return self._plain(call.function, call.parsed, values, has_status=has_slot)
 
-    def _constant(self, name: str) -> int:
-        """Of a number, or of a name of the headers.
-
-        Raises:
-            Fault: BAD_CASE if no header has it.
-        """
-        if name.lstrip("+-").isdecimal():
-            return int(name)
+    def _constant(self, name: str, type_: str = "int") -> float | int:
+        """A number as this type, or the value of a name of the headers; BAD_CASE if no header has it."""
+        number = literal(name, type_)
+        if number is not None:
+            return number
         if name not in self._header.constants:
-            near = nearest(name, self._header.constants)
-            hint = f"; did you mean {near}?" if near else ""
-            said = f"mapping {self._mapping.name}: {name} is declared in no header{hint}"
+            hint = did_you_mean(name, self._header.constants, text="; did you mean {}?")
             key = next((key for key, constant in self._mapping.dtypes.items() if constant == name), "")
-            raise drifted(said, self._file, *(("dtypes", key) if key else ("operators",)))
+            why = f"mapping {self._mapping.name}: {name} is declared in no header{hint}"
+            raise drifted(why, self._file, *(("dtypes", key) if key else ("operators",)))
         return self._header.constants[name]
 
     def _taken_handle(self) -> Handle:
-        """One for all calls, made when the first function wants it.
-
-        Raises:
-            StatusError: if the library refuses to make it.
-            Fault: RAISED for success without a handle.
-        """
+        """One for all calls, made when the first function needs it; RAISED for success without a handle."""
         if self._handle is None:
-            self._handle = self._made_handle(self._mapping.handle.create)
+            made, slot = self._mapping.handle, ctypes.c_void_p()
+            result = self._whole("handle.create")({"slot": ctypes.byref(slot)})
+            pointer = slot.value if "slot" in made.create.arguments else result
+            if not pointer:
+                detail = "the handle was created without an error, but its pointer is NULL"
+                raise Fault(Reason.RAISED, f"{made.create.function}: {detail}")
+            self._handle = self._ledger.adopt("handle", pointer, self._bound(made.ended_by))
         return self._handle
-
-    def _made_handle(self, create: Call) -> Handle:
-        slot = ctypes.c_void_p()
-        result = self._whole_call(create, "handle", "create", given={"slot": ctypes.byref(slot)})
-        pointer = slot.value if "slot" in create.arguments else result
-        if not pointer:
-            detail = "the handle was created without an error, but its pointer is NULL"
-            raise Fault(Reason.RAISED, f"{create.function}: {detail}")
-        return self._ledger.adopt("handle", pointer, self._bound(self._mapping.handle.ended_by))
 
     def _status_codes(self) -> StatusCodes | None:
         mapping = self._mapping
@@ -271,8 +253,8 @@ class Session:
             except UsageError as error:
                 raise drifted(f"mapping {mapping.name}, status: {error}", self._file, "status") from None
         usual = 1 if mapping.status == "bool" else 0
-        stated = [each if isinstance(each, int) else self._constant(each) for each in mapping.statuses.success]
-        return StatusCodes.of(names, success=frozenset(stated or [usual]), said=self._said())
+        success = [each if isinstance(each, int) else int(self._constant(each)) for each in mapping.statuses.success]
+        return StatusCodes.of(names, success=frozenset(success or [usual]), said=self._said())
 
     def _said(self) -> Callable[[int], str] | None:
         """What the library says of a status, as text."""
@@ -290,18 +272,15 @@ class Session:
         return said
 
     def _bound(self, name: str, *, has_status: bool = True) -> Function:
-        """The function, which requires success where its result is a status.
-
-        Raises:
-            Unavailable: if the headers or the library lack it.
-        """
+        """A function that requires success where its result is a status; Unavailable if headers or library lack it."""
         key = (name, has_status)
         if key not in self._functions:
             try:
                 prototype = self._header.prototype(name)
             except UsageError as error:
                 raise Unavailable(f"function {name}", str(error)) from None
-            codes = self._codes if has_status and _is_a_status(prototype.result) else None
+            is_status = prototype.result.is_integer or prototype.result.kind is CKind.BOOL
+            codes = self._codes if has_status and is_status else None
             self._functions[key] = bind(self._library, prototype, codes=codes)
         return self._functions[key]
 
@@ -357,11 +336,7 @@ def header_of(headers: Sequence[str]) -> Header:
         raise Unavailable("what the library declares", str(error)) from None
 
 
-def _is_a_status(result: CType) -> bool:
-    return result.is_integer or result.kind is CKind.BOOL
-
-
 def _without(c_objects: Sequence[PreparedObject], request: CallRequest) -> frozenset[str]:
     """The objects that a call that has to be refused gets NULL in place of."""
-    hidden = [each.key for each in c_objects if "descriptor" in request.null and not each.is_of_a_tensor]
+    hidden = [each.key for each in c_objects if "descriptor" in request.null and not is_of_a_tensor(each.name)]
     return frozenset([*hidden, *(key_of_tensor(each.partition(":")[2]) for each in request.null_descriptor)])

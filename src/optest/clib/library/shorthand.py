@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from optest.clib.library.arguments import DESCRIPTOR
+from optest.clib.library.mapping_words import Word
 from optest.clib.library.operator_mapping import OperatorMapping
 
-__all__ = ["expanded", "expanded_tensor", "is_shorthand", "written"]
+__all__ = ["Shorthand", "expanded", "expanded_tensor", "is_shorthand", "written"]
 
 _OBJECT = "descriptor"
 _OWN = ("name", "create", "run", "workspace")
@@ -32,12 +33,12 @@ _WRITTEN = {
 }
 
 
-class _Shorthand(msgspec.Struct, frozen=True, kw_only=True):
+class Shorthand(msgspec.Struct, frozen=True, kw_only=True):
     """What an entry has in place of its function, its objects and its workspace."""
 
     name: str
-    create: tuple[str, ...]
-    run: tuple[str, ...]
+    create: tuple[Word, ...]
+    run: tuple[Word, ...]
     workspace: bool = True
 
 
@@ -47,24 +48,19 @@ def is_shorthand(entry: Any) -> bool:
     return is_own and not any(key in entry for key in _OF_WHOLE_ENTRIES)
 
 
-def expanded(entry: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
-    """The entry that it stands for, as a file would write it.
-
-    Raises:
-        msgspec.ValidationError: for one without its keys.
-    """
-    short = msgspec.convert({key: entry[key] for key in _OWN if key in entry}, _Shorthand)
+def expanded(entry: Mapping[str, Any], short: Shorthand, protocol: Any) -> dict[str, Any]:
+    """The entry that it stands for, as a file would write it."""
     patterns = protocol if isinstance(protocol, Mapping) else {}
     functions = {part: str(pattern).replace("{name}", short.name) for part, pattern in patterns.items()}
     create = [f"{each} as {DESCRIPTOR}" if _TENSOR.fullmatch(each) else each for each in short.create]
     made = {"function": functions.get("create", ""), "arguments": create}
-    asked = {"function": functions.get("workspace", ""), "arguments": [f"object:{_OBJECT}", "slot"]}
+    sized = {"function": functions.get("workspace", ""), "arguments": [f"object:{_OBJECT}", "slot"]}
     return {
         **{key: value for key, value in entry.items() if key not in _OWN},
         "name": short.name,
         "function": functions.get("run", ""),
         "objects": {_OBJECT: {"create": made, "destroy": functions.get("destroy", ""), "copies": True}},
-        **({"workspace": asked} if short.workspace else {}),
+        **({"workspace": sized} if short.workspace else {}),
         "call": [f"object:{_OBJECT}" if each == _OBJECT else each for each in short.run],
     }
 

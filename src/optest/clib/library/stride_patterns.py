@@ -10,9 +10,8 @@ from math import factorial
 
 from optest.spec import contiguous_strides
 
-__all__ = ["DENSE", "Pattern", "overlapping_patterns", "patterns"]
+__all__ = ["Pattern", "overlapping_patterns", "patterns"]
 
-DENSE = "dense"
 _MOST_PERMUTATIONS = 6
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.signatures import CType, Field
-from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm, literal
+from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm
 from optest.clib.library.binding import BoundCase
 from optest.clib.library.c_objects import CObject, is_of_a_tensor
 from optest.numerics import numpy_dtype
@@ -36,7 +36,7 @@ class Values:
     attributes: Mapping[str, Any]
     scalars: Mapping[str, Any]
     element: DType
-    constant: Callable[[str], int]
+    constant: Callable[..., Any]
     handle: Callable[[], Any]
 
     @property
@@ -73,9 +73,7 @@ class Values:
         if kind == "constant" and not argument.type:
             return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
-            stated = literal(argument.name, argument.type)
-            stated = self.constant(argument.name) if stated is None else stated
-            return number(stated, argument.type, type_, self.element)
+            return number(self.constant(argument.name, argument.type), argument.type, type_, self.element)
         if kind == "scalar":
             return number(self.scalars[argument.name], argument.type, type_, self.element)
         if kind == "attribute":
@@ -92,19 +90,19 @@ class Values:
         return next(each for each in found if each is not None)
 
     def _attribute(self, argument: Argument, type_: CType) -> Any:
-        stated, form = self.attributes[argument.name], argument.array
+        value, form = self.attributes[argument.name], argument.array
         if form is not None:
             return _array(self._listed(argument.name, form), form)
-        if isinstance(stated, (list, tuple)):
-            stated = stated[argument.index or 0] if len(stated) > 1 else stated[0]
-        if isinstance(stated, str):
-            return self.constant(stated)
-        return number(stated, argument.type, type_, self.element)
+        if isinstance(value, (list, tuple)):
+            value = value[argument.index or 0] if len(value) > 1 else value[0]
+        if isinstance(value, str):
+            return self.constant(value)
+        return number(value, argument.type, type_, self.element)
 
     def _listed(self, name: str, form: ArrayForm) -> Sequence[Any]:
         """The numbers of an attribute; a single one is repeated."""
-        stated = self.attributes[name]
-        listed = list(stated) if isinstance(stated, (list, tuple)) else [stated]
+        value = self.attributes[name]
+        listed = list(value) if isinstance(value, (list, tuple)) else [value]
         if form.length is not None and len(listed) == 1:
             listed = listed * form.length
         return listed[::-1] if form.is_reversed else listed
@@ -127,17 +125,17 @@ def _array(numbers: Sequence[Any], form: ArrayForm) -> Any:
     return (ELEMENTS[form.element] * len(numbers))(*numbers)
 
 
-def number(stated: Any, form: str, type_: CType, element: DType) -> Any:
+def number(value: Any, form: str, type_: CType, element: DType) -> Any:
     """A number as C takes it; where it wants a pointer, an array of one."""
     if type_.is_pointer:
         if form in ("int", "bool") and type_.pointee is not None:
-            return (type_.pointee.ctype() * 1)(int(stated))
+            return (type_.pointee.ctype() * 1)(int(value))
         kinds: dict[str, Any] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-        return np.array([float(stated)]).astype(kinds.get(form, numpy_dtype(element)))
+        return np.array([float(value)]).astype(kinds.get(form, numpy_dtype(element)))
     if form in ("int", "bool"):
-        value = int(stated)
+        value = int(value)
         return bool(value) if form == "bool" else value
-    return float(stated)
+    return float(value)
 
 
 def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
