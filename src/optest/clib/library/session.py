@@ -178,7 +178,7 @@ class Session:
         is_late = c_object.key in late
         calls = {
             key: self._plain(call.named(values.element.name), call.parsed, values, has_status=True)
-            for key, call in made.calls().items()
+            for key, call in c_object.calls.items()
         }
         create, destroy = calls.pop("create", None), calls.pop("destroy", None)
         waiting = {
