@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -113,6 +114,20 @@ def made_and_ended(name: str, log: list[str], *, is_brief: bool) -> PreparedObje
         destroy=PlainCall(destroy, [None], {0: "self"}),
         is_brief=is_brief,
     )
+
+
+def test_a_struct_is_ended_by_its_function() -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("x", ctypes.c_int),)
+
+    log: list[str] = []
+    ends: Any = Ends("-pair", log)
+    pair = replace(thing_made_by(ends), create=None, struct=Pair, fill=lambda *_: [])
+    pair = replace(pair, destroy=PlainCall(ends, [None], {0: "self"}))
+    with ExitStack() as alive:
+        assert pair.made({}, alive)
+        assert log == []
+    assert log == ["-pair"]
 
 
 def test_descriptors_of_tensors_end_when_the_operator_s_is_made_but_beside_another() -> None:

@@ -248,6 +248,7 @@ def test_any_mapping_is_read_or_is_told(tmp_path: Path, key: str, node: Any, ope
             "did you mean int64?",
         ),
         ("layouts: {out: rows}", "layouts: {out: columns}", "layouts"),
+        ('indexes: {position_ids: "cos[0]"}', "indexes: {position_ids: cos}", "a tensor's dimension, as in cos[0]"),
     ],
 )
 def test_data_that_nobody_reads_is_told(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from optest.errors import did_you_mean
@@ -107,7 +107,7 @@ class ArrayForm:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Argument:
     """One argument: its kind, of which tensor, dimension or attribute, and how (``scalar``, ``any``, ``A|B``).
 
@@ -121,12 +121,12 @@ class Argument:
     type: str = ""
     index: int | None = None
 
-    @property
+    @cached_property
     def array(self) -> ArrayForm | None:
         """What it is as an array; None if it is a single value."""
         return ArrayForm.of(self.type) if self.type else None
 
-    @property
+    @cached_property
     def made_as(self) -> str:
         """What is made before a call and passed here: ``object:plan``, ``object:tensor a``; empty for all else."""
         if self.as_descriptor or self.as_tensor:

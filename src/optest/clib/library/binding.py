@@ -248,18 +248,15 @@ class _Binding:
         spec = self._present(name)
         if kind == "ndim":
             return spec.rank
+        if kind == "dtype" and spec.dtype.name not in self._mapping.dtypes:
+            raise Gap(f"{self._function} is told dtypes, of which the mapping does not have {spec.dtype.name}")
         if kind == "dtype":
-            return self._constant_of(spec.dtype.name)
+            return self._mapping.dtypes[spec.dtype.name]
         if kind == "increment":
             elements = increment_of(self._axes[name][0], argument.allowed)
         else:
             elements = spec.elements if kind == "elements" else self._matrices[name].leading
         return elements * (spec.dtype.itemsize_bytes if "bytes" in argument.type else 1)
-
-    def _constant_of(self, name: str) -> str:
-        if name not in self._mapping.dtypes:
-            raise Gap(f"{self._function} is told dtypes, of which the mapping does not have {name}")
-        return self._mapping.dtypes[name]
 
     def _array(self, argument: Argument) -> tuple[int, ...]:
         """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""

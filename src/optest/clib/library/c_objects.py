@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
@@ -73,7 +74,7 @@ class ObjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 NO_OBJECT = ObjectEntry()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CObject:
     """Something that is made before a call and ended after it, with its name among all that are made."""
 
@@ -90,9 +91,15 @@ class CObject:
         """Where an operator's entry states it."""
         return "tensor" if is_of_a_tensor(self.name) else f"objects.{self.name}"
 
+    @cached_property
+    def calls(self) -> dict[str, Call]:
+        """Those that make and end it, by key."""
+        return self.made.calls()
+
+    @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """All that is passed to make it, in order."""
-        calls = (call for key, call in self.made.calls().items() if key != "destroy")
+        calls = (call for key, call in self.calls.items() if key != "destroy")
         return (*(each for call in calls for each in call.parsed), *(each for _, each in self.made.parsed_fields()))
 
 

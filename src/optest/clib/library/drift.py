@@ -62,7 +62,7 @@ def functions_of_operators(mapping: LibraryMapping) -> dict[str, tuple[str, ...]
 def functions_of_entry(entry: OperatorMapping, elements: Sequence[str] = ()) -> Iterator[str]:
     """Those of one entry, for some dtypes, or for all that it has."""
     for element in elements or entry.dtypes or ("",):
-        own = [each.made.calls() for each in entry.read.c_objects if not is_of_a_tensor(each.name)]
+        own = [each.calls for each in entry.read.c_objects if not is_of_a_tensor(each.name)]
         yield from (call.named(element) for calls in own for key, call in calls.items() if key != "destroy")
         if entry.workspace is not None:
             yield entry.workspace.function
@@ -73,7 +73,7 @@ def functions_of_entry(entry: OperatorMapping, elements: Sequence[str] = ()) -> 
 def functions_of_tensors(alternatives: Sequence[OperatorMapping]) -> Iterator[str]:
     """Those that make and end what an operator's entries make of tensors."""
     of_tensors = (each for entry in alternatives for each in entry.read.c_objects if is_of_a_tensor(each.name))
-    yield from dict.fromkeys(call.function for each in of_tensors for call in each.made.calls().values())
+    yield from dict.fromkeys(call.function for each in of_tensors for call in each.calls.values())
 
 
 def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def drift_of_entry(
             yield difference(key, why, function=function)
 
     for c_object in entry.read.c_objects:
-        for key, call in c_object.made.calls().items():
+        for key, call in c_object.calls.items():
             yield from of_call(f"{c_object.place}.{key}", call)
         for field, why in drift_of_fields(c_object.made, elements, header):
             yield difference(c_object.place, f", {why}", *(("fields", field) if field else ()))

@@ -22,10 +22,9 @@ def lack(
     alternatives = mapping.entries(case.descriptor)
     if not alternatives:
         return f"mapping {mapping.name} has no operator {case.descriptor.name}; it has {', '.join(mapping.operators)}"
-    if case.expects_error is not None:
-        why = _why_accepted(case, mapping, request)
-        if why:
-            return f"mapping {mapping.name}: {case.descriptor.name} {why}"
+    why = "" if case.expects_error is None else _why_accepted(case, mapping, request)
+    if why:
+        return f"mapping {mapping.name}: {case.descriptor.name} {why}"
     try:
         bound = bind_case(case, mapping, layouts, request)
         if case.expects_error is not None:

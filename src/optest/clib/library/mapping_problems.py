@@ -165,7 +165,7 @@ def _wrong_use_of_tensor(place: Place, entry: OperatorMapping) -> Iterable[str]:
             hint = f"write 'input:{each.name} as tensor', or output"
             yield f"{place('call')} has {each.text!r}, but tensor has data; {hint}"
     for c_object in entry.read.c_objects:
-        why = wrong_in_template(c_object.arguments(), entry.dims) if is_of_a_tensor(c_object.name) else ""
+        why = wrong_in_template(c_object.arguments, entry.dims) if is_of_a_tensor(c_object.name) else ""
         if why:
             yield f"{place('call')} has {c_object.name.removeprefix('tensor ')} as tensor, {why}"
 

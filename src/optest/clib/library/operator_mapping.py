@@ -107,7 +107,7 @@ class Reading:
     def c_objects(self) -> tuple[CObject, ...]:
         """What is made before the call: of tensors, then the operator's objects."""
         own = [CObject(name=name, made=made) for name, made in self.entry.objects.items()]
-        everywhere = (*self.arguments, *(each for c_object in own for each in c_object.arguments()), *self._of_size)
+        everywhere = (*self.arguments, *(each for c_object in own for each in c_object.arguments), *self._of_size)
         tensors: dict[str, Argument] = {}
         for each in everywhere:
             if each.as_tensor or (each.as_descriptor and each.name not in tensors):
@@ -121,7 +121,7 @@ class Reading:
     @cached_property
     def passed(self) -> tuple[Argument, ...]:
         """The arguments of all calls, each once."""
-        made = (each for c_object in self.c_objects for each in c_object.arguments())
+        made = (each for c_object in self.c_objects for each in c_object.arguments)
         return tuple(dict.fromkeys((*self.arguments, *made, *self._of_size)))
 
     def passes(self, kind: str) -> bool:

@@ -183,7 +183,7 @@ class Place:
         """
         for slot in self.slots.values():
             if slot.is_small:
-                if slot.pristine is not None and (slot.key == WORKSPACE or slot.is_output):
+                if slot.pristine is not None:
                     np.copyto(slot.buffer.array, slot.pristine)  # what the elements held when the call began
                 if slot.buffer.region.memory.tobytes() == slot.image:
                     continue

@@ -179,7 +179,7 @@ class Session:
         is_late = c_object.key in late
         calls = {
             key: self._plain(call.named(values.element.name), call.parsed, values, has_status=True)
-            for key, call in made.calls().items()
+            for key, call in c_object.calls.items()
         }
         create, destroy = calls.pop("create", None), calls.pop("destroy", None)
         waiting = {
@@ -291,19 +291,15 @@ class Session:
             return
         for each in (*functions_of_entry(entry, (element.name,)), *functions_of_tensors((entry,))):
             self._bound(each)
-        for found in drift_of_entry(self._mapping, self._place_of(entry), element, self._header):
-            raise drifted(found.why, self._file, *found.keys)
-        self._held.add(key)
-
-    def _place_of(self, entry: OperatorMapping) -> tuple[str, int]:
-        """The operator that an entry is of, and which of its alternatives it is."""
-        places = (
+        place = next(
             (name, index)
             for name, alternatives in self._mapping.operators.items()
             for index, each in enumerate(alternatives)
             if each is entry
         )
-        return next(places)
+        for found in drift_of_entry(self._mapping, place, element, self._header):
+            raise drifted(found.why, self._file, *found.keys)
+        self._held.add(key)
 
 
 def opened(config: FfiConfig) -> Library:

@@ -42,6 +42,9 @@ class Shorthand(msgspec.Struct, frozen=True, kw_only=True):
     workspace: bool = True
 
 
+msgspec.json.Decoder(Shorthand)  # known before two threads use it, as the types of a whole mapping
+
+
 def is_shorthand(entry: Any) -> bool:
     """Whether an entry is one; what has keys of both kinds is none, and has unknown keys."""
     is_own = isinstance(entry, dict) and ("create" in entry or "run" in entry or "name" in entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from functools import cache, partial
 from typing import Any
 
@@ -84,13 +85,7 @@ class Subject:
     @contextmanager
     def apart(self, pointers: Given) -> Iterator[Callable[[], None]]:
         """A call with these pointers that has nothing in common with :meth:`run`, made once, for another thread."""
-        own = Subject(
-            self._call,
-            c_objects=self._c_objects,
-            sized=self._sized,
-            returns=self._returns,
-            without=frozenset(self._without),
-        )
+        own = copy(self)
         with own.renewed():
             own.run(pointers)
             yield lambda: own.run(pointers)

@@ -47,7 +47,7 @@ class Values:
     def is_left_out(self, c_object: CObject) -> bool:
         """Whether it would be made of a tensor that the case leaves out."""
         known = self.bound.values
-        needed = [each for each in c_object.arguments() if each.kind in COMPUTED]
+        needed = [each for each in c_object.arguments if each.kind in COMPUTED]
         return is_of_a_tensor(c_object.name) and any(each not in known for each in needed)
 
     def of(self, argument: Argument, type_: CType) -> Any:
