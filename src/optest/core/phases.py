@@ -107,8 +107,19 @@ class PhasePage:
         self._word[0] = time.monotonic_ns() << _PHASE_BITS | phase
 
     def read(self) -> tuple[Phase, float]:
+        """
+        Raises:
+            ValueError: if foreign code wrote over the page.
+        """
         word = self._word[0]
         return Phase(word & _PHASE_MASK), (word >> _PHASE_BITS) / 1e9
+
+    def of_a_death(self) -> Phase:
+        """The phase in which the worker died: that of foreign code if it wrote over the page."""
+        try:
+            return self.read()[0]
+        except ValueError:
+            return Phase.RUN
 
     def close(self) -> None:
         self._word.release()

@@ -163,7 +163,7 @@ def _end(fork: ForkedServer) -> tuple[int, int | None]:
 
 
 def _died(message: bytes, serving: _Serving, returncode: int, signal_number: int | None, spoilt: str) -> bytes:
-    phase, _ = serving.phases.read()
+    phase = serving.phases.of_a_death()
     serving.phases.write(Phase.IDLE)
     asked = _asked(message)
     sys.stderr.write(f"\n{end_mark(asked.number)}\n")

@@ -167,7 +167,11 @@ class WorkerProcess:
             except ValueError as error:
                 return self._spoilt(child, page, cases, str(error))
             except TimeoutError:
-                if (late := self._late(page, cases[0])) is not None:
+                try:
+                    late = self._late(page, cases[0])
+                except ValueError as error:
+                    return self._spoilt(child, page, cases, str(error))
+                if late is not None:
                     return self._ended_by_deadline(child, page, cases, late)
                 continue
             if answer is None:
@@ -392,15 +396,18 @@ class WorkerProcess:
         """Its ends of the pipes are closed: it is dead, or foreign code closed them and may go on for ever."""
         late = None
         has_ended = _ends_in(child, _DYING_S)
-        while not has_ended and (late := self._late(page, cases[0])) is None:
-            has_ended = _ends_in(child, _until_next_look(page, cases[0], self._options.limits))
+        try:
+            while not has_ended and (late := self._late(page, cases[0])) is None:
+                has_ended = _ends_in(child, _until_next_look(page, cases[0], self._options.limits))
+        except ValueError as error:
+            return self._spoilt(child, page, cases, str(error))
         if late is not None:
             return self._ended_by_deadline(child, page, cases, late)
         return self._died(child, page, cases, began)
 
     def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         returncode, signal = child.wait()
-        phase, _ = page.read()
+        phase = page.of_a_death()
         if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
             self._give_up(child, page)
             return self._execute(cases)
@@ -483,7 +490,10 @@ def _is_last(execution: ExecutionResult) -> bool:
 
 def _until_next_look(page: PhasePage, case: TestCase, limits: PhaseLimits) -> float:
     """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
-    phase, since = page.read()
+    try:
+        phase, since = page.read()
+    except ValueError:  # the next case, which runs already, may have written there: an answer that is here counts
+        return _LOOK_S
     left = since + limits.allowance_s(phase, case) - time.monotonic()
     deadline_s = limits.deadlines.of(case)
     if phase is not Phase.RUN and deadline_s is not None:
