@@ -13,7 +13,9 @@ import pytest
 from optest.api.checking import check_request
 from optest.backends import backend_manager
 from optest.clib.library.config import read_ffi_config
+from optest.core.messages import Asked, encode
 from optest.core.session import executions
+from optest.core.wire import case_to_wire
 from optest.errors import NothingSelected, Unavailable, UsageError
 from optest.spec import TestCase
 
@@ -50,6 +52,13 @@ def test_every_set_is_asked_and_legal(name: str) -> None:
     own = [case for case in cases if not ADDED.isdisjoint(tag.removeprefix("set:") for tag in case.tags)]
     assert [case.id for case in own if driver.unsupported(case)] == []
     assert len({case.id for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "rope", "random_sample"])
+def test_every_case_goes_to_a_worker(name: str) -> None:
+    """Dtypes of a mapping are plain texts where a case holds them."""
+    for case in cases_of(name):
+        assert encode(Asked(0, [""], [case_to_wire(case)]))
 
 
 def test_output_layouts_are_asked_by_themselves_and_with_inputs() -> None:

@@ -71,6 +71,12 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     arange: Mapping[str, Counting] = {}
     swapped: Mapping[str, str | bool | tuple[int, int]] = {}
 
+    def __post_init__(self) -> None:
+        """Dtypes go into cases, which hold plain texts."""
+        msgspec.structs.force_setattr(self, "dtypes", tuple(str(each) for each in self.dtypes))
+        of = {tensor: tuple(str(each) for each in names) for tensor, names in self.dtypes_of.items()}
+        msgspec.structs.force_setattr(self, "dtypes_of", of)
+
     @property
     def starts(self) -> tuple[StartsAs, ...]:
         """Outputs that hold an input's values when the call begins."""
