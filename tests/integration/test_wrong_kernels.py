@@ -60,6 +60,7 @@ def test_there_are_enough_of_every_kind() -> None:
 OPERATORS = sorted({fault.op for fault in FAULTS.values()})
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("op", OPERATORS)
 def test_every_fault_is_found(op: str) -> None:
     """For its own reason, not because the fault itself does not run."""

@@ -187,6 +187,7 @@ def test_torch_without_optest(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "t0 = input0.transpose(-1, -2)\nout = torch.addmm(input2, t0, input1, alpha=0.3, beta=0.7)" in gemm
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_right_answer_passes_the_script(here: Path) -> None:
     failing(here, {"exp": TORCH_CASES["exp"]}, backend="torch", isolate="none")
