@@ -121,7 +121,8 @@ def _environment(request: RunRequest, directory: RunDirectory) -> dict[str, str]
 def _deadlines(request: RunRequest) -> Deadlines:
     """One record for all lanes; a deadline that the user stated for the run stays as it is."""
     settings = request.settings
-    return Deadlines(usual_s=None if settings.stated("timeout") else settings["timeout"])
+    usual_s = None if settings.stated("timeout") else settings["timeout"]
+    return Deadlines(usual_s=usual_s, alike=request.facts.get("command") == "check")
 
 
 def _needs_isolation(request: RunRequest) -> bool:

@@ -35,10 +35,12 @@ to hang for others; ten seconds are left for the first call in a new worker."""
 class Deadlines:
     """What the cases of a run took so far, by operator, which makes the deadline of the next ones shorter.
 
-    Only ``usual_s``, the deadline that nobody stated, does; None where every deadline was stated.
+    Only ``usual_s``, the deadline that nobody stated, does; None where every deadline was stated. Before any case hangs
+    it does so only for cases of like size (``alike``): those of a model differ by a factor of a million.
     """
 
     usual_s: float | None = None
+    alike: bool = False
     _hangs: Counter[str] = field(default_factory=Counter)
     _passed: Counter[str] = field(default_factory=Counter)
     _longest_s: dict[str, float] = field(default_factory=dict)
@@ -57,7 +59,7 @@ class Deadlines:
             return case.timeout_s
         name = case.descriptor.name
         hangs = self._hangs[name] >= _HANGS
-        if not hangs and self._passed[name] < _ENOUGH_PASSED:
+        if not hangs and (not self.alike or self._passed[name] < _ENOUGH_PASSED):
             return case.timeout_s
         least_s = _LEAST_AFTER_HANGS_S if hangs else _LEAST_S
         return min(case.timeout_s, max(least_s, _TIMES_LONGEST * self._longest_s.get(name, 0.0)))

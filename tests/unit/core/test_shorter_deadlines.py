@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
@@ -26,7 +27,7 @@ def of(operator: str = "add", timeout_s: float | None = 300.0) -> TestCase:
     return replace(case, descriptor=replace(case.descriptor, name=operator), timeout_s=timeout_s)
 
 
-def hung(times: int, **usual: float) -> Deadlines:
+def hung(times: int, **usual: Any) -> Deadlines:
     deadlines = Deadlines(usual_s=300.0, **usual)
     for _ in range(times):
         deadlines.record(of(), LATE, None)
@@ -45,10 +46,12 @@ def test_ten_times_the_longest_pass(hangs: int, longest_s: float, expected_s: fl
 
 @pytest.mark.parametrize(("passed", "longest_s", "expected_s"), [(9, 0.1, 300), (10, 0.1, 60), (10, 7, 70)])
 def test_a_hang_costs_a_minute_where_enough_cases_passed(passed: int, longest_s: float, expected_s: float) -> None:
-    deadlines = hung(0)
+    deadlines, of_a_model = hung(0, alike=True), hung(0)
     for _ in range(passed):
         deadlines.record(of(), PASSED, longest_s)
+        of_a_model.record(of(), PASSED, longest_s)
     assert deadlines.of(of()) == expected_s
+    assert of_a_model.of(of()) == 300
     assert deadlines.of(of("mul")) == 300
 
 
