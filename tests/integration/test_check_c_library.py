@@ -54,6 +54,7 @@ FAULTS = {
     "softmax_exits_on_f64": ("softmax/dtypes", {Reason.EXIT_CODE}),
     "gelu_aborts_on_nan": ("gelu/special", {Reason.SIGNAL}),
     "device_stays_selected": ("relu/session", {Reason.STATE}),
+    "any_device_is_accepted": ("relu/session", {Reason.NOT_REFUSED}),
     "clip_u64_as_signed": ("clip/attributes", {Reason.VALUE}),
     "conv_accepts_other_channels": ("conv1d/refused", {Reason.NOT_REFUSED}),
     "rope_accepts_one_position_more": ("rope/refused", {Reason.NOT_REFUSED}),

@@ -28,7 +28,7 @@ infiniStatus_t infinirtGetDeviceCount(infiniDevice_t device, int *count) {
 infiniStatus_t infinirtSetDevice(infiniDevice_t device, int device_id) {
     if (FAULT(device_stays_selected)) current_device = device, current_id = device_id;
     if (device != INFINI_DEVICE_CPU) return INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED;
-    if (device_id != 0) return INFINI_STATUS_DEVICE_NOT_FOUND;
+    if (device_id != 0 && !FAULT(any_device_is_accepted)) return INFINI_STATUS_DEVICE_NOT_FOUND;
     current_device = device;
     current_id = device_id;
     return INFINI_STATUS_SUCCESS;

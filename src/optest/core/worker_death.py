@@ -41,6 +41,10 @@ _OURS = re.compile(r"^optest: (?:\[(?P<reason>[A-Z_]+)\] )?(?P<words>.*)$", re.M
 _ADDRESS_SANITIZER = re.compile(r"^==\d+==\s*ERROR: (?P<kind>\w+Sanitizer: .*)$", re.MULTILINE)
 _UNDEFINED_BEHAVIOUR = re.compile(r"^(?P<kind>\S+:\d+(?::\d+)?: runtime error: .*)$", re.MULTILINE)
 _FRAME = re.compile(r"^\s*(?P<frame>#\d+ .*)$", re.MULTILINE)
+_HEAP = re.compile(
+    r"^(?P<kind>(?:malloc|free|realloc|calloc|munmap_chunk)\(\): .*|corrupted .*|double free .*)$", re.MULTILINE
+)
+"""What glibc says before it aborts; only native code that a case called can have done that."""
 _FRAMES = 3
 _CALLER = re.compile(r"libffi|ffi_call|_ctypes|Py")
 """From here on a stack tells how Python came to call the library."""
@@ -67,12 +71,16 @@ def overtime(phase: Phase, allowance_s: float, tail: str, why: str = "") -> Verd
 def death(
     phase: Phase, returncode: int | None, signal: int | None, tail: str, report: StderrReport | None = None
 ) -> Verdict:
-    """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
+    """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was, unless the
+    heap was broken before."""
     how, details = _end(returncode, signal, tail)
     how += f": {report.words}" if report else ""
     details = {"phase": phase.name.lower(), **details}
     if phase is Phase.ANSWER and not signal:
         return descriptors_spoilt("it could not hand over its answer", details)
+    if phase in (Phase.COMPARE, Phase.ANSWER) and (heap := _HEAP.search(tail)):
+        message = f"the backend corrupted the heap, which was noticed after its call: {heap['kind']}; the process {how}"
+        return Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message=message, details=details)
     if phase not in _BY_BACKEND:
         reason, status = _REASON_ELSEWHERE[phase], Status.ERROR
     else:

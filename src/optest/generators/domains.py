@@ -173,7 +173,15 @@ def special_values(dtype: DType, interval: Interval | None, largest: int = 0) ->
     values = np.array(_special_floats(dtype))
     if largest:
         values = np.where(np.isfinite(values), np.clip(values, -float(largest), float(largest)), values)
-    return round_to(values, dtype)
+    return np.concatenate((round_to(values, dtype), _nan_of_all_bits(dtype)))
+
+
+def _nan_of_all_bits(dtype: DType) -> Array:
+    """The NaN whose significand is all ones: rounded to fewer bits as a number is, it becomes 0. None in formats
+    without it."""
+    kind = numpy_dtype(dtype)
+    bits = np.array([2 ** (dtype.bits - 1) - 1], f"u{kind.itemsize}").view(kind)
+    return bits[np.isnan(bits)]
 
 
 def _special_floats(dtype: DType) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -215,9 +216,18 @@ def booleans(dtype: DType, *, only_true: bool) -> Draw:
 
 
 def sprinkled(base: Array, stream: Stream, values: Array, rate: float) -> Array:
-    """Replace a share ``rate`` of ``base``, in place, by members of ``values`` of the same type."""
+    """Replace a share ``rate`` of ``base``, in place, by members of ``values`` of the same type.
+
+    They take turns, from a drawn one on, so that each comes up before one comes again.
+    """
     choice = drawn(_LANES, stream, base.size)
-    chosen = (choice >> 16) < round(rate * 65536)
-    index = ((choice[chosen] & 0xFFFF).astype(np.intp) * values.size) >> 16
-    base[chosen] = values[index]
+    places = np.flatnonzero((choice >> 16) < round(rate * 65536))
+    if places.size:
+        first = int(choice[places[0]] & 0xFFFF)
+        base[places] = values[(first + _step_through(values.size) * np.arange(places.size)) % values.size]
     return base
+
+
+def _step_through(count: int) -> int:
+    """A step that comes to each of ``count`` things, neighbours far apart: near the golden section, and coprime."""
+    return next(step for step in range(max(1, round(0.618 * count)), 2 * count + 1) if math.gcd(step, count) == 1)

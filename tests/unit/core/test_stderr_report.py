@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from optest.core.worker_death import stderr_report
-from optest.spec import Reason
+import signal
+
+from optest.core.phases import Phase
+from optest.core.worker_death import death, stderr_report
+from optest.spec import Reason, Status
 
 ASAN = """\
 Fatal noise
@@ -58,3 +61,12 @@ def test_the_last_report_counts_and_is_preferred_to_our_line() -> None:
 
 def test_nothing_of_its_own() -> None:
     assert stderr_report("Fatal Python error: Segmentation fault\n  File 'x.py'\n") is None
+
+
+def test_a_broken_heap_is_the_backends() -> None:
+    tail = "corrupted size vs. prev_size\nFatal Python error: Aborted"
+    verdict = death(Phase.COMPARE, None, signal.SIGABRT, tail)
+    assert (verdict.status, verdict.reason) == (Status.CRASHED, Reason.SIGNAL)
+    assert "corrupted size" in verdict.message
+    assert death(Phase.COMPARE, None, signal.SIGABRT, "Fatal Python error: Aborted").status is Status.ERROR
+    assert death(Phase.GENERATE, None, signal.SIGABRT, tail).status is Status.ERROR

@@ -11,6 +11,7 @@ import numpy as np
 from optest.clib.library.attributes import BOUNDS, always, value_with_defaults, whole_limits
 from optest.clib.library.layouts import Gap, dense
 from optest.clib.library.limits import outputs_of
+from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.requests import CallRequest
 from optest.numerics import Array, numpy_dtype, round_to
@@ -109,7 +110,8 @@ def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str
     """Outputs where none follow from inputs that do not fit: one like the input that it starts as; those without the
     optional inputs, or with the attributes' defaults, so that nothing is wrong with them; else like the first input."""
     like = {argument.name: argument.spec for argument in case.inputs}
-    like_first = {role.name: dense(next(iter(like.values()))) for role in entry.read.roles if role.kind == "output"}
+    outputs = [role.name for role in entry.read.roles if role.kind == "output"]
+    like_first = {name: _with_own_dtype(name, dense(next(iter(like.values()))), entry) for name in outputs}
     started = {start.output: dense(like[start.input]) for start in entry.starts if start.input in like}
     if started:
         return {**like_first, **started}
@@ -121,6 +123,12 @@ def _outputs_of_a_wrong_call(case: TestCase, entry: OperatorMapping) -> dict[str
             if found:
                 return found
     return like_first
+
+
+def _with_own_dtype(tensor: str, spec: TensorSpec, entry: OperatorMapping) -> TensorSpec:
+    """With the dtype that the mapping says the tensor has whatever the others have."""
+    own = entry.dtypes_of.get(tensor, (SAME,))
+    return spec if SAME in own else replace(spec, dtype=dtype(own[0]))
 
 
 def _inferred_by_name(

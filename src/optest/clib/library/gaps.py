@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from optest.clib.library.binding import BoundCase, bind_case
 from optest.clib.library.case_tensors import OutputLayout
@@ -45,6 +45,10 @@ def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest)
     return ""
 
 
+def _names(roles: Iterable[str]) -> list[str]:
+    return [key.partition(":")[2] for key in roles]
+
+
 def _require_described(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
     """A call can be refused for what C is told of it; a gap for anything else."""
     entry, read, function = bound.entry, bound.entry.read, bound.entry.any_function
@@ -52,13 +56,15 @@ def _require_described(bound: BoundCase, case: TestCase, request: CallRequest) -
     not_described |= {start.input for start in entry.starts}  # C is told of the outputs that hold them
     named = ((key.partition(":")[2], spec) for key, spec in bound.specs.items() if spec is not None)
     specs = {name: spec for name, spec in named if name not in not_described}
-    is_wrong = {
-        "shape": request.shapes or not case.outputs,
-        "dtype": request.dtypes or len({spec.dtype for spec in specs.values()}) > 1,
+    inputs = [argument.name for argument in case.inputs]
+    shared = {name: spec.dtype for name, spec in specs.items() if spec.dtype.name not in entry.dtypes_of.get(name, ())}
+    wrong = {  # without outputs inputs or attributes do not fit, and the outputs are memory that nothing is wrong with
+        "shape": _names(request.shapes) if case.outputs else inputs,
+        "dtype": shared if request.dtypes or len(set(shared.values())) > 1 else (),
     }
-    for kind in ("shape", "dtype"):
-        for tensor in specs if is_wrong[kind] else ():
-            if (kind, tensor) not in read.kinds:
+    for kind, tensors in wrong.items():
+        for tensor in tensors:
+            if tensor in specs and (kind, tensor) not in read.kinds:
                 raise Gap(f"{function} is not told the {kind} of {tensor}, so it cannot refuse it")
     for key in request.null:
         has_it = {

@@ -32,6 +32,7 @@ REFUSALS = {
     "null-descriptor": "NULL in place of a handle or a tensor descriptor",
     "workspace": "a workspace that is too short",
     "index": "an index that a tensor does not have",
+    "device": "a device that the machine does not have",
 }
 """Kinds of wrong calls."""
 SAME = "same"

@@ -50,6 +50,8 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
         "index": lambda: _indices(call, entry),
     }
     for kind in kinds:
+        if kind == "device":  # it is selected before any call: see Session
+            continue
         yield from (("refused", each.with_keys(expects_error={"type": "StatusError"})) for each in made[kind]())
 
 

@@ -118,24 +118,29 @@ class Session:
             raise Unavailable(f"device {config.device}:{config.device_number}", str(error)) from None
 
     def _fault_of_selection(self, config: FfiConfig) -> Fault | None:
-        """STATE if a device that is not there stays selected after it was refused; the right one is selected again."""
+        """STATE if a device that is not there stays selected after it was refused, NOT_REFUSED if it is accepted where
+        the mapping promises otherwise; the right one is selected again."""
         if self._mapping.get_device is None:
             return None
         before = self._selected()
-        fault = None
+        faults: dict[Reason, str] = {}
         for device in dict.fromkeys((self._mapping.devices[config.device], *self._mapping.devices.values())):
             try:
-                wrong = {"device": device, "device_id": _NO_SUCH_DEVICE}
-                self._whole("set_device")(wrong)
-            except StatusError as error:  # noqa: PERF203 - each device is refused by itself
+                self._whole("set_device")({"device": device, "device_id": _NO_SUCH_DEVICE})
+            except StatusError as error:
                 after = self._selected()
                 if after != before:
-                    detail = f"device {before[0]}:{before[1]} was selected, and then {after[0]}:{after[1]}"
-                    message = f"a device that was refused stays selected: {detail}; {error}"
-                    fault = Fault(Reason.STATE, message, details={"selected_device": detail})
-                    break
-        self._select(config)
-        return fault
+                    detail = f"device {before[0]}:{before[1]} was selected, and then {after[0]}:{after[1]}; {error}"
+                    faults.setdefault(Reason.STATE, f"a device that was refused stays selected: {detail}")
+            else:
+                if "device" in self._mapping.refuses:
+                    detail = f"device {device}:{_NO_SUCH_DEVICE}, which no machine has, was selected without an error"
+                    faults.setdefault(Reason.NOT_REFUSED, detail)
+            self._select(config)
+        if not faults:
+            return None
+        message = "; ".join(faults.values())
+        return Fault(next(iter(faults)), message, details={"selected_device": message})
 
     def _selected(self) -> tuple[int, int]:
         device, number = ctypes.c_int(-1), ctypes.c_int(-1)
