@@ -24,7 +24,7 @@ from optest.infiniop.values import GIVEN_MODES, MODES, codes_of, drawn, gathered
 from optest.memory.buffers import Buffer, Change, require_written
 from optest.memory.poisons import Poison
 from optest.numerics import Array, dtype_of, numpy_dtype, view
-from optest.spec import Fault, Reason, contiguous_strides, format_shape
+from optest.spec import Reason, contiguous_strides, format_shape
 
 __all__ = ["CTensor", "TestTensor", "TestWorkspace"]
 
@@ -240,8 +240,7 @@ class TestTensor(CTensor):
         change = self._memory.fetch().outside()
         if change is not None:
             change = replace(change, buffer=f"{self.role} ({change.buffer})" if self.role else change.buffer)
-            details = {"buffer": change.buffer, "place": change.place, "byte": change.byte}
-            raise Fault(self.guard_reason, str(change), details=details)
+            raise change.fault(self.guard_reason)
 
     def check_unchanged(self) -> None:
         """See that every element is, bit for bit, the logical value, and that nothing was written outside.
@@ -254,7 +253,7 @@ class TestTensor(CTensor):
             return
         change = self.mutated(self._logical)
         if change is not None:
-            raise Fault(Reason.INPUT_MUTATED, str(change), details={"buffer": change.buffer, "byte": change.byte})
+            raise change.fault(Reason.INPUT_MUTATED)
 
     def check_written(self) -> None:
         """See that no element of a tensor of mode ``empty`` still holds the poison.

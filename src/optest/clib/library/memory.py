@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.faults import FaultReport
-from optest.clib.ffi.lent import LENT_FROM_BYTES, lent_buffer
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.calls import Pointer
 from optest.clib.library.layouts import reaches, strides_of
@@ -104,19 +103,6 @@ class CaseMemory:
             self._taken[where, self.workspace_bytes] = self._pool.take(key)
         return self._taken[where, self.workspace_bytes]
 
-    def place_of_its_own(self, where: Where) -> Place:
-        """The place for one call: large inputs lie where NumPy put them, if they have pages to themselves there."""
-        lent = {}
-        for key, _ in self._inputs if self.nbytes >= LENT_FROM_BYTES else ():
-            if key in self.values and key in self._held:
-                lent[key] = lent_buffer(self.values[key], self._held[key], name=key.replace(":", " "))
-        own = {key: buffer for key, buffer in lent.items() if buffer is not None}
-        if not own:
-            return self.place(where)
-        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), own)
-        self._taken[where, self.workspace_bytes] = place
-        return place
-
     def release(self) -> None:
         """Another case may have the places."""
         self._end(self._pool.give_back)
@@ -127,7 +113,6 @@ class CaseMemory:
 
     def _end(self, end: Callable[[Place], None]) -> None:
         for place in self._taken.values():
-            place.end_loans()
             end(place)
         self._taken, self.values = {}, {}  # which may be large
 

@@ -165,8 +165,7 @@ class CaseProbe:
 
     def _call_once(self, why: str) -> ProbeResult:
         """One call, ``why`` no more; others only where an element holds what it held before, and for threads."""
-        where = self._policy.place_of_one_call
-        place = self._memory.place_of_its_own(where) if self._policy.may_lend else self._memory.place(where)
+        place = self._memory.place(self._policy.place_of_one_call)
         with self._memory.watched(place):
             place.fill(Filling(), self._memory.values)
             self._calls.call(self._memory.pointers(place))

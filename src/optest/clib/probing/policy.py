@@ -69,11 +69,6 @@ class Policy:
         return self.at(one), self.at(two), self.at(three)
 
     @property
-    def may_lend(self) -> bool:
-        """Whether large inputs may lie where they are: not where forbidden pages are asked for."""
-        return self.guard is None and self.alignment == 1
-
-    @property
     def place_of_one_call(self) -> Where:
         return self.at(_SHIFTED if self.guard == "heap" else _AT_END)
 
