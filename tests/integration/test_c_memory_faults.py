@@ -20,7 +20,7 @@ import pytest
 from ffi_plans import ffi_case as case
 from ffi_plans import library_of, run_ffi_plan
 
-from optest.clib.ffi.held import running_threads
+from optest.clib.ffi.process_watch import running_threads
 from optest.clib.library.driver import FfiBackend
 from optest.clib.probing import case_probe
 from optest.core.runner import execute

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends import BackendDriver
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
 from optest.core.border import Border
 from optest.core.verdicts import fault_verdict
 from optest.infiniop.comparison import Discrepancy, failures_of_allclose

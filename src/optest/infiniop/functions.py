@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optest.clib.ffi.calls import Function
+from optest.clib.ffi.arguments import POINTER
+from optest.clib.ffi.calls import Function, StatusCodes, StatusError
 from optest.clib.ffi.handles import HandleError
-from optest.clib.ffi.matching import POINTER
 from optest.clib.ffi.signatures import CKind, Prototype
-from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import UsageError
 from optest.infiniop.op_register import CORE_FUNCTIONS, Declared, Drift, OpRegister, drift_of
 from optest.infiniop.scope import current_scope, watched

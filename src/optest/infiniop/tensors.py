@@ -16,11 +16,21 @@ from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infin
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
 from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP
-from optest.infiniop.memory import TensorMemory, laid_out
 from optest.infiniop.scope import current_scope
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
-from optest.infiniop.values import GIVEN_MODES, MODES, codes_of, drawn, gathered, scaled, strides_of, whole_file
+from optest.infiniop.values import (
+    GIVEN_MODES,
+    MODES,
+    TensorMemory,
+    codes_of,
+    drawn,
+    gathered,
+    laid_out,
+    scaled,
+    strides_of,
+    whole_file,
+)
 from optest.memory.buffers import Buffer, Change, require_written
 from optest.memory.poisons import Poison
 from optest.numerics import Array, dtype_of, numpy_dtype, view

@@ -1,7 +1,9 @@
-"""What stands in a test tensor: drawn by optest's generators from a seed, or given; scaled and shifted once."""
+"""What stands in a test tensor, drawn by optest's generators from a seed or given, scaled and shifted once; and where it
+lies: guarded memory of this machine, or its image on a torch device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,33 @@ import numpy as np
 from optest.errors import UnknownName, UsageError
 from optest.generators import RandomTensorGenerator
 from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of, from_codes, to_codes, to_torch_dtype
-from optest.infiniop.torch_bridge import is_torch, to_array
-from optest.numerics import Array, is_known, numpy_dtype, round_to, widen
-from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase, format_shape
+from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
+from optest.memory.buffers import Buffer
+from optest.numerics import Array, are_same_memory, is_known, numpy_dtype, round_to, widen
+from optest.spec import (
+    Argument,
+    DType,
+    Fill,
+    OperatorDescriptor,
+    TensorSpec,
+    TestCase,
+    contiguous_strides,
+    format_shape,
+)
 from optest.spec import dtype as dtype_called
 
-__all__ = ["GIVEN_MODES", "MODES", "codes_of", "drawn", "gathered", "scaled", "strides_of", "whole_file"]
+__all__ = [
+    "GIVEN_MODES",
+    "MODES",
+    "TensorMemory",
+    "codes_of",
+    "drawn",
+    "gathered",
+    "laid_out",
+    "scaled",
+    "strides_of",
+    "whole_file",
+]
 
 _FILLS = {"random": "uniform", "float8_e4m3fn": "uniform", "normal": "randn"}
 _FILLS |= {each: each for each in ("zeros", "ones", "randint", "special", "integer-exact")}
@@ -199,3 +222,69 @@ def whole_file(path: Path, spec: TensorSpec) -> Array:
         raise UsageError(f"file {path} has {len(content)} bytes, but should have {expected} for {spec}")
     elements: Array = np.frombuffer(bytearray(content), np.uint8).view(numpy_dtype(spec.dtype))
     return elements
+
+
+class TensorMemory:
+    """A guarded buffer; for a torch device the last image of the same bytes, guards and gaps included, there."""
+
+    def __init__(self, buffer: Buffer, device: str | None = None) -> None:
+        """``device`` is torch's name of it, None for the processor, which needs no torch."""
+        self.buffer = buffer
+        self.address = buffer.address
+        self._bytes: Any = None
+        if device is not None:
+            region = buffer.region
+            self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
+            self.address += self._bytes.data_ptr() - region.address
+
+    @property
+    def is_on_device(self) -> bool:
+        return self._bytes is not None
+
+    def fetch(self) -> Buffer:
+        """The buffer as the device left it."""
+        if self.is_on_device:
+            np.copyto(self.buffer.region.memory, self._bytes.cpu().numpy())
+        return self.buffer
+
+    def put(self, values: Array) -> Array:
+        """Put the values there, and return a dense copy of what lies there then.
+
+        Raises:
+            UsageError: for values that differ where the strides let elements share memory.
+        """
+        self.buffer.put(values)
+        held = np.array(self.buffer.array, order="C")
+        if not are_same_memory(held, np.ascontiguousarray(values)):
+            strides = list(self.buffer.spec.strides or ())
+            raise UsageError(f"values differ between elements that share memory (strides {strides})")
+        if self.is_on_device:
+            self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
+        return held
+
+    def tensor(self) -> Any:
+        """A torch tensor in this memory; a copy where torch has no such strides."""
+        if not self.is_on_device:
+            return to_tensor(self.buffer.array)
+        spec, region = self.buffer.spec, self.buffer.region
+        strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+        if any(stride < 0 for stride in strides):
+            return to_tensor(self.fetch().array).to(self._bytes.device)
+        dtype = to_tensor(self.buffer.array[(slice(0, 1),) * spec.rank]).dtype
+        storage = self._bytes[region.start : region.end].view(dtype)
+        return storage.as_strided(spec.shape, strides, storage.storage_offset() + spec.offset)
+
+
+def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
+    """A layout; None puts the first element as near to the beginning of the storage as strides below 0 let it be.
+
+    Raises:
+        UsageError: for one that begins before the storage, or strides of another rank.
+    """
+    reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=False))
+    lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
+    place = lowest if offset is None else offset
+    try:
+        return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=place)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from test_ffi_config import case_of
 
+from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
-from optest.clib.ffi.statuses import StatusCodes
 from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.driver import _required
 from optest.clib.library.subject import Subject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.clib.ffi.protocols import find_operators
+from optest.clib.library_report import find_operators
 
 
 def test_camel_and_snake_case() -> None:

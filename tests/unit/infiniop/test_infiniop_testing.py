@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop import (
     LIBINFINIOP,

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optest.clib.library.arguments import Argument
-from optest.clib.library.layouts import Gap
-from optest.clib.library.limits import tensors_of
+from optest.clib.library.layouts import Gap, tensors_of
 from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import LAST, OperatorMapping
 from optest.spec import Check, CheckState, DType, OperatorDescriptor, TensorSpec, TestCase

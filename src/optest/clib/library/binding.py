@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.clib.library.arguments import Argument, ArrayForm
 from optest.clib.library.attributes import require_attributes
-from optest.clib.library.case_tensors import OutputLayout, specs_of_case
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest, OutputLayout, specs_of_case
 from optest.clib.library.layouts import (
     Axis,
     Gap,
@@ -19,12 +19,13 @@ from optest.clib.library.layouts import (
     increment_of,
     matrix_of,
     reaches,
+    require_dtypes,
+    require_layouts,
+    require_ranks,
     strides_of,
 )
-from optest.clib.library.limits import require_dtypes, require_layouts, require_ranks
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.spec import TensorSpec, TestCase, dtype
 
 __all__ = ["BoundCase", "bind_case", "broadcast_specs", "rebind"]

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from optest.clib.ffi.calls import Function
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import Function, StatusError
 from optest.spec import DType, Fault, Reason
 
 __all__ = ["Given", "Kept", "PlainCall", "Pointer", "PreparedObject"]

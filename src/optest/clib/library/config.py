@@ -12,12 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from optest.backends.sections import SectionReader
-from optest.clib.library.case_tensors import OutputLayout
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest, OutputLayout
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.mapping_problems import unknown_names
 from optest.clib.library.mapping_words import read_word
-from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.errors import UsageError
 from optest.settings import infini_root
 from optest.spec import Numerics, TensorSpec, TestCase

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from optest.clib.ffi.signatures import Header
 from optest.clib.library.arguments import parsed
 from optest.clib.library.c_objects import Call, is_of_a_tensor
-from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping
+from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping, written
 from optest.clib.library.mapping_file import keys_of
 from optest.clib.library.misfits import Elements, drift_of_arguments, drift_of_fields, misfit_of_result
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import written
 from optest.errors import UsageError, did_you_mean
 from optest.spec import DType, dtype
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
-from optest.clib.ffi.calls import BadCall
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import BadCall, StatusError
 from optest.clib.library.attributes import attribute_values, notes_of_attributes
 from optest.clib.library.binding import BoundCase, bind_case, rebind
 from optest.clib.library.case_tensors import made_inputs

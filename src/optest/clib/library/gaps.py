@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optest.clib.library.binding import BoundCase, bind_case
-from optest.clib.library.case_tensors import OutputLayout
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest, OutputLayout
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.spec import TestCase
 
 __all__ = ["lack"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from optest.clib.ffi.matching import ctype_matches, element_matches
+from optest.clib.ffi.arguments import ctype_matches, element_matches
 from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototype
-from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import ELEMENTS, Argument
 from optest.clib.library.c_objects import ObjectEntry
 from optest.clib.library.mapping_words import SAME
+from optest.clib.library.values import field_of, structure_of
 from optest.errors import UsageError
 from optest.spec import DType, dtype
 

@@ -9,8 +9,7 @@ from copy import copy
 from functools import cache, partial
 from typing import Any
 
-from optest.clib.ffi.calls import BadCall
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import BadCall, StatusError
 from optest.clib.library.c_objects import is_of_a_tensor
 from optest.clib.library.calls import Given, Kept, PlainCall, PreparedObject
 from optest.spec import Fault, TensorSpec, contiguous_strides

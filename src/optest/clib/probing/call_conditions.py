@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.held import heap_bytes, no_collector
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
+from optest.clib.ffi.process_watch import heap_bytes, no_collector
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject

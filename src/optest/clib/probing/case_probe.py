@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from time import perf_counter
 
-from optest.clib.ffi.held import heap_bytes, no_collector
-from optest.clib.ffi.statuses import StatusError
-from optest.clib.ffi.thread_counts import ThreadCounts
+from optest.clib.ffi.calls import StatusError
+from optest.clib.ffi.process_watch import heap_bytes, no_collector
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
@@ -32,6 +31,7 @@ from optest.clib.probing.policy import (
     ELSEWHERE,
     ONE_CALL_ASKED,
     Policy,
+    ThreadCounts,
     say_what_one_call_shows,
     say_what_was_done,
 )

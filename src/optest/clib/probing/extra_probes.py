@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 import numpy as np
 
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
 from optest.clib.library.places import Place
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.results import Answer, is_reproducible, where_always_different, where_different

@@ -7,15 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from optest.clib.ffi.printed import Printed
-from optest.clib.ffi.statuses import StatusError
-from optest.clib.ffi.thread_counts import ThreadCounts
+from optest.clib.ffi.calls import StatusError
+from optest.clib.ffi.process_watch import Printed
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.session import opened
 from optest.clib.library.subject import Subject
 from optest.clib.probing.case_probe import CaseProbe
-from optest.clib.probing.policy import Policy
+from optest.clib.probing.policy import Policy, ThreadCounts
 from optest.clib.probing.results import ProbeResult
 from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_refusals
 from optest.numerics import Array

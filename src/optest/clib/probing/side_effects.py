@@ -10,9 +10,15 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.float_control import FloatControl
-from optest.clib.ffi.held import blocks_kept, heap_bytes, no_collector, open_files, running_threads
-from optest.clib.ffi.printed import Printed
+from optest.clib.ffi.process_watch import (
+    FloatControl,
+    Printed,
+    blocks_kept,
+    heap_bytes,
+    no_collector,
+    open_files,
+    running_threads,
+)
 from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
