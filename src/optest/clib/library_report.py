@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,12 +22,12 @@ from optest.clib.library.drift import (
     functions_of_tensors,
     functions_of_whole,
 )
-from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.mapping import LibraryMapping, Protocol
 from optest.clib.library.mapping_file import mapping_path, named_place, read_mapping
 from optest.clib.library.session import header_of
 from optest.errors import Unavailable, UsageError
 
-__all__ = ["LibraryReport", "OperatorEntry", "OperatorFunctions", "as_json", "declared_at", "find_operators", "inspect"]
+__all__ = ["LibraryReport", "OperatorEntry", "as_json", "declared_at", "find_operators", "inspect"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         mapping_file=str(file or ""),
         operators=operators,
         unmapped=unmapped,
-        drift=tuple(_with_place(each, file) for each in drift if file is not None),
+        drift=tuple(f"{each.why}\n  stated in {named_place(file, *each.keys)}" for each in drift if file is not None),
     )
 
 
@@ -142,10 +142,6 @@ def _exported(paths: Sequence[str]) -> frozenset[str] | None:
             raise Unavailable(f"library {path}", why)
     found = [exported_functions(path) for path in paths]
     return frozenset().union(*found) if all(found) else None
-
-
-def _with_place(drift: Difference, file: Path) -> str:
-    return f"{drift.why}\n  stated in {named_place(file, *drift.keys)}"
 
 
 def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:
@@ -185,8 +181,8 @@ def _operators(
     return (*mapped, *others), unmapped
 
 
-def _entry_in_c(name: str, found: OperatorFunctions) -> OperatorEntry:
-    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, found)))
+def _entry_in_c(name: str, found: Protocol) -> OperatorEntry:
+    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, msgspec.structs.astuple(found))))
 
 
 def _mapped(
@@ -251,18 +247,7 @@ _BESIDE = {
 }
 
 
-class OperatorFunctions(NamedTuple):
-    """The functions of one operator; ``workspace`` is empty where it has none."""
-
-    create: str
-    workspace: str
-    run: str
-    destroy: str
-
-
-def find_operators(
-    functions: Collection[str], patterns: Mapping[str, str] | None = None
-) -> dict[str, OperatorFunctions]:
+def find_operators(functions: Collection[str], patterns: Mapping[str, str] | None = None) -> dict[str, Protocol]:
     """Operators by their name in C: each has a function that creates a descriptor, one that runs it, and one that
     destroys it.
 
@@ -284,5 +269,5 @@ def find_operators(
             named = re.compile(form.format(**match.groupdict()))
             shortest[part] = min(filter(named.fullmatch, of_it), key=len, default="")
         if shortest["run"] and shortest["destroy"]:
-            found[match["name"]] = OperatorFunctions(create=function, **shortest)
+            found[match["name"]] = Protocol(create=function, **shortest)
     return found

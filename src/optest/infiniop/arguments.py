@@ -90,18 +90,15 @@ def get_test_devices(args: argparse.Namespace) -> list[InfiniDeviceEnum]:
         UsageError: naming all of them, if it lacks several.
     """
     requested = [device for device in InfiniDeviceEnum if getattr(args, device.name.lower(), False)]
-    missing = [error for error in map(_lack_of, requested) if error is not None]
+    missing: list[Unavailable] = []
+    for device in requested:
+        try:
+            prepare_device(device)
+        except Unavailable as error:  # noqa: PERF203 - each device is asked by itself
+            missing.append(error)
     with as_a_command():
         if len(missing) == 1:
             raise missing[0]
         if missing:
             raise UsageError("\n".join(map(str, missing)))
     return requested or [InfiniDeviceEnum.CPU]
-
-
-def _lack_of(device: InfiniDeviceEnum) -> Unavailable | None:
-    try:
-        prepare_device(device)
-    except Unavailable as error:
-        return error
-    return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.clib.ffi.elf import exported_names, why_unfit
-from optest.errors import Unavailable, nearest
+from optest.errors import Unavailable, did_you_mean, nearest
 from optest.settings import infini_root
 
 __all__ = ["Library", "file_name", "find_library", "open_library"]
@@ -111,9 +111,9 @@ def _existing(path: Path) -> str:
     if path.is_dir():
         raise Unavailable(f"library {path}", "it is a folder, but should be a shared object")
     beside = sorted(each.name for each in path.parent.glob("*") if each.is_file()) if path.parent.is_dir() else []
-    near = nearest(path.name, beside)
     if path.parent == Path() and not _loader_refuses(path.name):
         return path.name
+    near = nearest(path.name, beside)
     hint = f"; did you mean {path.parent / near}?" if near else ""
     raise Unavailable(f"library {path}", f"there is no such file{hint}")
 
@@ -144,6 +144,5 @@ def _symbol(loaded: Any, name: str) -> Any:
 
 def _not_exported(name: str, paths: Sequence[str]) -> str:
     known = [each for path in paths for each in exported_names(path)]
-    near = nearest(name, known)
-    hint = f"; did you mean {near}?" if near else ""
+    hint = did_you_mean(name, known, text="; did you mean {}?")
     return f"{', '.join(paths)} {'does' if len(paths) == 1 else 'do'} not export it{hint}"

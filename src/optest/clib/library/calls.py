@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from optest.clib.ffi.calls import Function, StatusError
 from optest.spec import DType, Fault, Reason
 
-__all__ = ["Given", "Kept", "PlainCall", "Pointer", "PreparedObject"]
+__all__ = ["Given", "PlainCall", "Pointer", "PreparedObject"]
 
 Given = Mapping[str, Any]
 """What is known when a call is made: pointers by role, ``object:plan``, ``self``, ``slot``."""
@@ -118,7 +118,7 @@ class PreparedObject:
             address = self._created(given, copies)
         else:
             held.append(self.struct())
-            alive.push(Kept(held))  # as long as C has their addresses
+            alive.callback(held.clear)  # as long as C has their addresses
             address = ctypes.addressof(held[0])
         given = {**given, "self": address}
         if self.destroy is not None:
@@ -145,16 +145,6 @@ class PreparedObject:
             said = self.said(0) if self.said is not None else ""
             raise StatusError(create.function.name, 0, "NULL", said=said)
         return int(pointer)
-
-
-class Kept(AbstractContextManager[None]):
-    """Keeps Python's objects until it is left."""
-
-    def __init__(self, held: object) -> None:
-        self._held = held
-
-    def __exit__(self, *_: object) -> None:
-        self._held = None
 
 
 def _copied(value: Any, copies: list[Any]) -> Any:

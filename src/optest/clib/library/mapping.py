@@ -49,9 +49,6 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     run: str = ""
     destroy: str = ""
 
-    def patterns(self) -> dict[str, str]:
-        return msgspec.structs.asdict(self)
-
 
 PLAIN_STATUSES = ("int", "bool")
 """Types of a status that is no enum of the headers."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from optest.backends import wrong_numerics
 from optest.clib.library.arguments import IN_MAKING, PLAIN, Words, words_of_tensor, wrong_in_template
 from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry, is_of_a_tensor
@@ -73,7 +75,7 @@ def _problems_of_handle(mapping: LibraryMapping) -> Iterable[str]:
 def _problems_of_protocol(mapping: LibraryMapping) -> Iterable[str]:
     short = [name for name, entries in mapping.operators.items() if any(each.name for each in entries)]
     if mapping.protocol != NO_PROTOCOL:
-        for part, pattern in mapping.protocol.patterns().items():
+        for part, pattern in msgspec.structs.asdict(mapping.protocol).items():
             if "{name}" not in pattern:
                 yield f"protocol.{part} is {pattern!r}, but should contain {{name}}"
     elif short:

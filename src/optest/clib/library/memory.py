@@ -14,8 +14,9 @@ from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
+from optest.core.kept_tensors import spec_of
 from optest.numerics import Array, dtype_of
-from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
+from optest.spec import Fault, Reason, TensorSpec
 
 __all__ = ["CaseMemory"]
 
@@ -189,12 +190,7 @@ def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorS
     """An input as C gets it, with the layout that the case gave it; of ``shape``, by strides of 0, where it fits."""
     if shape not in (None, array.shape) and reaches(array.shape, shape):
         array = np.broadcast_to(array, shape)
-    dtype = dtype_of(array.dtype)
-    if array.size == 0:
-        return array, TensorSpec(dtype=dtype, shape=array.shape, strides=contiguous_strides(array.shape))
-    strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
-    lowest = sum(min(0, (count - 1) * stride) for count, stride in zip(array.shape, strides, strict=True))
-    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=-lowest)
+    return array, spec_of(array)
 
 
 def _overlaps_itself(spec: TensorSpec) -> bool:

@@ -35,7 +35,7 @@ class Counting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dtype: DtypeName
 
 
-class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """How the cases of an operator that it can express are called, what is made for that, what the library promises,
     and where C differs from optest's operator; docs/c-libraries/mapping.md says what each key means.
 
@@ -90,12 +90,10 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def function_of(self, dtype: str) -> str:
         return self.functions.get(dtype) or self.any_function
 
-    @property
+    @cached_property
     def read(self) -> Reading:
         """What its texts say, read once."""
-        if id(self) not in _readings:
-            _readings[id(self)] = Reading(self)
-        return _readings[id(self)]
+        return Reading(self)
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,3 @@ class Reading:
         passed = (each.name for each in self.roles if each.kind in ("attribute", "tensor"))
         stated = (*entry.when, *entry.ignores, *entry.choices, *entry.left_out, *entry.implied, *entry.always)
         return frozenset((*passed, *swapping, *stated))
-
-
-_readings: dict[int, Reading] = {}
-"""Those of entries that were read, which are few and stay."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from optest.clib.ffi.calls import BadCall, StatusError
 from optest.clib.library.c_objects import is_of_a_tensor
-from optest.clib.library.calls import Given, Kept, PlainCall, PreparedObject
+from optest.clib.library.calls import Given, PlainCall, PreparedObject
 from optest.spec import Fault, TensorSpec, contiguous_strides
 
 __all__ = ["Subject", "other_calls"]
@@ -112,7 +112,7 @@ class Subject:
                 for array in copies or ():
                     array[:] = [1] * len(array)  # legal sizes and strides, of other tensors
                 if copies:
-                    alive.push(Kept(copies))
+                    alive.callback(copies.clear)  # as long as C may have their addresses
         return given
 
     @property

@@ -16,7 +16,7 @@ from optest.clib.ffi.signatures import CKind, CType, Field, Header
 from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm
 from optest.clib.library.binding import BoundCase
 from optest.clib.library.c_objects import CObject, is_of_a_tensor
-from optest.errors import UsageError, nearest
+from optest.errors import UsageError, did_you_mean
 from optest.numerics import numpy_dtype
 from optest.spec import DType
 
@@ -193,8 +193,7 @@ def field_of(header: Header, struct: str, path: str) -> Field:
     found = next((each for each in fields if each.name == first), None)
     if found is None:
         names = [each.name for each in fields]
-        near = nearest(first, names)
-        hint = f"did you mean {near}? " if near else ""
+        hint = did_you_mean(first, names, text="did you mean {}? ")
         raise UsageError(f"struct {struct} has no field {first!r}; {hint}it has {', '.join(names)}")
     return field_of(header, found.type.tag, rest) if rest else found
 
@@ -203,8 +202,7 @@ def _fields(header: Header, name: str) -> tuple[Field, ...]:
     alias = header.typedefs.get(name)
     tag = alias.tag if alias is not None and alias.kind is CKind.STRUCT else name.removeprefix("struct ")
     if tag not in header.structs:
-        near = nearest(tag, list(header.structs))
-        hint = f"; did you mean {near}?" if near else ""
+        hint = did_you_mean(tag, header.structs, text="; did you mean {}?")
         why = "is declared, but not defined" if tag in header.opaque else "is defined in no header"
         raise UsageError(f"struct {name} {why}{hint}")
     fields = header.structs[tag]

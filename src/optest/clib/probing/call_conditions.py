@@ -25,21 +25,7 @@ from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 
-__all__ = [
-    "FIRST",
-    "OF_HEAP",
-    "SECOND",
-    "SUSPECTS",
-    "THIRD",
-    "Before",
-    "Blame",
-    "Call",
-    "CallConditions",
-    "ConditionedCalls",
-    "OtherAnswer",
-    "Suspect",
-    "garbage",
-]
+__all__ = ["FIRST", "OF_HEAP", "SECOND", "THIRD", "Before", "Call", "ConditionedCalls", "OtherAnswer", "garbage"]
 
 Call = Callable[[Mapping[str, Any]], None]
 
@@ -144,8 +130,17 @@ SUSPECTS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OtherAnswer:
+    """Another answer than the first, and where it came from."""
+
+    answer: Answer
+    conditions: CallConditions
+    place: Place
+
+
 class ConditionedCalls:
-    """Calls one case under stated circumstances."""
+    """Calls one case under stated circumstances, and finds out which of them makes a difference."""
 
     def __init__(self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy) -> None:
         """``call`` is the subject's, with whatever is watched around it."""
@@ -156,8 +151,9 @@ class ConditionedCalls:
 
     @cached_property
     def other_values(self) -> Mapping[str, Array]:
-        """Other values than those of the case."""
-        return _other_values(self.memory.values)
+        """Legal values other than the case's: backwards, since any order of them is; a single number that is no index
+        halved."""
+        return {key: _other(array) for key, array in self.memory.values.items()}
 
     def answer(self, conditions: CallConditions, place: Place) -> Answer:
         """One call in these conditions; which other descriptors are alive is the caller's to see to."""
@@ -208,37 +204,7 @@ class ConditionedCalls:
                 self._call_before(home, conditions, values)
             return self.answer(conditions, home)
 
-
-def _other_values(values: Mapping[str, Array]) -> dict[str, Array]:
-    """Legal values other than those: backwards, since any order of them is; a single number that is no index halved."""
-    return {key: _other(array) for key, array in values.items()}
-
-
-def _other(array: Array) -> Array:
-    if array.size != 1:
-        return np.flip(array)
-    if not np.issubdtype(array.dtype, np.inexact):
-        return array
-    halved: Array = (array * array.dtype.type(0.5)).astype(array.dtype)
-    return halved.reshape(array.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class OtherAnswer:
-    """Another answer than the first, and where it came from."""
-
-    answer: Answer
-    conditions: CallConditions
-    place: Place
-
-
-class Blame:
-    """Calls again, with one circumstance changed at a time."""
-
-    def __init__(self, calls: ConditionedCalls) -> None:
-        self._calls = calls
-
-    def compare(self, first: Answer, others: Sequence[OtherAnswer], result: ProbeResult, home: Place) -> None:
+    def explain_others(self, first: Answer, others: Sequence[OtherAnswer], result: ProbeResult, home: Place) -> None:
         """Find out why other answers than the first came out of other conditions, if they did.
 
         Raises:
@@ -248,8 +214,8 @@ class Blame:
             result.done(ANYWHERE)
             return
         self.require_written(home)
-        with self._calls.subject.with_other_descriptors():
-            at_home = [self._calls.answer(conditions, home) for conditions in (SECOND, THIRD)]
+        with self.subject.with_other_descriptors():
+            at_home = [self.answer(conditions, home) for conditions in (SECOND, THIRD)]
             if all(map(first.is_same, at_home)) and all(map(self._is_reproducible, others)):
                 self._depends_on_addresses(others, result)
                 return
@@ -260,11 +226,11 @@ class Blame:
             result.add(answer, "in another call with the same arguments", Reason.NONDETERMINISTIC)
 
     def _is_reproducible(self, other: OtherAnswer) -> bool:
-        return other.answer.is_same(self._calls.answer(other.conditions, other.place))
+        return other.answer.is_same(self.answer(other.conditions, other.place))
 
     def _depends_on_addresses(self, others: Sequence[OtherAnswer], result: ProbeResult) -> None:
         detail = "other bits where the tensors lie at other addresses; all answers were compared"
-        if self._calls.policy.invariant:
+        if self.policy.invariant:
             raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives {detail}")
         result.note(ANYWHERE, detail)
         for other in others:
@@ -273,25 +239,30 @@ class Blame:
     def require_no_difference(self, suspect: Suspect, home: Place) -> None:
         """Raise where the suspect's conditions always give another answer, each time anew."""
         where = where_always_different(
-            lambda: self._calls.renewed_answer(suspect.base, home),
-            lambda: self._calls.renewed_answer(suspect.conditions, home),
+            lambda: self.renewed_answer(suspect.base, home),
+            lambda: self.renewed_answer(suspect.conditions, home),
         )
         if where:
             raise Fault(suspect.reason, f"{where} depends on {suspect.what}")
 
     def require_written(self, place: Place) -> None:
         """Raise where an element holds each of two poisons after two calls, of outputs that began with nothing else."""
-        memory = self._calls.memory
-        never: dict[str, Array] = {}
+        memory = self.memory
+        untouched: list[Mapping[str, Array]] = []
         outputs: Mapping[str, Array] = {}
         for poison in (Poison.A5, Poison.X5A):
             place.fill(Filling(outputs=poison), memory.values)
-            self._calls.call(memory.pointers(place))
-            untouched = place.untouched()
-            outputs = place.collect(copied=True)
-            never = {
-                name: each & never.get(name, each)
-                for name, each in untouched.items()
-                if f"output:{name}" not in memory.values
-            }
-        require_written({name: (outputs[name], each) for name, each in never.items()})
+            self.call(memory.pointers(place))
+            untouched.append(place.untouched())
+            outputs = place.collect()
+        began = [name for name in outputs if f"output:{name}" not in memory.values]
+        require_written({name: (outputs[name], untouched[0][name] & untouched[1][name]) for name in began})
+
+
+def _other(array: Array) -> Array:
+    if array.size != 1:
+        return np.flip(array)
+    if not np.issubdtype(array.dtype, np.inexact):
+        return array
+    halved: Array = (array * array.dtype.type(0.5)).astype(array.dtype)
+    return halved.reshape(array.shape)

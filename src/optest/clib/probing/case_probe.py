@@ -19,7 +19,6 @@ from optest.clib.probing.call_conditions import (
     SECOND,
     THIRD,
     Before,
-    Blame,
     Call,
     ConditionedCalls,
     OtherAnswer,
@@ -79,7 +78,6 @@ class CaseProbe:
         self._policy = policy
         self._threads = threads
         self._calls = ConditionedCalls(memory, subject, call, policy)
-        self._blame = Blame(self._calls)
 
     def run(self) -> ProbeResult:
         """Call as often as the size of the case allows.
@@ -107,7 +105,7 @@ class CaseProbe:
         if self._memory.nbytes <= _SMALL_BYTES and HeapGarbage.is_possible():
             home = self._memory.place(self._policy.places[0])
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
-                self._blame.require_no_difference(OF_HEAP, home)
+                self._calls.require_no_difference(OF_HEAP, home)
 
     def _call_in_turns(self, places: Sequence[Place], *, is_small: bool) -> ProbeResult:
         """One call at each place, each in other conditions, and what the size of the case allows beside them."""
@@ -125,7 +123,7 @@ class CaseProbe:
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
         say_what_was_done(result, self._memory, self._policy, calls=len(places))
-        self._blame.compare(first, others, result, home)
+        self._calls.explain_others(first, others, result, home)
         self._repeat(first, result, home)
         self._beside_other_callers(first, result, home)
         if is_small:
@@ -172,7 +170,7 @@ class CaseProbe:
             is_written = not place.has_untouched(self._memory.values)
             outputs = place.collect(copied=not is_written or bool(self._policy.threads))
             if not is_written:
-                self._blame.require_written(place)
+                self._calls.require_written(place)
             result = ProbeResult(outputs=outputs)
             say_what_one_call_shows(result, self._policy, why)
             self._with_threads(Answer(outputs), result, place)
