@@ -202,7 +202,7 @@ class _Lines:
 
 
 def _repro(driver: TestFunction, case: TestCase) -> str:
-    number = driver.number_of(case)
+    number = case.attributes["only"]
     if not chosen.script:
         return f"test_operator(…, seed={case.seed}, only={number})"
     device, name = driver.on.name.lower(), case.descriptor.name

@@ -1,5 +1,5 @@
-"""What stands in a test tensor, drawn by optest's generators from a seed or given, scaled and shifted once; and where it
-lies: guarded memory of this machine, or its image on a torch device."""
+"""What stands in a test tensor, drawn by optest's generators from a seed or given, scaled and shifted once; and where
+it lies: guarded memory of this machine, or its image on a torch device."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What C code leaves behind in the process that calls it: of the C heap, of open files and of threads, on standard output,
-and in the processor's floating-point control words (rounding, subnormals, traps, x87 precision).
+"""What C code leaves behind in the process that calls it: of the C heap, of open files and of threads, on standard
+output, and in the processor's floating-point control words (rounding, subnormals, traps, x87 precision).
 
 The heap is glibc's ``mallinfo2``, which counts what every arena has handed out, large blocks included. Layout of
 fenv_t: glibc and musl on x86-64 (fnstenv, 28 bytes, then MXCSR) and on aarch64 (FPCR, FPSR).
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 from typing import Any
 
@@ -41,21 +41,15 @@ class _MallInfo(ctypes.Structure):
     )
 
 
-def open_files() -> int:
-    """How many files, sockets and pipes are open; 0 where the system does not say so."""
-    return _listed("/proc/self/fd")
-
-
-def running_threads() -> int:
-    """How many threads there are; 0 where the system does not say so."""
-    return _listed("/proc/self/task")
-
-
 def _listed(folder: str) -> int:
     try:
         return len(os.listdir(folder))
     except OSError:  # not Linux
         return 0
+
+
+open_files, running_threads = partial(_listed, "/proc/self/fd"), partial(_listed, "/proc/self/task")
+"""How many files, sockets and pipes are open, and how many threads there are; 0 where the system does not say so."""
 
 
 def heap_bytes() -> int | None:

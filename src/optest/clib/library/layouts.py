@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from optest.clib.library.mapping import LAYOUTS
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import TensorSpec, TestCase, contiguous_strides
@@ -32,6 +31,13 @@ __all__ = [
     "strides_of",
     "tensors_of",
 ]
+
+_LAYOUTS = {
+    "dense": "row-major, without gaps",
+    "rows": "the innermost stride is 1",
+    "matrix": "one of the two innermost strides is 1, as in BLAS",
+}
+"""What a library may need of the layout of a tensor."""
 
 
 class Gap(Exception):
@@ -198,7 +204,7 @@ def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
     """Raise a gap for a tensor that lies in memory as the operator does not take it."""
     for tensor, needed in entry.layouts.items():
         if tensor in tensors and not _has_layout(tensors[tensor], needed):
-            raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {LAYOUTS[needed]}")
+            raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {_LAYOUTS[needed]}")
 
 
 def _has_layout(spec: TensorSpec, needed: str) -> bool:

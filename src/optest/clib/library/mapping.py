@@ -20,7 +20,6 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import OperatorDescriptor
 
 __all__ = [
-    "LAYOUTS",
     "NO_PROTOCOL",
     "PLAIN_STATUSES",
     "LibraryMapping",
@@ -32,13 +31,6 @@ __all__ = [
     "is_shorthand",
     "written",
 ]
-
-LAYOUTS = {
-    "dense": "row-major, without gaps",
-    "rows": "the innermost stride is 1",
-    "matrix": "one of the two innermost strides is 1, as in BLAS",
-}
-"""What a library may need of the layout of a tensor."""
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -104,17 +104,10 @@ class CaseMemory:
             self._taken[where, self.workspace_bytes] = self._pool.take(key)
         return self._taken[where, self.workspace_bytes]
 
-    def release(self) -> None:
-        """Another case may have the places."""
-        self._end(self._pool.give_back)
-
-    def leave(self) -> None:
-        """Nobody may have the places again; the next ones are others."""
-        self._end(self._pool.leave)
-
-    def _end(self, end: Callable[[Place], None]) -> None:
+    def release(self, *, for_others: bool = True) -> None:
+        """Another case may have the places, or nobody again: the next ones are others then."""
         for place in self._taken.values():
-            end(place)
+            (self._pool.give_back if for_others else self._pool.leave)(place)
         self._taken, self.values = {}, {}  # which may be large
 
     def pointers(self, place: Place) -> dict[str, Any]:

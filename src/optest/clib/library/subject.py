@@ -172,7 +172,7 @@ def other_calls(call_of: CallOf, specs: Specs, attributes: Mapping[str, Any]) ->
     """One for other attributes and tensors of twice the sizes, as far as the operator takes them; one for the same
     shapes and other attributes, every second tensor in another layout: what is kept for a shape has to be kept for its
     strides too."""
-    other = {name: _another(value) for name, value in attributes.items()}
+    other = {name: 2 * value + 1 if type(value) is float else value for name, value in attributes.items()}
     twice = {
         key: TensorSpec(dtype=spec.dtype, shape=tuple(2 * size for size in spec.shape)) for key, spec in specs.items()
     }
@@ -191,7 +191,3 @@ def _relaid(spec: TensorSpec) -> TensorSpec:
         columns = contiguous_strides(spec.shape[::-1])[::-1]
         strides = columns if columns != contiguous_strides(spec.shape) else tuple(2 * each for each in columns)
     return TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=strides)
-
-
-def _another(value: Any) -> Any:
-    return 2 * value + 1 if type(value) is float else value

@@ -72,7 +72,8 @@ class Values:
         if kind == "handle":
             return self.handle()
         if kind == "count":
-            return len(self._listed(argument.name, self._form_of(argument.name)))
+            forms = (each.array for each in self.bound.entry.read.attributes if each.name == argument.name)
+            return len(self._listed(argument.name, next(each for each in forms if each is not None)))
         if kind == "constant" and not argument.type:
             return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
@@ -86,11 +87,6 @@ class Values:
         if form is not None and isinstance(value, tuple):
             return _array(value, form)
         return self.constant(value) if isinstance(value, str) and not _is_letter(value, type_) else value
-
-    def _form_of(self, name: str) -> ArrayForm:
-        """That of the argument by which an attribute goes over as an array."""
-        found = (each.array for each in self.bound.entry.read.attributes if each.name == name)
-        return next(each for each in found if each is not None)
 
     def _attribute(self, argument: Argument, type_: CType) -> Any:
         value, form = self.attributes[argument.name], argument.array

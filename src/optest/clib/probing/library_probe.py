@@ -52,7 +52,7 @@ class LibraryProbe:
         looks_at_process = policy.has_extra_probes or self._is_first
         side_effects = SideEffects(subject.run, self._printed, looks_at_process=looks_at_process)
         self._is_first = False
-        counts = self._counts() if config.threads else None
+        counts = self._counts(config)
         try:
             with self._printed:
                 result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
@@ -61,7 +61,7 @@ class LibraryProbe:
                     result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
             result.checks += side_effects.checks()
         except BaseException:
-            memory.leave()
+            memory.release(for_others=False)
             raise
         memory.release()
         return result
@@ -75,7 +75,7 @@ class LibraryProbe:
         """
         side_effects = SideEffects(subject.run, self._printed)
         policy = _policy(key, config)
-        counts = self._counts() if config.threads else None
+        counts = self._counts(config)
         probe = CaseProbe(memory, subject, side_effects.call, replace(policy, is_brief=False), counts)
         try:
             with self._printed:
@@ -84,7 +84,7 @@ class LibraryProbe:
                 probe.blame()
             side_effects.checks()
         finally:
-            memory.leave()
+            memory.release(for_others=False)
 
     def probe_refusal(self, memory: CaseMemory, subject: Subject) -> dict[str, Array]:
         """Call once what should be refused; the outputs if it was not.
@@ -123,15 +123,16 @@ class LibraryProbe:
         self._called_often.add(subject.name)
         return True
 
-    def _counts(self) -> ThreadCounts:
-        if self._threads is None:
+    def _counts(self, config: FfiConfig) -> ThreadCounts | None:
+        """What sets the number of threads, for cases that ask for several."""
+        if config.threads and self._threads is None:
             library, threads = opened(self._config), self._config.mapping.threads
 
             def symbol(name: str) -> Any:
                 return library.symbol(name) if name and library.has(name) else None
 
             self._threads = ThreadCounts(threads.functions, threads.environment, symbol)
-        return self._threads
+        return self._threads if config.threads else None
 
 
 def _policy(key: str, config: FfiConfig, *, often: bool = False) -> Policy:

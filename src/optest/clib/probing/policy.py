@@ -19,7 +19,6 @@ __all__ = [
     "ALIGNED",
     "ANYWHERE",
     "ELSEWHERE",
-    "KNOWN_FUNCTIONS",
     "ONE_CALL_ASKED",
     "SAME_BITS",
     "Policy",
@@ -80,7 +79,9 @@ class Policy:
         return self.at(_SHIFTED if self.guard == "heap" else _AT_END)
 
 
-def _say_alignment(result: ProbeResult, policy: Policy) -> None:
+def _say_guards(result: ProbeResult, policy: Policy, where: str) -> None:
+    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
+    result.done("outputs written", "two poisons")
     if policy.alignment > 1:
         detail = f"tensors begin at multiples of {policy.alignment} bytes alone, as the mapping says"
         result.impossible("other alignments", detail)
@@ -90,9 +91,7 @@ def say_what_was_done(result: ProbeResult, memory: CaseMemory, policy: Policy, *
     where = {"heap": "256 bytes on each side", "pages": "forbidden pages"}.get(
         policy.guard or "", "256 bytes on each side, then forbidden pages"
     )
-    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
-    result.done("outputs written", "two poisons")
-    _say_alignment(result, policy)
+    _say_guards(result, policy, where)
     result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
     result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
     result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
@@ -103,9 +102,7 @@ def say_what_was_done(result: ProbeResult, memory: CaseMemory, policy: Policy, *
 def say_what_one_call_shows(result: ProbeResult, policy: Policy, why: str) -> None:
     """Of a case that was called once, ``why`` no more."""
     where = "256 bytes on each side" if policy.guard == "heap" else "forbidden pages"
-    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
-    result.done("outputs written", "two poisons")
-    _say_alignment(result, policy)
+    _say_guards(result, policy, where)
     for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
         result.impossible(name, why)
 
