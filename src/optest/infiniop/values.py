@@ -14,31 +14,11 @@ from optest.generators import RandomTensorGenerator
 from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of, from_codes, to_codes, to_torch_dtype
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
 from optest.memory.buffers import Buffer
-from optest.numerics import Array, are_same_memory, is_known, numpy_dtype, round_to, widen
-from optest.spec import (
-    Argument,
-    DType,
-    Fill,
-    OperatorDescriptor,
-    TensorSpec,
-    TestCase,
-    contiguous_strides,
-    format_shape,
-)
+from optest.numerics import Array, are_same_memory, is_known, numpy_dtype, round_to, view, widen
+from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase, format_shape
 from optest.spec import dtype as dtype_called
 
-__all__ = [
-    "GIVEN_MODES",
-    "MODES",
-    "TensorMemory",
-    "codes_of",
-    "drawn",
-    "gathered",
-    "laid_out",
-    "scaled",
-    "strides_of",
-    "whole_file",
-]
+__all__ = ["TensorMemory", "codes_of", "gathered", "laid_out", "scaled", "strides_of", "tensor_values", "whole_file"]
 
 _FILLS = {"random": "uniform", "float8_e4m3fn": "uniform", "normal": "randn"}
 _FILLS |= {each: each for each in ("zeros", "ones", "randint", "special", "integer-exact")}
@@ -49,7 +29,28 @@ MODES = (*_FILLS, "empty", *GIVEN_MODES)
 _DESCRIPTOR = OperatorDescriptor(name="infiniop-tensor", signature="tensor -> out")
 
 
-def drawn(
+def tensor_values(mode: str, dt: InfiniDtype, spec: TensorSpec, given: Any, **drawn: Any) -> Array | None:
+    """The elements in the tensor's shape, as they lie in memory; those that share memory share their value. None for
+    mode ``empty``; ``drawn`` is what :func:`_drawn` takes.
+
+    Raises:
+        UnknownName: for a mode that does not exist.
+        UsageError, Fault: for given values and a mode that takes none, or the reverse; for what the type does not hold.
+    """
+    if mode not in MODES:
+        raise UnknownName("mode", mode, MODES)
+    if mode == "empty":
+        return None
+    if mode in GIVEN_MODES:
+        if given is None:
+            raise UsageError(f"mode is {mode}, but set_tensor has no values")
+        return codes_of(given, dt, spec.shape)
+    if given is not None:
+        raise UsageError(f"set_tensor has values, but mode is {mode}; it should be manual or binary")
+    return view(_drawn(mode, dt, spec.storage_elements, **drawn), spec)
+
+
+def _drawn(
     mode: str, dt: InfiniDtype, count: int, *, seed: int, path: str, low: int | None = None, high: int | None = None
 ) -> Array:
     """``count`` elements as they lie in memory, one-dimensional; the same for the same arguments on every machine.
@@ -58,11 +59,8 @@ def drawn(
     ``low`` up to, but without, ``high``.
 
     Raises:
-        UnknownName: for a mode that does not exist.
         UsageError, Fault: for a mode or a range that the type does not have.
     """
-    if mode not in _FILLS:
-        raise UnknownName("mode", mode, MODES)
     if mode == "float8_e4m3fn" and dt is not InfiniDtype.F8:
         return _on_the_float8_grid(dt, count, seed, path)
     component = COMPONENTS.get(dt)
@@ -102,17 +100,17 @@ def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Ar
     """Values of F8 in another type: in bytes their bits, in wider integers its whole numbers, else the numbers."""
     element = element_of(dt)
     if dt is InfiniDtype.BOOL:
-        return drawn("random", dt, count, seed=seed, path=path)
+        return _drawn("random", dt, count, seed=seed, path=path)
     if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
-        bits: Array = drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
+        bits: Array = _drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
         return bits
     if element.is_integer and dt not in COMPONENTS:
         numbers = _whole_numbers_of_float8(element)
-        places = drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
+        places = _drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
         whole: Array = numbers[places]
         return whole
     is_real = element.is_float
-    numbers = widen(drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
+    numbers = widen(_drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
     return _encoded(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
 
 
@@ -267,7 +265,7 @@ class TensorMemory:
         if not self.is_on_device:
             return to_tensor(self.buffer.array)
         spec, region = self.buffer.spec, self.buffer.region
-        strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+        strides = spec.strides or ()
         if any(stride < 0 for stride in strides):
             return to_tensor(self.fetch().array).to(self._bytes.device)
         dtype = to_tensor(self.buffer.array[(slice(0, 1),) * spec.rank]).dtype

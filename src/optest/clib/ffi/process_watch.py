@@ -16,14 +16,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from types import TracebackType
 from typing import Any
 
 from optest.memory.glibc import has_glibc_malloc
 from optest.settings import environment
 
-__all__ = ["FloatControl", "Printed", "blocks_kept", "heap_bytes", "no_collector", "open_files", "running_threads"]
+__all__ = ["FloatControl", "Printed", "blocks_kept", "counted", "heap_bytes", "no_collector"]
 
 _BLOCKS_KEPT = 7
 _TUNABLE = "glibc.malloc.tcache_count"
@@ -48,8 +48,9 @@ def _listed(folder: str) -> int:
         return 0
 
 
-open_files, running_threads = partial(_listed, "/proc/self/fd"), partial(_listed, "/proc/self/task")
-"""How many files, sockets and pipes are open, and how many threads there are; 0 where the system does not say so."""
+def counted() -> dict[str, int]:
+    """How many files, sockets and pipes are open, and how many threads there are; 0 where the system does not say."""
+    return {"open files": _listed("/proc/self/fd"), "threads": _listed("/proc/self/task")}
 
 
 def heap_bytes() -> int | None:

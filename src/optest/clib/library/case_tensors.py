@@ -18,16 +18,7 @@ from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, TensorSpec, TestCase, dtype
 
-__all__ = [
-    "NO_REQUEST",
-    "CallRequest",
-    "OutputLayout",
-    "inferred",
-    "made_inputs",
-    "output_specs",
-    "specs_of_case",
-    "with_specs",
-]
+__all__ = ["NO_REQUEST", "CallRequest", "OutputLayout", "inferred", "made_inputs", "specs_of_case", "with_specs"]
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 
-__all__ = ["FIRST", "OF_HEAP", "SECOND", "THIRD", "Before", "Call", "ConditionedCalls", "OtherAnswer", "garbage"]
+__all__ = ["FIRST", "SECOND", "THIRD", "Before", "ConditionedCalls", "OtherAnswer", "garbage"]
 
 Call = Callable[[Mapping[str, Any]], None]
 
@@ -106,14 +106,14 @@ _OUTPUTS = "what the outputs held before the call"
 _INPUTS = "memory outside the elements of the inputs"
 _WORKSPACE = "what the workspace held before the call"
 _CALLS = "which calls were made before"
-OF_HEAP = Suspect(
+_OF_HEAP = Suspect(
     conditions=replace(FIRST, garbage=_GARBAGE),
     base=replace(FIRST, garbage=0x00),
     reason=Reason.STATE,
     what="what fresh or freed heap memory held",
 )
 SUSPECTS = (
-    OF_HEAP,
+    _OF_HEAP,
     Suspect(conditions=_with(outputs=Poison.X5A), reason=Reason.UNWRITTEN, what=_OUTPUTS),
     Suspect(conditions=_with(outputs=Poison.FF), reason=Reason.UNWRITTEN, what=_OUTPUTS),
     Suspect(conditions=_with(workspace=0x00), reason=Reason.WORKSPACE, what=_WORKSPACE),
@@ -220,7 +220,7 @@ class ConditionedCalls:
                 self._depends_on_addresses(others, result)
                 return
         for suspect in SUSPECTS:
-            self.require_no_difference(suspect, home)
+            self._require_no_difference(suspect, home)
         result.note(SAME_BITS, "the same call with the same arguments gave other bits; all answers were compared")
         for answer in (*(other.answer for other in others), *at_home):
             result.add(answer, "in another call with the same arguments", Reason.NONDETERMINISTIC)
@@ -236,7 +236,11 @@ class ConditionedCalls:
         for other in others:
             result.add(other.answer, "with the tensors at other addresses", None)
 
-    def require_no_difference(self, suspect: Suspect, home: Place) -> None:
+    def require_same_in_other_heap(self, home: Place) -> None:
+        """Raise STATE for an answer that depends on what fresh or freed heap memory held."""
+        self._require_no_difference(_OF_HEAP, home)
+
+    def _require_no_difference(self, suspect: Suspect, home: Place) -> None:
         """Raise where the suspect's conditions always give another answer, each time anew."""
         where = where_always_different(
             lambda: self.renewed_answer(suspect.base, home),

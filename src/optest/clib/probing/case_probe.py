@@ -10,30 +10,10 @@ from time import perf_counter
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.process_watch import heap_bytes, no_collector
-from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
-from optest.clib.library.subject import Subject
-from optest.clib.probing.call_conditions import (
-    FIRST,
-    OF_HEAP,
-    SECOND,
-    THIRD,
-    Before,
-    Call,
-    ConditionedCalls,
-    OtherAnswer,
-    garbage,
-)
+from optest.clib.probing.call_conditions import FIRST, SECOND, THIRD, Before, ConditionedCalls, OtherAnswer, garbage
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
-from optest.clib.probing.policy import (
-    ALIGNED,
-    ELSEWHERE,
-    ONE_CALL_ASKED,
-    Policy,
-    ThreadCounts,
-    say_what_one_call_shows,
-    say_what_was_done,
-)
+from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, ThreadCounts
 from optest.clib.probing.results import Answer, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
 from optest.memory.heap_garbage import HeapGarbage
@@ -69,15 +49,10 @@ _ALONE = replace(FIRST, before=Before.THE_SAME)
 class CaseProbe:
     """Calls one case again and again and finds out on what its answer depends."""
 
-    def __init__(
-        self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy, threads: ThreadCounts | None
-    ) -> None:
-        """``call`` is the subject's, with whatever is watched around it."""
-        self._memory = memory
-        self._subject = subject
-        self._policy = policy
+    def __init__(self, calls: ConditionedCalls, threads: ThreadCounts | None) -> None:
+        self._memory, self._subject, self._policy = calls.memory, calls.subject, calls.policy
         self._threads = threads
-        self._calls = ConditionedCalls(memory, subject, call, policy)
+        self._calls = calls
 
     def run(self) -> ProbeResult:
         """Call as often as the size of the case allows.
@@ -105,7 +80,7 @@ class CaseProbe:
         if self._memory.nbytes <= _SMALL_BYTES and HeapGarbage.is_possible():
             home = self._memory.place(self._policy.places[0])
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
-                self._calls.require_no_difference(OF_HEAP, home)
+                self._calls.require_same_in_other_heap(home)
 
     def _call_in_turns(self, places: Sequence[Place], *, is_small: bool) -> ProbeResult:
         """One call at each place, each in other conditions, and what the size of the case allows beside them."""
@@ -122,7 +97,7 @@ class CaseProbe:
         late = home.written_since()
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
-        say_what_was_done(result, self._memory, self._policy, calls=len(places))
+        self._policy.say_what_was_done(result, self._memory, calls=len(places))
         self._calls.explain_others(first, others, result, home)
         self._repeat(first, result, home)
         self._beside_other_callers(first, result, home)
@@ -172,7 +147,7 @@ class CaseProbe:
             if not is_written:
                 self._calls.require_written(place)
             result = ProbeResult(outputs=outputs)
-            say_what_one_call_shows(result, self._policy, why)
+            self._policy.say_what_one_call_shows(result, why)
             self._with_threads(Answer(outputs), result, place)
         return result
 

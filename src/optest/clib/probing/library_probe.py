@@ -13,6 +13,7 @@ from optest.clib.library.config import FfiConfig
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.session import opened
 from optest.clib.library.subject import Subject
+from optest.clib.probing.call_conditions import ConditionedCalls
 from optest.clib.probing.case_probe import CaseProbe
 from optest.clib.probing.policy import Policy, ThreadCounts
 from optest.clib.probing.results import ProbeResult
@@ -55,10 +56,10 @@ class LibraryProbe:
         counts = self._counts(config)
         try:
             with self._printed:
-                result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
+                result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), counts).run()
                 if policy.is_brief and side_effects.has_printed:  # whether every call prints
                     policy = replace(policy, is_brief=False)
-                    result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
+                    result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), counts).run()
             result.checks += side_effects.checks()
         except BaseException:
             memory.release(for_others=False)
@@ -76,7 +77,8 @@ class LibraryProbe:
         side_effects = SideEffects(subject.run, self._printed)
         policy = _policy(key, config)
         counts = self._counts(config)
-        probe = CaseProbe(memory, subject, side_effects.call, replace(policy, is_brief=False), counts)
+        calls = ConditionedCalls(memory, subject, side_effects.call, replace(policy, is_brief=False))
+        probe = CaseProbe(calls, counts)
         try:
             with self._printed:
                 if policy.is_brief:

@@ -15,17 +15,7 @@ from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.regions import Placement
 from optest.settings import variables_set
 
-__all__ = [
-    "ALIGNED",
-    "ANYWHERE",
-    "ELSEWHERE",
-    "ONE_CALL_ASKED",
-    "SAME_BITS",
-    "Policy",
-    "ThreadCounts",
-    "say_what_one_call_shows",
-    "say_what_was_done",
-]
+__all__ = ["ALIGNED", "ANYWHERE", "ELSEWHERE", "ONE_CALL_ASKED", "SAME_BITS", "Policy", "ThreadCounts"]
 
 ANYWHERE = "same bits wherever the tensors lie"
 ONE_CALL_ASKED = "not asked: probes: guards"
@@ -78,39 +68,36 @@ class Policy:
     def place_of_one_call(self) -> Where:
         return self.at(_SHIFTED if self.guard == "heap" else _AT_END)
 
+    def _say_guards(self, result: ProbeResult, where: str) -> None:
+        result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
+        result.done("outputs written", "two poisons")
+        if self.alignment > 1:
+            detail = f"tensors begin at multiples of {self.alignment} bytes alone, as the mapping says"
+            result.impossible("other alignments", detail)
 
-def _say_guards(result: ProbeResult, policy: Policy, where: str) -> None:
-    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
-    result.done("outputs written", "two poisons")
-    if policy.alignment > 1:
-        detail = f"tensors begin at multiples of {policy.alignment} bytes alone, as the mapping says"
-        result.impossible("other alignments", detail)
+    def say_what_was_done(self, result: ProbeResult, memory: CaseMemory, *, calls: int) -> None:
+        where = {"heap": "256 bytes on each side", "pages": "forbidden pages"}.get(
+            self.guard or "", "256 bytes on each side, then forbidden pages"
+        )
+        self._say_guards(result, where)
+        result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
+        result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
+        result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
+        if calls > 2 and HeapGarbage.is_possible():
+            result.done("heap memory as it was found", "two contents")
 
-
-def say_what_was_done(result: ProbeResult, memory: CaseMemory, policy: Policy, *, calls: int) -> None:
-    where = {"heap": "256 bytes on each side", "pages": "forbidden pages"}.get(
-        policy.guard or "", "256 bytes on each side, then forbidden pages"
-    )
-    _say_guards(result, policy, where)
-    result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
-    result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
-    result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
-    if calls > 2 and HeapGarbage.is_possible():
-        result.done("heap memory as it was found", "two contents")
-
-
-def say_what_one_call_shows(result: ProbeResult, policy: Policy, why: str) -> None:
-    """Of a case that was called once, ``why`` no more."""
-    where = "256 bytes on each side" if policy.guard == "heap" else "forbidden pages"
-    _say_guards(result, policy, where)
-    for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
-        result.impossible(name, why)
+    def say_what_one_call_shows(self, result: ProbeResult, why: str) -> None:
+        """Of a case that was called once, ``why`` no more."""
+        where = "256 bytes on each side" if self.guard == "heap" else "forbidden pages"
+        self._say_guards(result, where)
+        for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
+            result.impossible(name, why)
 
 
 Symbol = Callable[[str], Any]
 """A function of the library by name, None if it has none of that name."""
 
-KNOWN_FUNCTIONS = {
+_KNOWN_FUNCTIONS = {
     "openblas_set_num_threads": "openblas_get_num_threads",
     "omp_set_num_threads": "omp_get_max_threads",
     "MKL_Set_Num_Threads": "MKL_Get_Max_Threads",
@@ -123,9 +110,9 @@ class ThreadCounts:
 
     def __init__(self, functions: Sequence[str], variables: Sequence[str], symbol: Symbol) -> None:
         """``functions`` are the mapping's own; those of known runtimes are used where the library has them."""
-        names = (*functions, *KNOWN_FUNCTIONS)
+        names = (*functions, *_KNOWN_FUNCTIONS)
         self._functions = {name: found for name in names if (found := symbol(name)) is not None}
-        getters = {name: symbol(KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
+        getters = {name: symbol(_KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
         self._counts = {name: getters[name]() if getters[name] is not None else 1 for name in self._functions}
         self._variables = tuple(variables)
 

@@ -10,15 +10,7 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.process_watch import (
-    FloatControl,
-    Printed,
-    blocks_kept,
-    heap_bytes,
-    no_collector,
-    open_files,
-    running_threads,
-)
+from optest.clib.ffi.process_watch import FloatControl, Printed, blocks_kept, counted, heap_bytes, no_collector
 from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
@@ -44,7 +36,6 @@ _WHILE_S = 0.1
 _LOOKS = 3
 """For threads that end by themselves, on a busy machine one by one."""
 
-_COUNTED = {"open files": open_files, "threads": running_threads}
 _LEAST_BYTES = 16
 """Less than malloc's smallest piece a library cannot lose."""
 
@@ -160,7 +151,7 @@ def _lost_or_left(cycle: Callable[[], None], calls: str) -> int:
 def _held() -> dict[str, int]:
     """Without what is garbage: files that it holds are closed at any moment, and would hide as many that stay."""
     gc.collect()
-    return {what: count() for what, count in _COUNTED.items()}
+    return counted()
 
 
 def _require_none_left(before: Mapping[str, int], calls: str) -> None:
@@ -179,7 +170,7 @@ def _require_none_left(before: Mapping[str, int], calls: str) -> None:
 
 
 def _more_than(before: Mapping[str, int]) -> dict[str, int]:
-    return {what: _COUNTED[what]() - count for what, count in before.items()}
+    return {what: count - before[what] for what, count in counted().items()}
 
 
 def _may_lose(cycle: Callable[[], None]) -> bool:
