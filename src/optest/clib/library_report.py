@@ -15,13 +15,7 @@ import msgspec
 from optest.clib.ffi.elf import exported_functions, why_unfit
 from optest.clib.ffi.libraries import find_library, open_library
 from optest.clib.ffi.signatures import Header, Prototype
-from optest.clib.library.drift import (
-    Difference,
-    drift_of_mapping,
-    functions_of_operators,
-    functions_of_tensors,
-    functions_of_whole,
-)
+from optest.clib.library.drift import Difference, drift_of_mapping, functions_of_operators, functions_of_tensors
 from optest.clib.library.mapping import LibraryMapping, Protocol
 from optest.clib.library.mapping_file import mapping_path, named_place, read_mapping
 from optest.clib.library.session import header_of
@@ -174,11 +168,18 @@ def _operators(
         return tuple(_entry_in_c(*each) for each in found.items()), ()
     needed = functions_of_operators(mapping)
     mapped = [_mapped(name, functions, callable_, mapping, drift) for name, functions in needed.items()]
-    used = {each for functions in needed.values() for each in functions} | {*functions_of_whole(mapping)}
+    used = {each for functions in needed.values() for each in functions} | {*_functions_of_whole(mapping)}
     found = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
     others = [_entry_in_c(name, each) for name, each in found.items() if each.run not in used]
     unmapped = tuple(name for name in callable_ if name not in used)
     return (*mapped, *others), unmapped
+
+
+def _functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
+    """The C functions that belong to no operator: device, handle, tensor descriptors."""
+    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
+    ends = (*mapping.threads.functions, mapping.handle.ended_by)
+    return tuple(filter(None, (*(each.function for each in calls), *ends)))
 
 
 def _entry_in_c(name: str, found: Protocol) -> OperatorEntry:

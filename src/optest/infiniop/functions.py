@@ -118,8 +118,7 @@ class LibraryFunction:
 
     @property
     def argtypes(self) -> Sequence[Any] | None:
-        signature = self._signature()
-        return None if signature is None else signature.argtypes
+        return getattr(self._signature(), "argtypes", None)
 
     @argtypes.setter
     def argtypes(self, argtypes: Sequence[Any]) -> None:
@@ -127,8 +126,7 @@ class LibraryFunction:
 
     @property
     def restype(self) -> Any:
-        signature = self._signature()
-        return None if signature is None else signature.restype
+        return getattr(self._signature(), "restype", None)
 
     @restype.setter
     def restype(self, restype: Any) -> None:

@@ -73,7 +73,8 @@ def preprocess(headers: Sequence[Path], include: Sequence[Path]) -> tuple[str, d
             more = f" and {len(headers) - _MOST_NAMED} more" if len(headers) > _MOST_NAMED else ""
             listed = ", ".join(map(str, headers[:_MOST_NAMED])) + more
             hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
-            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(errors)}{hint}")
+            indented = "\n  ".join(errors.splitlines()[:12])
+            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {indented}{hint}")
         return unit.output.read_text(errors="replace"), refused
 
 
@@ -142,10 +143,6 @@ def _program() -> str:
             return found
     compilers = ", ".join(_COMPILERS)
     raise Unavailable("reading C headers", f"no C compiler ({compilers}) is on the PATH; its preprocessor is needed")
-
-
-def _indented(text: str) -> str:
-    return "\n  ".join(text.splitlines()[:12])
 
 
 _MARKER = re.compile(r'#\s*(?:line\s+)?(\d+)\s+"((?:[^"\\]|\\.)*)"([ \d]*)')

@@ -20,8 +20,7 @@ from optest.clib.library.layouts import (
     matrix_of,
     reaches,
     require_dtypes,
-    require_layouts,
-    require_ranks,
+    require_promised,
     strides_of,
 )
 from optest.clib.library.mapping import LibraryMapping
@@ -156,8 +155,7 @@ class _Binding:
 
     def _require_promised(self) -> None:
         if not self._is_wrong:
-            require_ranks(self._given, self.entry)
-            require_layouts(self._given, self.entry)
+            require_promised(self._given, self.entry)
 
     def _measure(self) -> None:
         """Every name of a dimension is one size."""

@@ -22,7 +22,6 @@ __all__ = [
     "functions_of_entry",
     "functions_of_operators",
     "functions_of_tensors",
-    "functions_of_whole",
 ]
 
 
@@ -73,13 +72,6 @@ def functions_of_tensors(alternatives: Sequence[OperatorMapping]) -> Iterator[st
     """Those that make and end what an operator's entries make of tensors."""
     of_tensors = (each for entry in alternatives for each in entry.read.c_objects if is_of_a_tensor(each.name))
     yield from dict.fromkeys(call.function for each in of_tensors for call in each.calls.values())
-
-
-def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
-    """The C functions that belong to no operator: device, handle, tensor descriptors."""
-    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
-    ends = (*mapping.threads.functions, mapping.handle.ended_by)
-    return tuple(filter(None, (*(each.function for each in calls), *ends)))
 
 
 def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Difference, ...]:

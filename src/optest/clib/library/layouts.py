@@ -26,8 +26,7 @@ __all__ = [
     "outputs_of",
     "reaches",
     "require_dtypes",
-    "require_layouts",
-    "require_ranks",
+    "require_promised",
     "strides_of",
     "tensors_of",
 ]
@@ -200,8 +199,11 @@ def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[st
     return name or next((spec.dtype.name for spec in tensors.values()), "float32")
 
 
-def require_layouts(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raise a gap for a tensor that lies in memory as the operator does not take it."""
+def require_promised(tensors: Tensors, entry: OperatorMapping) -> None:
+    """Raise a gap for a number of dimensions, or a way to lie in memory, that the operator does not take."""
+    for tensor, allowed in entry.ranks.items():
+        if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
+            raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
     for tensor, needed in entry.layouts.items():
         if tensor in tensors and not _has_layout(tensors[tensor], needed):
             raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {_LAYOUTS[needed]}")
@@ -212,10 +214,3 @@ def _has_layout(spec: TensorSpec, needed: str) -> bool:
         return spec.is_dense
     innermost = strides_of(spec)[-2:]
     return not innermost or 1 in (innermost if needed == "matrix" else innermost[-1:])
-
-
-def require_ranks(tensors: Tensors, entry: OperatorMapping) -> None:
-    """Raise a gap for a number of dimensions that the operator does not take."""
-    for tensor, allowed in entry.ranks.items():
-        if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
-            raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
