@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from optest.clib.ffi.elf import exported_functions, why_unfit
-from optest.clib.ffi.libraries import find_library, open_library
+from optest.clib.ffi.libraries import exported_functions, find_library, open_library, why_unfit
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.clib.library.drift import Difference, drift_of_mapping, functions_of_operators, functions_of_tensors
 from optest.clib.library.mapping import LibraryMapping, Protocol

@@ -14,9 +14,8 @@ from test_ffi_config import case_of
 
 from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
-from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.driver import _required
-from optest.clib.library.subject import Subject
+from optest.clib.library.subject import PlainCall, PreparedObject, Subject
 from optest.clib.probing.library_probe import _policy
 from optest.clib.probing.policy import Policy
 from optest.clib.probing.results import ProbeResult

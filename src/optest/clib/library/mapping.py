@@ -14,9 +14,8 @@ from typing import Any, Literal
 import msgspec
 
 from optest.clib.library.arguments import DESCRIPTOR
-from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry
 from optest.clib.library.mapping_words import Refusal, Word
-from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping
 from optest.spec import OperatorDescriptor
 
 __all__ = [

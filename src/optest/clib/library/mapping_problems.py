@@ -9,10 +9,9 @@ import msgspec
 
 from optest.backends import wrong_numerics
 from optest.clib.library.arguments import IN_MAKING, PLAIN, Words, words_of_tensor, wrong_in_template
-from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry, is_of_a_tensor
 from optest.clib.library.mapping import NO_PROTOCOL, LibraryMapping, written
 from optest.clib.library.mapping_words import SIZE
-from optest.clib.library.operator_mapping import OperatorMapping
+from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping, is_of_a_tensor
 from optest.errors import did_you_mean
 from optest.spec import OperatorDescriptor, UnfitArguments
 

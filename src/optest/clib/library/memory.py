@@ -9,11 +9,11 @@ import numpy as np
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.faults import FaultReport
-from optest.clib.library.calls import Pointer
 from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
+from optest.clib.library.subject import Pointer
 from optest.core.kept_tensors import spec_of
 from optest.numerics import Array, dtype_of
 from optest.spec import Fault, Reason, TensorSpec

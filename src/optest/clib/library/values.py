@@ -15,7 +15,7 @@ import numpy as np
 from optest.clib.ffi.signatures import CKind, CType, Field, Header
 from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import CObject, is_of_a_tensor
+from optest.clib.library.operator_mapping import CObject, is_of_a_tensor
 from optest.errors import UsageError, did_you_mean
 from optest.numerics import numpy_dtype
 from optest.spec import DType

@@ -15,8 +15,8 @@ from threading import Event, Thread
 import numpy as np
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.library.calls import Pointer
 from optest.clib.library.places import Place
+from optest.clib.library.subject import Pointer
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.results import Answer, is_reproducible, where_always_different, where_different
 from optest.numerics import Array, dtype_of, numpy_dtype, view
