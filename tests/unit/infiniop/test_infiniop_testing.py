@@ -32,8 +32,7 @@ from optest.infiniop import (
     profile_operation,
 )
 from optest.infiniop import test_operator as run_operator
-from optest.infiniop.arguments import chosen
-from optest.infiniop.testing import OperatorReport, OperatorTestFailed
+from optest.infiniop.testing import OperatorReport, OperatorTestFailed, chosen
 from optest.spec import Reason, Status
 from optest.store import RunDirectory, read_journal
 

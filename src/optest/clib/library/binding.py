@@ -1,5 +1,5 @@
-"""Which entry of a mapping answers a case, with which sizes, increments and leading dimensions, or in words why none does:
-what C cannot be told, and wrong calls that nothing refuses."""
+"""Which entry of a mapping answers a case, with which sizes, increments and leading dimensions, or in words why none
+does: what C cannot be told, and wrong calls that nothing refuses."""
 
 from __future__ import annotations
 

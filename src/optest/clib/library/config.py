@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from optest.backends.sections import SectionReader
-from optest.clib.library.case_tensors import NO_REQUEST, CallRequest, OutputLayout
+from optest.clib.library.case_tensors import CallRequest, OutputLayout
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.mapping_file import is_file_name, mapping_path, read_mapping
 from optest.clib.library.mapping_problems import unknown_names
@@ -27,7 +27,6 @@ __all__ = ["NAMES", "FfiConfig", "config_of_options", "mapping_of_options", "rea
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-_DEFAULTS = Numerics()
 
 
 class _Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +44,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     outputs: Mapping[str, _Layout] = {}
     call: Mapping[str, Any] = {}
-    guard: Literal["heap", "pages"] | None = None
+    guard: Literal["heap", "pages"] | None = None  # both in turns
     threads: Count | tuple[Count, ...] = ()
     sanitizer: Literal["asan"] | None = None
     invariant: bool = False
@@ -87,8 +86,8 @@ class FfiConfig:
     """Which library, how it is called, on which device; docs/c-libraries/ffi.md says what each key means.
 
     ``root`` is the folder that ``library`` names, else ``objects`` are its files, else the library's own place.
-    ``guard`` None is both places in turns. ``numerics`` are what the mapping declares of the device, one object for all
-    that declare the same.
+    ``numerics`` are what the mapping declares of the device, one object for all that declare the same. ``stated`` is
+    the section itself, whose other keys are as they are stated there.
     """
 
     mapping: LibraryMapping
@@ -96,17 +95,13 @@ class FfiConfig:
     device: str
     device_number: int
     headers: tuple[str, ...]
-    root: str | None = None
-    objects: tuple[str, ...] = ()
-    layouts: tuple[OutputLayout, ...] = ()
-    call: CallRequest = NO_REQUEST
-    guard: str | None = None
-    threads: tuple[int, ...] = ()
-    sanitizer: str | None = None
-    invariant: bool = False
-    probes: str = "all"
-    session: bool = False
-    numerics: Numerics = _DEFAULTS
+    root: str | None
+    objects: tuple[str, ...]
+    layouts: tuple[OutputLayout, ...]
+    call: CallRequest
+    threads: tuple[int, ...]
+    numerics: Numerics
+    stated: _Section
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -164,13 +159,9 @@ class _Reader(SectionReader):
             objects=objects,
             layouts=layouts,
             call=call,
-            guard=given.guard,
             threads=tuple(dict.fromkeys(_listed(given.threads))),
-            sanitizer=given.sanitizer,
-            invariant=given.invariant,
-            probes=given.probes,
-            session=given.session,
             numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
+            stated=given,
         )
 
     def _converted(self, kind: type[_Kind], given: Mapping[str, Any], inside: str = "") -> _Kind:

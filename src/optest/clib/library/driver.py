@@ -226,7 +226,7 @@ class FfiBackend(BackendDriver):
     def _answer(self, case: TestCase, config: FfiConfig, inputs: Sequence[Any]) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
         session, probe = self._library(config)
-        if config.session and session.fault is not None:
+        if config.stated.session and session.fault is not None:
             raise session.fault
         with self._called(case, config, session, inputs) as (bound, memory, subject):
             if case.expects_error is not None:

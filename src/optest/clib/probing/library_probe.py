@@ -139,9 +139,9 @@ class LibraryProbe:
 
 def _policy(key: str, config: FfiConfig, *, often: bool = False) -> Policy:
     return Policy(
-        is_brief=config.probes == "guards",
-        guard=config.guard,
-        invariant=config.invariant,
+        is_brief=config.stated.probes == "guards",
+        guard=config.stated.guard,
+        invariant=config.stated.invariant,
         threads=config.threads,
         has_extra_probes=key.endswith(_COUNTS_LEAKS),
         calls_often=often,
