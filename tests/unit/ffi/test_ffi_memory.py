@@ -287,7 +287,7 @@ def test_describe_knows_only_what_is_near() -> None:
 @given(st.integers(0, 3000), placements, st.data())
 @settings(max_examples=50)
 def test_a_workspace_is_as_large_as_asked_and_watched(size: int, placement: Placement, data: st.DataObject) -> None:
-    pointers = Place.make((Where(placement=placement), (), size)).pointers()
+    pointers = Place((Where(placement=placement), (), size)).pointers()
     assert pointers["workspace_size"] == size
     assert (pointers["workspace"] is None) == (size == 0)
     workspace = workspace_buffer(size, placement)

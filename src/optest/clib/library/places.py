@@ -103,27 +103,23 @@ class _Blank:
 
 @dataclass(slots=True)
 class Place:
-    """The buffers of one call. Keys are those of roles (``input:a``), and ``workspace`` unless it has no bytes."""
+    """Memory for the tensors of ``key`` and a workspace of its size, for one call. Slots are found by roles
+    (``input:a``), and by ``workspace`` unless it has no bytes.
+
+    Raises:
+        Unavailable: for pages where the system has no ``mprotect``.
+    """
 
     key: PlaceKey
-    slots: dict[str, _Slot]
-    outputs: tuple[_Slot, ...] = ()
+    slots: dict[str, _Slot] = field(init=False)
+    outputs: tuple[_Slot, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.outputs = tuple(slot for slot in self.slots.values() if slot.is_output)
-
-    @classmethod
-    def make(cls, key: PlaceKey) -> Place:
-        """Memory for the tensors of ``key`` and a workspace of its size.
-
-        Raises:
-            Unavailable: for pages where the system has no ``mprotect``.
-        """
-        where, tensors, workspace_bytes = key
-        slots = {role: _Slot(role, _buffer(role, spec, where)) for role, spec in tensors}
+        where, tensors, workspace_bytes = self.key
+        self.slots = {role: _Slot(role, _buffer(role, spec, where)) for role, spec in tensors}
         if workspace_bytes:
-            slots[WORKSPACE] = _Slot(WORKSPACE, workspace_buffer(workspace_bytes, where.placement))
-        return cls(key=key, slots=slots)
+            self.slots[WORKSPACE] = _Slot(WORKSPACE, workspace_buffer(workspace_bytes, where.placement))
+        self.outputs = tuple(slot for slot in self.slots.values() if slot.is_output)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -310,7 +306,7 @@ class PlacePool:
         """A place that nobody else has."""
         waiting = self._free.get(key)
         if not waiting:
-            return Place.make(key)
+            return Place(key)
         self._count -= 1
         return waiting.pop()
 

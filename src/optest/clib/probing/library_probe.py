@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.process_watch import Printed
@@ -128,12 +127,8 @@ class LibraryProbe:
     def _counts(self, config: FfiConfig) -> ThreadCounts | None:
         """What sets the number of threads, for cases that ask for several."""
         if config.threads and self._threads is None:
-            library, threads = opened(self._config), self._config.mapping.threads
-
-            def symbol(name: str) -> Any:
-                return library.symbol(name) if name and library.has(name) else None
-
-            self._threads = ThreadCounts(threads.functions, threads.environment, symbol)
+            threads = config.mapping.threads
+            self._threads = ThreadCounts(threads.functions, threads.environment, opened(self._config))
         return self._threads if config.threads else None
 
 

@@ -3,11 +3,12 @@ that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from optest.clib.ffi.libraries import Library
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Where
 from optest.clib.probing.results import ProbeResult
@@ -94,9 +95,6 @@ class Policy:
             result.impossible(name, why)
 
 
-Symbol = Callable[[str], Any]
-"""A function of the library by name, None if it has none of that name."""
-
 _KNOWN_FUNCTIONS = {
     "openblas_set_num_threads": "openblas_get_num_threads",
     "omp_set_num_threads": "omp_get_max_threads",
@@ -108,8 +106,12 @@ _KNOWN_FUNCTIONS = {
 class ThreadCounts:
     """Functions that take the number, and variables that are read whenever a descriptor is made or a call begins."""
 
-    def __init__(self, functions: Sequence[str], variables: Sequence[str], symbol: Symbol) -> None:
+    def __init__(self, functions: Sequence[str], variables: Sequence[str], library: Library) -> None:
         """``functions`` are the mapping's own; those of known runtimes are used where the library has them."""
+
+        def symbol(name: str) -> Any:
+            return library.symbol(name) if name and library.has(name) else None
+
         names = (*functions, *_KNOWN_FUNCTIONS)
         self._functions = {name: found for name in names if (found := symbol(name)) is not None}
         getters = {name: symbol(_KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
