@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,12 +85,15 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     """
     file = mapping_path(mapping, ".") if mapping else None
     library_mapping = None if file is None else read_mapping(file)
-    paths = _paths(libraries, library_mapping)
+    try:
+        paths = _paths(libraries, library_mapping)
+        exported = _exported(paths)
+        loaded = open_library(paths) if exported is None else None
+    except Unavailable as error:  # what is named on the command line and not there is an error of the command line
+        raise UsageError(str(error)) from None
     header = _header(headers)
     declared = (*header.prototypes, *header.refused)
-    with _unavailable_is_usage():
-        exported = _exported(paths)
-        missing = open_library(paths).missing(declared) if exported is None else _without(declared, exported)
+    missing = _without(declared, exported or ()) if loaded is None else loaded.missing(declared)
     callable_ = {name: header.prototypes[name] for name in _without(header.prototypes, missing)}
     drift = () if library_mapping is None else drift_of_mapping(library_mapping, header)
     operators, unmapped = _operators(callable_, library_mapping, drift)
@@ -107,15 +109,6 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         unmapped=unmapped,
         drift=tuple(f"{each.why}\n  stated in {named_place(file, *each.keys)}" for each in drift if file is not None),
     )
-
-
-@contextmanager
-def _unavailable_is_usage() -> Iterator[None]:
-    """What is named on the command line and not there is an error of the command line."""
-    try:
-        yield
-    except Unavailable as error:
-        raise UsageError(str(error)) from None
 
 
 def _without(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
@@ -143,10 +136,9 @@ def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[st
         raise UsageError(f"{folders[0]} is a folder; name files, or one folder with --mapping")
     if folders and mapping is None:
         raise UsageError(f"{folders[0]} is a folder; name its shared objects, or say by --mapping which they are")
-    with _unavailable_is_usage():
-        if folders and mapping is not None:
-            return tuple(find_library(name, root=folders[0]) for name in mapping.library)
-        return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
+    if folders and mapping is not None:
+        return tuple(find_library(name, root=folders[0]) for name in mapping.library)
+    return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
 
 
 def _header(headers: Sequence[str]) -> Header:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import gc
 import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -23,7 +21,7 @@ from typing import Any
 from optest.memory.glibc import has_glibc_malloc
 from optest.settings import environment
 
-__all__ = ["FloatControl", "Printed", "blocks_kept", "counted", "heap_bytes", "no_collector"]
+__all__ = ["FloatControl", "Printed", "blocks_kept", "counted", "heap_bytes"]
 
 _BLOCKS_KEPT = 7
 _TUNABLE = "glibc.malloc.tcache_count"
@@ -58,20 +56,6 @@ def heap_bytes() -> int | None:
     own objects from there, which come and go with every call, or where hundreds of free blocks count as used."""
     count = _counter()
     return None if count is None else count()
-
-
-@contextmanager
-def no_collector() -> Iterator[None]:
-    """While inside, Python's collector of cycles frees nothing: a library would be given those blocks first, and what
-    it loses would not show."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @cache

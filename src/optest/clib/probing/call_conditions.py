@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.ffi.process_watch import heap_bytes, no_collector
+from optest.clib.ffi.process_watch import heap_bytes
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
@@ -24,6 +24,7 @@ from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
+from optest.timing import no_collector
 
 __all__ = ["FIRST", "SECOND", "THIRD", "Before", "ConditionedCalls", "OtherAnswer", "garbage"]
 

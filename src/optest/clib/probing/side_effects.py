@@ -10,10 +10,11 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.process_watch import FloatControl, Printed, blocks_kept, counted, heap_bytes, no_collector
+from optest.clib.ffi.process_watch import FloatControl, Printed, blocks_kept, counted, heap_bytes
 from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
+from optest.timing import no_collector
 
 __all__ = ["SideEffects", "require_no_leak", "require_no_leak_of_refusals"]
 
@@ -174,7 +175,8 @@ def _more_than(before: Mapping[str, int]) -> dict[str, int]:
 
 
 def _may_lose(cycle: Callable[[], None]) -> bool:
-    """Whether the heap grew in any round, which is soon seen; all of them are made."""
+    """Whether the heap grew in any round, which is soon seen; all of them are made. The collector would give a library
+    blocks first, and what it loses would not show."""
     cycle()
     with no_collector():
         return sum(_growth(cycle, _cycles()) > 0 for _ in range(_ROUNDS)) > 0
