@@ -16,7 +16,7 @@ from itertools import repeat
 from optest.errors import UsageError
 from optest.spec.benchmark import CallTime
 
-__all__ = ["Samples", "Subject", "interquartile_range", "measure", "ratios", "seconds_of_calls"]
+__all__ = ["Samples", "Subject", "interquartile_range", "measure", "no_collector", "ratios", "seconds_of_calls"]
 
 Clock = Callable[[], float]
 
@@ -85,7 +85,7 @@ def measure(subjects: Sequence[Subject], *, target_s: float = 0.2, clock: Clock 
         raise UsageError("there is nothing to time; zero iterations are no timing")
     if not 0 < target_s < float("inf"):
         raise UsageError(f"benchmark time is {target_s} s, but should be more than 0; zero iterations are no timing")
-    with _undisturbed():
+    with no_collector():
         sizes, warm_ups = zip(*(_warmed_up(subject, target_s, clock) for subject in subjects), strict=True)
         seconds: list[list[float]] = [[] for _ in subjects]
         spent = [0.0] * len(subjects)
@@ -181,8 +181,8 @@ def _positive(took: float, subject: Subject) -> float:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No garbage collection inside: it comes when it likes, and belongs to no call."""
+def no_collector() -> Iterator[None]:
+    """While inside, Python's collector of cycles frees nothing: it comes when it likes, and belongs to no call."""
     collecting = gc.isenabled()
     gc.disable()
     try:

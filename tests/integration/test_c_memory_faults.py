@@ -20,7 +20,7 @@ import pytest
 from ffi_plans import ffi_case as case
 from ffi_plans import library_of, run_ffi_plan
 
-from optest.clib.ffi.held import running_threads
+from optest.clib.ffi.process_watch import counted
 from optest.clib.library.driver import FfiBackend
 from optest.clib.probing import case_probe
 from optest.core.runner import execute
@@ -74,11 +74,11 @@ def fault(objects: list[str]) -> Iterator[Any]:
 
     is_over = ctypes.c_int.in_dll(library, "is_over")
     is_over.value = 0
-    threads = running_threads()
+    threads = counted()["threads"]
     yield choose
     chosen.value, is_over.value = 0, 1
     ends = time.monotonic() + 60  # a thread of somebody else may stay
-    while running_threads() > threads and time.monotonic() < ends:
+    while counted()["threads"] > threads and time.monotonic() < ends:
         time.sleep(0.001)
 
 

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from optest.clib.ffi.elf import exported_functions, why_unfit
-from optest.clib.ffi.libraries import find_library, open_library
-from optest.clib.ffi.protocols import OperatorFunctions, find_operators
+from optest.clib.ffi.libraries import exported_functions, find_library, open_library, why_unfit
 from optest.clib.ffi.signatures import Header, Prototype
-from optest.clib.library.drift import (
-    Difference,
-    drift_of_mapping,
-    functions_of_operators,
-    functions_of_tensors,
-    functions_of_whole,
-)
-from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.drift import Difference, drift_of_mapping, functions_of_operators, functions_of_tensors
+from optest.clib.library.mapping import LibraryMapping, Protocol
 from optest.clib.library.mapping_file import mapping_path, named_place, read_mapping
 from optest.clib.library.session import header_of
 from optest.errors import Unavailable, UsageError
 
-__all__ = ["LibraryReport", "OperatorEntry", "as_json", "declared_at", "inspect"]
+__all__ = ["LibraryReport", "OperatorEntry", "as_json", "declared_at", "find_operators", "inspect"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +85,15 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
     """
     file = mapping_path(mapping, ".") if mapping else None
     library_mapping = None if file is None else read_mapping(file)
-    paths = _paths(libraries, library_mapping)
+    try:
+        paths = _paths(libraries, library_mapping)
+        exported = _exported(paths)
+        loaded = open_library(paths) if exported is None else None
+    except Unavailable as error:  # what is named on the command line and not there is an error of the command line
+        raise UsageError(str(error)) from None
     header = _header(headers)
     declared = (*header.prototypes, *header.refused)
-    with _unavailable_is_usage():
-        exported = _exported(paths)
-        missing = open_library(paths).missing(declared) if exported is None else _without(declared, exported)
+    missing = _without(declared, exported or ()) if loaded is None else loaded.missing(declared)
     callable_ = {name: header.prototypes[name] for name in _without(header.prototypes, missing)}
     drift = () if library_mapping is None else drift_of_mapping(library_mapping, header)
     operators, unmapped = _operators(callable_, library_mapping, drift)
@@ -112,17 +107,8 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         mapping_file=str(file or ""),
         operators=operators,
         unmapped=unmapped,
-        drift=tuple(_with_place(each, file) for each in drift if file is not None),
+        drift=tuple(f"{each.why}\n  stated in {named_place(file, *each.keys)}" for each in drift if file is not None),
     )
-
-
-@contextmanager
-def _unavailable_is_usage() -> Iterator[None]:
-    """What is named on the command line and not there is an error of the command line."""
-    try:
-        yield
-    except Unavailable as error:
-        raise UsageError(str(error)) from None
 
 
 def _without(names: Collection[str], others: Collection[str]) -> tuple[str, ...]:
@@ -144,20 +130,15 @@ def _exported(paths: Sequence[str]) -> frozenset[str] | None:
     return frozenset().union(*found) if all(found) else None
 
 
-def _with_place(drift: Difference, file: Path) -> str:
-    return f"{drift.why}\n  stated in {named_place(file, *drift.keys)}"
-
-
 def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:
     folders = [each for each in libraries if Path(each).is_dir()]
     if folders and len(libraries) > 1:
         raise UsageError(f"{folders[0]} is a folder; name files, or one folder with --mapping")
     if folders and mapping is None:
         raise UsageError(f"{folders[0]} is a folder; name its shared objects, or say by --mapping which they are")
-    with _unavailable_is_usage():
-        if folders and mapping is not None:
-            return tuple(find_library(name, root=folders[0]) for name in mapping.library)
-        return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
+    if folders and mapping is not None:
+        return tuple(find_library(name, root=folders[0]) for name in mapping.library)
+    return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
 
 
 def _header(headers: Sequence[str]) -> Header:
@@ -178,15 +159,22 @@ def _operators(
         return tuple(_entry_in_c(*each) for each in found.items()), ()
     needed = functions_of_operators(mapping)
     mapped = [_mapped(name, functions, callable_, mapping, drift) for name, functions in needed.items()]
-    used = {each for functions in needed.values() for each in functions} | {*functions_of_whole(mapping)}
+    used = {each for functions in needed.values() for each in functions} | {*_functions_of_whole(mapping)}
     found = find_operators(callable_, msgspec.structs.asdict(mapping.protocol)) if mapping.protocol.create else {}
     others = [_entry_in_c(name, each) for name, each in found.items() if each.run not in used]
     unmapped = tuple(name for name in callable_ if name not in used)
     return (*mapped, *others), unmapped
 
 
-def _entry_in_c(name: str, found: OperatorFunctions) -> OperatorEntry:
-    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, found)))
+def _functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
+    """The C functions that belong to no operator: device, handle, tensor descriptors."""
+    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
+    ends = (*mapping.threads.functions, mapping.handle.ended_by)
+    return tuple(filter(None, (*(each.function for each in calls), *ends)))
+
+
+def _entry_in_c(name: str, found: Protocol) -> OperatorEntry:
+    return OperatorEntry(operator="", in_c=name, functions=tuple(filter(None, msgspec.structs.astuple(found))))
 
 
 def _mapped(
@@ -241,3 +229,37 @@ def declared_at(header: Header, name: str) -> str:
         return header.prototypes[name].where
     problem = header.refused[name]
     return f"{problem.file}:{problem.line}"
+
+
+_CREATE = re.compile(r"(?P<prefix>\w*?)[Cc]reate_?(?P<name>\w+?)_?[Dd]esc(riptor)?")
+_BESIDE = {
+    "workspace": r"{prefix}[Gg]et_?{name}_?[Ww]orkspace(_?[Ss]ize)?",
+    "run": r"{prefix}(Execute|Run)?{name}",
+    "destroy": r"{prefix}[Dd]estroy_?{name}_?[Dd]esc(riptor)?",
+}
+
+
+def find_operators(functions: Collection[str], patterns: Mapping[str, str] | None = None) -> dict[str, Protocol]:
+    """Operators by their name in C: each has a function that creates a descriptor, one that runs it, and one that
+    destroys it.
+
+    ``patterns`` are names with ``{name}`` for ``create``, ``workspace``, ``run`` and ``destroy``. Without them, names
+    such as ``xCreateAddDescriptor`` with ``xAdd``, or ``x_create_add_descriptor`` with ``x_add``, are taken for it.
+    """
+    forms, create = _BESIDE, _CREATE
+    if patterns is not None:
+        forms = {part: patterns[part] for part in _BESIDE}
+        create = re.compile(re.escape(patterns["create"]).replace(re.escape("{name}"), "(?P<name>.+)"))
+    found = {}
+    for function in sorted(functions):
+        match = create.fullmatch(function)
+        if match is None:
+            continue
+        of_it = [each for each in functions if match["name"] in each]
+        shortest = {}
+        for part, form in forms.items():
+            named = re.compile(form.format(**match.groupdict()))
+            shortest[part] = min(filter(named.fullmatch, of_it), key=len, default="")
+        if shortest["run"] and shortest["destroy"]:
+            found[match["name"]] = Protocol(create=function, **shortest)
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends import BackendDriver
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
 from optest.core.border import Border
 from optest.core.verdicts import fault_verdict
 from optest.infiniop.comparison import Discrepancy, failures_of_allclose
@@ -43,7 +43,6 @@ _LACKS = ("INFINI_STATUS_NOT_IMPLEMENTED", "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPOR
 class _Call:
     """What the test function is given, and the seed of this call alone: by itself it draws the same values."""
 
-    number: int
     arguments: tuple[Any, ...]
     dtype: Any
     seed: int
@@ -71,7 +70,7 @@ class TestFunction(BackendDriver):
         target = BackendTarget(name=self.name, kind=self.kind, device=self.on.name.lower())
         for number, (arguments, dtype) in enumerate(calls):
             digest = hashlib.blake2b(f"{self.seed}:{number}".encode(), digest_size=6).digest()
-            call = _Call(number, tuple(arguments), dtype, int.from_bytes(digest, "little"))
+            call = _Call(tuple(arguments), dtype, int.from_bytes(digest, "little"))
             words = ", ".join(map(_shown, call.arguments))
             case = TestCase(
                 descriptor=self._descriptor,
@@ -85,9 +84,6 @@ class TestFunction(BackendDriver):
             )
             self.cases.append(case)
             self._calls[case.key] = call
-
-    def number_of(self, case: TestCase) -> int:
-        return self._calls[case.key].number
 
     def _named(self, call: _Call) -> Mapping[str, str]:
         """The arguments by the names of the function's parameters, as text."""

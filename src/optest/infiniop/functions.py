@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optest.clib.ffi.calls import Function
+from optest.clib.ffi.arguments import POINTER
+from optest.clib.ffi.calls import Function, StatusCodes, StatusError
 from optest.clib.ffi.handles import HandleError
-from optest.clib.ffi.matching import POINTER
 from optest.clib.ffi.signatures import CKind, Prototype
-from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import UsageError
 from optest.infiniop.op_register import CORE_FUNCTIONS, Declared, Drift, OpRegister, drift_of
 from optest.infiniop.scope import current_scope, watched
@@ -119,8 +118,7 @@ class LibraryFunction:
 
     @property
     def argtypes(self) -> Sequence[Any] | None:
-        signature = self._signature()
-        return None if signature is None else signature.argtypes
+        return getattr(self._signature(), "argtypes", None)
 
     @argtypes.setter
     def argtypes(self, argtypes: Sequence[Any]) -> None:
@@ -128,8 +126,7 @@ class LibraryFunction:
 
     @property
     def restype(self) -> Any:
-        signature = self._signature()
-        return None if signature is None else signature.restype
+        return getattr(self._signature(), "restype", None)
 
     @restype.setter
     def restype(self, restype: Any) -> None:

@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.handles import Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.signatures import Header, Prototype
-from optest.clib.ffi.statuses import StatusCodes
 from optest.errors import Unavailable
 from optest.infiniop.functions import DEFAULT_CODES, LibraryFunction, Status, check_error
 from optest.infiniop.structs import infiniopHandle_t

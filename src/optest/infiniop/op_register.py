@@ -8,7 +8,7 @@ from ctypes import POINTER
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from optest.clib.ffi.matching import ctype_matches
+from optest.clib.ffi.arguments import ctype_matches
 from optest.clib.ffi.signatures import Header, HeaderError, Prototype
 from optest.errors import UsageError
 from optest.infiniop.structs import infiniopHandle_t, infiniopTensorDescriptor_t

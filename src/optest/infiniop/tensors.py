@@ -11,20 +11,28 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.handles import Handle
-from optest.errors import UnknownName, UsageError
+from optest.errors import UsageError
 from optest.infiniop.datatypes import InfiniDtype, element_of, from_codes, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
 from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import LIBINFINIOP
-from optest.infiniop.memory import TensorMemory, laid_out
 from optest.infiniop.scope import current_scope
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
-from optest.infiniop.values import GIVEN_MODES, MODES, codes_of, drawn, gathered, scaled, strides_of, whole_file
+from optest.infiniop.values import (
+    TensorMemory,
+    codes_of,
+    gathered,
+    laid_out,
+    scaled,
+    strides_of,
+    tensor_values,
+    whole_file,
+)
 from optest.memory.buffers import Buffer, Change, require_written
 from optest.memory.poisons import Poison
 from optest.numerics import Array, dtype_of, numpy_dtype, view
-from optest.spec import Fault, Reason, contiguous_strides, format_shape
+from optest.spec import Reason, contiguous_strides, format_shape
 
 __all__ = ["CTensor", "TestTensor", "TestWorkspace"]
 
@@ -113,33 +121,21 @@ class TestTensor(CTensor):
     ) -> None:
         super().__init__(dt, shape, strides)
         self.device: InfiniDeviceEnum = infini_device(device)
-        if mode not in MODES:
-            raise UnknownName("mode", mode, MODES)
         self.mode = mode
         scope = current_scope()
         self.seed, path = scope.next_path() if seed is None else (seed, "tensor")
         self._spec = laid_out(element_of(self.dt), self.shape, self.strides, offset)
+        drawn = {"seed": self.seed, "path": path, "low": randint_low, "high": randint_high}
+        values = tensor_values(mode, self.dt, self._spec, set_tensor, **drawn)
         buffer = Buffer.allocate(self._spec, **{"name": path, "poison": Poison.NAN, **memory})
         name = require_device(self.device)
         self._memory = TensorMemory(buffer, None if name == "cpu" else name)
         self.role = ""
         self._torch: Any = None
         self._logical: Array | None = None
-        if mode != "empty":
-            self._store(scaled(self._values(set_tensor, path, randint_low, randint_high), self.dt, scale, bias))
+        if values is not None:
+            self._store(scaled(values, self.dt, scale, bias))
         scope.keep(self)
-
-    def _values(self, given: Any, path: str, low: int | None, high: int | None) -> Array:
-        """The elements in the tensor's shape; those that share memory share their value."""
-        if self.mode in GIVEN_MODES:
-            if given is None:
-                raise UsageError(f"mode is {self.mode}, but set_tensor has no values")
-            return codes_of(given, self.dt, tuple(self.shape))
-        if given is not None:
-            raise UsageError(f"set_tensor has values, but mode is {self.mode}; it should be manual or binary")
-        count = self._spec.storage_elements
-        storage = drawn(self.mode, self.dt, count, seed=self.seed, path=path, low=low, high=high)
-        return view(storage, self._spec)
 
     def _store(self, codes: Array) -> None:
         """Into the memory, and a dense copy as the logical values."""
@@ -240,8 +236,7 @@ class TestTensor(CTensor):
         change = self._memory.fetch().outside()
         if change is not None:
             change = replace(change, buffer=f"{self.role} ({change.buffer})" if self.role else change.buffer)
-            details = {"buffer": change.buffer, "place": change.place, "byte": change.byte}
-            raise Fault(self.guard_reason, str(change), details=details)
+            raise change.fault(self.guard_reason)
 
     def check_unchanged(self) -> None:
         """See that every element is, bit for bit, the logical value, and that nothing was written outside.
@@ -254,7 +249,7 @@ class TestTensor(CTensor):
             return
         change = self.mutated(self._logical)
         if change is not None:
-            raise Fault(Reason.INPUT_MUTATED, str(change), details={"buffer": change.buffer, "byte": change.byte})
+            raise change.fault(Reason.INPUT_MUTATED)
 
     def check_written(self) -> None:
         """See that no element of a tensor of mode ``empty`` still holds the poison.

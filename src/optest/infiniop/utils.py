@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from optest.errors import UsageError
-from optest.infiniop.arguments import get_args, get_test_devices
 from optest.infiniop.comparison import debug, debug_all, get_tolerance, print_discrepancy
 from optest.infiniop.datatypes import to_numpy_dtype, to_torch_dtype
 from optest.infiniop.devices import get_sync_func, synchronize_device
 from optest.infiniop.functions import check_error
 from optest.infiniop.liboperators import create_handle, destroy_handle
-from optest.infiniop.memory import TensorMemory, laid_out
 from optest.infiniop.scope import set_seed, timed
 from optest.infiniop.tensors import CTensor, TestTensor, TestWorkspace
-from optest.infiniop.testing import filter_tensor_dtypes_by_device, test_operator
+from optest.infiniop.testing import filter_tensor_dtypes_by_device, get_args, get_test_devices, test_operator
 from optest.infiniop.torch_bridge import is_torch, to_array, to_tensor, torch
+from optest.infiniop.values import TensorMemory, laid_out
 from optest.memory.buffers import Buffer
 from optest.memory.poisons import Poison
 from optest.numerics import dtype_of

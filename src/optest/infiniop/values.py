@@ -1,7 +1,9 @@
-"""What stands in a test tensor: drawn by optest's generators from a seed, or given; scaled and shifted once."""
+"""What stands in a test tensor, drawn by optest's generators from a seed or given, scaled and shifted once; and where
+it lies: guarded memory of this machine, or its image on a torch device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,13 @@ import numpy as np
 from optest.errors import UnknownName, UsageError
 from optest.generators import RandomTensorGenerator
 from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of, from_codes, to_codes, to_torch_dtype
-from optest.infiniop.torch_bridge import is_torch, to_array
-from optest.numerics import Array, is_known, numpy_dtype, round_to, widen
+from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
+from optest.memory.buffers import Buffer
+from optest.numerics import Array, are_same_memory, is_known, numpy_dtype, round_to, view, widen
 from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase, format_shape
 from optest.spec import dtype as dtype_called
 
-__all__ = ["GIVEN_MODES", "MODES", "codes_of", "drawn", "gathered", "scaled", "strides_of", "whole_file"]
+__all__ = ["TensorMemory", "codes_of", "gathered", "laid_out", "scaled", "strides_of", "tensor_values", "whole_file"]
 
 _FILLS = {"random": "uniform", "float8_e4m3fn": "uniform", "normal": "randn"}
 _FILLS |= {each: each for each in ("zeros", "ones", "randint", "special", "integer-exact")}
@@ -26,7 +29,28 @@ MODES = (*_FILLS, "empty", *GIVEN_MODES)
 _DESCRIPTOR = OperatorDescriptor(name="infiniop-tensor", signature="tensor -> out")
 
 
-def drawn(
+def tensor_values(mode: str, dt: InfiniDtype, spec: TensorSpec, given: Any, **drawn: Any) -> Array | None:
+    """The elements in the tensor's shape, as they lie in memory; those that share memory share their value. None for
+    mode ``empty``; ``drawn`` is what :func:`_drawn` takes.
+
+    Raises:
+        UnknownName: for a mode that does not exist.
+        UsageError, Fault: for given values and a mode that takes none, or the reverse; for what the type does not hold.
+    """
+    if mode not in MODES:
+        raise UnknownName("mode", mode, MODES)
+    if mode == "empty":
+        return None
+    if mode in GIVEN_MODES:
+        if given is None:
+            raise UsageError(f"mode is {mode}, but set_tensor has no values")
+        return codes_of(given, dt, spec.shape)
+    if given is not None:
+        raise UsageError(f"set_tensor has values, but mode is {mode}; it should be manual or binary")
+    return view(_drawn(mode, dt, spec.storage_elements, **drawn), spec)
+
+
+def _drawn(
     mode: str, dt: InfiniDtype, count: int, *, seed: int, path: str, low: int | None = None, high: int | None = None
 ) -> Array:
     """``count`` elements as they lie in memory, one-dimensional; the same for the same arguments on every machine.
@@ -35,11 +59,8 @@ def drawn(
     ``low`` up to, but without, ``high``.
 
     Raises:
-        UnknownName: for a mode that does not exist.
         UsageError, Fault: for a mode or a range that the type does not have.
     """
-    if mode not in _FILLS:
-        raise UnknownName("mode", mode, MODES)
     if mode == "float8_e4m3fn" and dt is not InfiniDtype.F8:
         return _on_the_float8_grid(dt, count, seed, path)
     component = COMPONENTS.get(dt)
@@ -79,17 +100,17 @@ def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Ar
     """Values of F8 in another type: in bytes their bits, in wider integers its whole numbers, else the numbers."""
     element = element_of(dt)
     if dt is InfiniDtype.BOOL:
-        return drawn("random", dt, count, seed=seed, path=path)
+        return _drawn("random", dt, count, seed=seed, path=path)
     if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
-        bits: Array = drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
+        bits: Array = _drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
         return bits
     if element.is_integer and dt not in COMPONENTS:
         numbers = _whole_numbers_of_float8(element)
-        places = drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
+        places = _drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
         whole: Array = numbers[places]
         return whole
     is_real = element.is_float
-    numbers = widen(drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
+    numbers = widen(_drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
     return _encoded(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
 
 
@@ -199,3 +220,69 @@ def whole_file(path: Path, spec: TensorSpec) -> Array:
         raise UsageError(f"file {path} has {len(content)} bytes, but should have {expected} for {spec}")
     elements: Array = np.frombuffer(bytearray(content), np.uint8).view(numpy_dtype(spec.dtype))
     return elements
+
+
+class TensorMemory:
+    """A guarded buffer; for a torch device the last image of the same bytes, guards and gaps included, there."""
+
+    def __init__(self, buffer: Buffer, device: str | None = None) -> None:
+        """``device`` is torch's name of it, None for the processor, which needs no torch."""
+        self.buffer = buffer
+        self.address = buffer.address
+        self._bytes: Any = None
+        if device is not None:
+            region = buffer.region
+            self._bytes = loaded_torch().from_numpy(region.memory.copy()).to(device)
+            self.address += self._bytes.data_ptr() - region.address
+
+    @property
+    def is_on_device(self) -> bool:
+        return self._bytes is not None
+
+    def fetch(self) -> Buffer:
+        """The buffer as the device left it."""
+        if self.is_on_device:
+            np.copyto(self.buffer.region.memory, self._bytes.cpu().numpy())
+        return self.buffer
+
+    def put(self, values: Array) -> Array:
+        """Put the values there, and return a dense copy of what lies there then.
+
+        Raises:
+            UsageError: for values that differ where the strides let elements share memory.
+        """
+        self.buffer.put(values)
+        held = np.array(self.buffer.array, order="C")
+        if not are_same_memory(held, np.ascontiguousarray(values)):
+            strides = list(self.buffer.spec.strides or ())
+            raise UsageError(f"values differ between elements that share memory (strides {strides})")
+        if self.is_on_device:
+            self._bytes.copy_(loaded_torch().from_numpy(self.buffer.region.memory))
+        return held
+
+    def tensor(self) -> Any:
+        """A torch tensor in this memory; a copy where torch has no such strides."""
+        if not self.is_on_device:
+            return to_tensor(self.buffer.array)
+        spec, region = self.buffer.spec, self.buffer.region
+        strides = spec.strides or ()
+        if any(stride < 0 for stride in strides):
+            return to_tensor(self.fetch().array).to(self._bytes.device)
+        dtype = to_tensor(self.buffer.array[(slice(0, 1),) * spec.rank]).dtype
+        storage = self._bytes[region.start : region.end].view(dtype)
+        return storage.as_strided(spec.shape, strides, storage.storage_offset() + spec.offset)
+
+
+def laid_out(dtype: DType, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> TensorSpec:
+    """A layout; None puts the first element as near to the beginning of the storage as strides below 0 let it be.
+
+    Raises:
+        UsageError: for one that begins before the storage, or strides of another rank.
+    """
+    reaches = ((size - 1) * stride for size, stride in zip(shape, strides, strict=False))
+    lowest = 0 if 0 in shape else -sum(min(0, reach) for reach in reaches)
+    place = lowest if offset is None else offset
+    try:
+        return TensorSpec(dtype=dtype, shape=tuple(shape), strides=tuple(strides), offset=place)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -64,6 +64,10 @@ class Change:
         """The same of memory whose bytes are nobody's elements, as those of a workspace."""
         return replace(self, index=None)
 
+    def fault(self, reason: Reason) -> Fault:
+        """What it is to a case."""
+        return Fault(reason, str(self), details={"buffer": self.buffer, "place": self.place, "byte": self.byte})
+
     def _beside(self, side: str) -> str:
         """A tensor of one element needs no index."""
         return f", {side} element {list(self.index)}" if self.index else ""
@@ -147,12 +151,6 @@ class Buffer:
             return
         _cover(self.region.memory[: self.region.start], pattern)
         _cover(self.region.memory[self.region.end :], pattern)
-
-    def cover_behind(self, poison: Poison) -> None:
-        """Cover what comes behind the storage, as far as whole elements fit: of a buffer that is lent."""
-        behind = self.region.memory[self.region.end :]
-        pattern = poison.pattern(self.spec.dtype)
-        _cover(behind[: behind.size - behind.size % len(pattern)], pattern)
 
     def put(self, values: Array) -> None:
         """Copy values of the same shape and dtype into the elements; the gaps stay poisoned.

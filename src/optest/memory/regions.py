@@ -42,8 +42,7 @@ class Region:
     """Writeable bytes and where in them the storage begins; forbidden pages lie beyond ``memory`` if at all.
 
     ``address`` is that of the first byte of ``memory``, ``forbidden`` the size of each forbidden side in bytes;
-    ``owner`` keeps the mapping alive. ``is_lent`` says that somebody else's array has these pages to itself: what
-    comes before the storage is not ours.
+    ``owner`` keeps the mapping alive.
     """
 
     memory: Array
@@ -51,7 +50,6 @@ class Region:
     start: int
     size: int
     forbidden: int = 0
-    is_lent: bool = False
     owner: Any = field(default=None, repr=False)
 
     @property
@@ -62,7 +60,7 @@ class Region:
     @property
     def is_protectable(self) -> bool:
         """Whether it lies on pages of its own."""
-        return self.forbidden > 0 or self.is_lent
+        return self.forbidden > 0
 
     def protect(self, *, writeable: bool) -> None:
         """Let the pages be read alone, or written again; a write into them is a SIGSEGV otherwise.

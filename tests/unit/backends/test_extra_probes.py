@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from handmade import subject_of
 
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Place, Where
-from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan
 from optest.clib.probing.policy import Policy

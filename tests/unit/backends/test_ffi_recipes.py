@@ -12,13 +12,12 @@ from typing import Any, cast
 import pytest
 from test_ffi_config import case_of
 
+from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
-from optest.clib.ffi.statuses import StatusCodes
-from optest.clib.library.calls import PlainCall, PreparedObject
 from optest.clib.library.driver import _required
-from optest.clib.library.subject import Subject
+from optest.clib.library.subject import PlainCall, PreparedObject, Subject
 from optest.clib.probing.library_probe import _policy
-from optest.clib.probing.policy import Policy, say_what_one_call_shows
+from optest.clib.probing.policy import Policy
 from optest.clib.probing.results import ProbeResult
 from optest.spec import Check, CheckState, Fault, Reason
 
@@ -158,7 +157,7 @@ def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:
 def test_what_one_call_shows_is_said_by_where_it_looked() -> None:
     def shown(policy: Policy) -> list[Check]:
         result = ProbeResult(outputs={})
-        say_what_one_call_shows(result, policy, "no more")
+        policy.say_what_one_call_shows(result, "no more")
         return result.checks
 
     on_heap, on_pages = shown(Policy(guard="heap")), shown(Policy())

@@ -24,13 +24,11 @@ from optest.clib.library.arguments import (
     wrong_argument,
 )
 from optest.clib.library.attributes import attribute_values
-from optest.clib.library.binding import bind_case
-from optest.clib.library.case_tensors import made_inputs, output_specs
-from optest.clib.library.gaps import lack
+from optest.clib.library.binding import bind_case, lack
+from optest.clib.library.case_tensors import NO_REQUEST, made_inputs, output_specs
+from optest.clib.library.drift import drift_of_arguments
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.mapping_problems import unknown_names
-from optest.clib.library.misfits import drift_of_arguments
-from optest.clib.library.requests import NO_REQUEST
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.registry import load_object

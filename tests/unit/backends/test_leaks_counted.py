@@ -19,6 +19,7 @@ from handmade import subject_of
 
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
+from optest.clib.probing.call_conditions import ConditionedCalls
 from optest.clib.probing.case_probe import CaseProbe
 from optest.clib.probing.policy import Policy
 from optest.clib.probing.side_effects import require_no_leak_of_refusals
@@ -174,7 +175,7 @@ def test_what_the_collector_would_free_hides_no_growth() -> None:
     gc.set_threshold(1_000_000, 1_000, 1_000)
     try:
         with pytest.raises(Fault, match=r"each call loses 1\d{5} bytes of the heap"):
-            CaseProbe(memory, subject_of(call), call, Policy(), None).run()
+            CaseProbe(ConditionedCalls(memory, subject_of(call), call, Policy()), None).run()
     finally:
         gc.set_threshold(*thresholds)
         losing.end()

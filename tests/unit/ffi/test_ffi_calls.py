@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.clib.ffi.calls import BadCall, Function, bind
+from optest.clib.ffi.calls import BadCall, Function, StatusCodes, StatusError, bind
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.libraries import open_library
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
-from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import Unavailable
 from optest.memory.buffers import Buffer
 from optest.spec import DTYPES, TensorSpec, dtype

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from optest.clib.ffi.faults import FaultReport, fault_of
-from optest.clib.ffi.workspace import Workspace
+from optest.clib.library.places import workspace_buffer
 from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
 
@@ -111,7 +111,7 @@ def test_a_fault_beside_a_buffer_has_the_reason_of_what_was_done() -> None:
 
 def test_a_fault_beside_the_workspace_is_one_of_the_workspace() -> None:
     tensor = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="output out")
-    buffers = [tensor, Workspace.allocate(64).buffer]
+    buffers = [tensor, workspace_buffer(64)]
     start = buffers[1].address
     for address in (start - 1, start + 64):
         assert fault_of(address, buffers, wrote=True)[0] is Reason.WORKSPACE

@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
-from optest.clib.ffi.statuses import StatusError
 
 
 class Fake:

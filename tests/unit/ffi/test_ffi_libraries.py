@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.clib.ffi.elf import exported_names, why_unfit
-from optest.clib.ffi.libraries import file_name, find_library, open_library
+from optest.clib.ffi.libraries import exported_names, file_name, find_library, open_library, why_unfit
 from optest.errors import Unavailable
 from optest.settings import infini_root
 

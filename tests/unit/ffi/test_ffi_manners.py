@@ -9,9 +9,7 @@ import os
 
 import pytest
 
-from optest.clib.ffi.float_control import FloatControl
-from optest.clib.ffi.held import heap_bytes
-from optest.clib.ffi.printed import Printed
+from optest.clib.ffi.process_watch import FloatControl, Printed, heap_bytes
 
 _LIBC = ctypes.CDLL(None)
 _UPWARD = 0x800

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import os
 import signal
 import sys
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optest.clib.ffi.workspace import Workspace
+from optest.clib.library.places import Place, Where, workspace_buffer
 from optest.memory.buffers import Buffer, never_written
 from optest.memory.poisons import READ_POISONS, WRITE_POISONS, Poison
-from optest.memory.regions import Placement
+from optest.memory.regions import Placement, page_region
 from optest.numerics import numpy_dtype, widen
 from optest.process import fork_and_run
 from optest.spec import DTYPES, TensorSpec, contiguous_strides, dtype
@@ -286,20 +287,54 @@ def test_describe_knows_only_what_is_near() -> None:
 @given(st.integers(0, 3000), placements, st.data())
 @settings(max_examples=50)
 def test_a_workspace_is_as_large_as_asked_and_watched(size: int, placement: Placement, data: st.DataObject) -> None:
-    workspace = Workspace.allocate(size, placement=placement)
-    assert workspace.size == size
-    assert (workspace.address is None) == (size == 0)
-    assert workspace.buffer.outside() is None
-    if workspace.address is not None:
-        ctypes.memset(workspace.address, data.draw(st.integers(0, 255)), size)
-        assert workspace.buffer.outside() is None
+    pointers = Place((Where(placement=placement), (), size)).pointers()
+    assert pointers["workspace_size"] == size
+    assert (pointers["workspace"] is None) == (size == 0)
+    workspace = workspace_buffer(size, placement)
+    assert workspace.outside() is None
+    ctypes.memset(workspace.address, data.draw(st.integers(0, 255)), size)
+    assert workspace.outside() is None
     if placement is Placement.HEAP:
-        assert workspace.buffer.region.memory.size >= size + 2 * 256
-        ctypes.memset(workspace.buffer.address + size, 0, 1)
-        change = workspace.buffer.outside()
+        assert workspace.region.memory.size >= size + 2 * 256
+        ctypes.memset(workspace.address + size, 0, 1)
+        change = workspace.outside()
         assert change is not None
         assert (change.place, change.distance, change.byte) == ("behind", 0, size)
         assert change.in_plain_bytes().index is None, "its bytes are nobody's elements"
+
+
+@linux
+def test_what_lies_on_pages_can_be_protected_and_is_writeable_again_afterwards() -> None:
+    buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(5 << 20,)), placement=Placement.PAGES_END)
+    buffer.array.fill(1)
+    buffer.region.protect(writeable=False)
+    child = os.fork()
+    if child == 0:  # a write ends this process
+        faulthandler.disable()
+        buffer.array[1 << 20] = 2
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 11
+    assert buffer.array[1 << 20] == 1
+    buffer.region.protect(writeable=True)
+    buffer.array.fill(3)
+    assert (buffer.array == 3).all()
+
+
+@linux
+def test_pages_are_taken_again_when_nobody_looks_at_them() -> None:
+    size = 5 << 20
+    first = page_region(size, at_end=True)
+    first.memory.fill(7)
+    first.protect(writeable=False)
+    address, view = first.address, first.memory[:4].view(np.uint32)
+    del first
+    assert page_region(size, at_end=True).address != address  # a view is alive
+    assert view[0] == 0x07070707
+    del view
+    found = [page_region(size, at_end=True) for _ in range(3)]
+    assert address in [each.address for each in found]
+    for each in found:
+        each.memory.fill(1)
 
 
 OFF_BY_ONE = """

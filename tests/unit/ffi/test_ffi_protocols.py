@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from optest.clib.ffi.protocols import find_operators
+import msgspec
+
+from optest.clib.library_report import find_operators
 
 
 def test_camel_and_snake_case() -> None:
@@ -10,7 +12,7 @@ def test_camel_and_snake_case() -> None:
     snake = ["y_create_add_descriptor", "y_get_add_workspace_size", "y_add", "y_destroy_add_descriptor"]
     assert find_operators(camel)["Add"].workspace == "xGetAddWorkspaceSize"
     found = find_operators(snake)["add"]
-    assert found == tuple(snake)
+    assert msgspec.structs.astuple(found) == tuple(snake)
 
 
 def test_an_operator_needs_a_run_and_an_end() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.signatures import Header
-from optest.clib.ffi.structs import field_of, structure_of
+from optest.clib.library.values import field_of, structure_of
 from optest.errors import UsageError
 
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]

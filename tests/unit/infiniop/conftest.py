@@ -12,9 +12,9 @@ import pytest
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.signatures import Header
 from optest.infiniop import liboperators
-from optest.infiniop.arguments import chosen
 from optest.infiniop.liboperators import InfiniLib, open_lib
 from optest.infiniop.op_register import OpRegister
+from optest.infiniop.testing import chosen
 
 SOURCES = Path(__file__).parent / "tiny"
 

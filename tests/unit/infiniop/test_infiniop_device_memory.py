@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optest.infiniop.memory import TensorMemory
+from optest.infiniop.values import TensorMemory
 from optest.memory.buffers import Buffer
 from optest.numerics import view
 from optest.spec import TensorSpec, dtype

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from optest.clib.ffi import libraries
-from optest.clib.ffi.calls import BadCall
+from optest.clib.ffi.calls import BadCall, StatusError
 from optest.clib.ffi.handles import HandleError
 from optest.clib.ffi.libraries import file_name, find_library
-from optest.clib.ffi.statuses import StatusError
 from optest.errors import Unavailable, UsageError
 from optest.infiniop import (
     LIBINFINIOP,

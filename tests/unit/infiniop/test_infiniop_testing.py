@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
 from optest.errors import NothingSelected, UsageError
 from optest.infiniop import (
     LIBINFINIOP,
@@ -32,8 +32,7 @@ from optest.infiniop import (
     profile_operation,
 )
 from optest.infiniop import test_operator as run_operator
-from optest.infiniop.arguments import chosen
-from optest.infiniop.testing import OperatorReport, OperatorTestFailed
+from optest.infiniop.testing import OperatorReport, OperatorTestFailed, chosen
 from optest.spec import Reason, Status
 from optest.store import RunDirectory, read_journal
 

@@ -18,11 +18,13 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
-from optest.clib.ffi.workspace import WORKSPACE
 from optest.memory.buffers import Buffer
 from optest.spec import Reason
 
-__all__ = ["FaultReport", "fault_of"]
+__all__ = ["WORKSPACE", "FaultReport", "fault_of"]
+
+WORKSPACE = "workspace"
+"""The name of every workspace's buffer."""
 
 _SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000

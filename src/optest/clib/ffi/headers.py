@@ -12,8 +12,7 @@ from typing import Any
 from pycparser.c_parser import CParser, ParseError
 
 from optest.clib.ffi.c_types import CannotExpress, Types
-from optest.clib.ffi.declarations import Declaration, Macro, cut
-from optest.clib.ffi.preprocessor import preprocess
+from optest.clib.ffi.preprocessor import Declaration, Macro, cut, preprocess
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.errors import Problem, UsageError
 

@@ -19,7 +19,6 @@ __all__ = [
     "NAMED",
     "NUMBERS",
     "PLAIN",
-    "TENSOR",
     "Argument",
     "ArrayForm",
     "Words",

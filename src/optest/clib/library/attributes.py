@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optest.clib.library.arguments import Argument
-from optest.clib.library.layouts import Gap
-from optest.clib.library.limits import tensors_of
+from optest.clib.library.layouts import Gap, tensors_of
 from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import LAST, OperatorMapping
 from optest.spec import Check, CheckState, DType, OperatorDescriptor, TensorSpec, TestCase
@@ -160,7 +159,8 @@ def _require_tensors(case: TestCase, entry: OperatorMapping) -> None:
     """Attributes that C has as tensors are numbers which these can hold, and one of them at least is there."""
     made = entry.read.made_tensors
     for name in made:
-        value, kind = value_with_defaults(case, entry, name), _first_dtype(case)
+        value = value_with_defaults(case, entry, name)
+        kind = (case.outputs[0] if case.outputs else case.inputs[0].spec).dtype  # outputs may not follow from inputs
         if not isinstance(value, (int, float)) and value not in BOUNDS:
             raise Gap(f"the attribute {name} is {value!r}, but C takes a tensor of a number")
         if not kind.is_inexact and not isinstance(value, str) and not _is_held(value, kind):
@@ -177,11 +177,6 @@ def whole_limits(kind: DType) -> tuple[int, int]:
 def _is_held(value: Any, kind: DType) -> bool:
     low, high = whole_limits(kind)
     return bool(low <= value <= high and value == value // 1)
-
-
-def _first_dtype(case: TestCase) -> DType:
-    """Of the first output, or of the first input where no output follows from the inputs."""
-    return (case.outputs[0] if case.outputs else case.inputs[0].spec).dtype
 
 
 def notes_of_attributes(entry: OperatorMapping, case: TestCase) -> list[Check]:

@@ -1,4 +1,5 @@
-"""Which entry of a mapping answers a case, with which sizes, increments and leading dimensions; nothing is called."""
+"""Which entry of a mapping answers a case, with which sizes, increments and leading dimensions, or in words why none
+does: what C cannot be told, and wrong calls that nothing refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 from optest.clib.library.arguments import Argument, ArrayForm
 from optest.clib.library.attributes import require_attributes
-from optest.clib.library.case_tensors import OutputLayout, specs_of_case
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest, OutputLayout, specs_of_case
 from optest.clib.library.layouts import (
     Axis,
     Gap,
@@ -19,15 +20,15 @@ from optest.clib.library.layouts import (
     increment_of,
     matrix_of,
     reaches,
+    require_dtypes,
+    require_promised,
     strides_of,
 )
-from optest.clib.library.limits import require_dtypes, require_layouts, require_ranks
 from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.requests import NO_REQUEST, CallRequest
 from optest.spec import TensorSpec, TestCase, dtype
 
-__all__ = ["BoundCase", "bind_case", "broadcast_specs", "rebind"]
+__all__ = ["BoundCase", "bind_case", "lack", "rebind"]
 
 Specs = Mapping[str, TensorSpec | None]
 """By role: ``input:a``, ``output:out``; None for an input that is left out."""
@@ -155,8 +156,7 @@ class _Binding:
 
     def _require_promised(self) -> None:
         if not self._is_wrong:
-            require_ranks(self._given, self.entry)
-            require_layouts(self._given, self.entry)
+            require_promised(self._given, self.entry)
 
     def _measure(self) -> None:
         """Every name of a dimension is one size."""
@@ -333,3 +333,67 @@ def _expanded(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     sized = zip(spec.shape, strides_of(spec), shape[missing:], strict=True)
     strides = (*[0] * missing, *(stride if own == size else 0 for own, stride, size in sized))
     return TensorSpec(dtype=spec.dtype, shape=shape, strides=strides, offset=spec.offset)
+
+
+def lack(
+    case: TestCase, mapping: LibraryMapping, layouts: Sequence[OutputLayout] = (), request: CallRequest = NO_REQUEST
+) -> str | None:
+    """Why no function of the mapping can be called for this case, in words; ``layouts`` are those of the outputs,
+    ``request`` is what is done otherwise in the call."""
+    alternatives = mapping.entries(case.descriptor)
+    if not alternatives:
+        return f"mapping {mapping.name} has no operator {case.descriptor.name}; it has {', '.join(mapping.operators)}"
+    why = "" if case.expects_error is None else _why_accepted(case, mapping, request)
+    if why:
+        return f"mapping {mapping.name}: {case.descriptor.name} {why}"
+    try:
+        bound = bind_case(case, mapping, layouts, request)
+        if case.expects_error is not None:
+            _require_described(bound, case, request)
+    except Gap as gap:
+        return f"mapping {mapping.name}: {gap}"
+    return None
+
+
+def _why_accepted(case: TestCase, mapping: LibraryMapping, request: CallRequest) -> str:
+    """Why nobody can expect that a call is refused; empty if one can."""
+    if not mapping.status:
+        return "is called without a status by which it could refuse"
+    promised = {kind for entry in mapping.entries(case.descriptor) for kind in mapping.promised(entry)}
+    mixed = len({argument.spec.dtype for argument in case.inputs}) > 1
+    if not request and not promised & {"dtype" if mixed else "shape", "index"}:
+        return "does not promise to refuse what does not fit (`refuses: [shape, dtype]`)"
+    return ""
+
+
+def _require_described(bound: BoundCase, case: TestCase, request: CallRequest) -> None:
+    """A call can be refused for what C is told of it; a gap for anything else."""
+    entry, read, function = bound.entry, bound.entry.read, bound.entry.any_function
+    not_described = {each.name for each in read.passed if each.kind == "scalar"}
+    not_described |= {start.input for start in entry.starts}  # C is told of the outputs that hold them
+    named = ((key.partition(":")[2], spec) for key, spec in bound.specs.items() if spec is not None)
+    specs = {name: spec for name, spec in named if name not in not_described}
+    shared = {name: spec.dtype for name, spec in specs.items() if spec.dtype.name not in entry.dtypes_of.get(name, ())}
+    reshaped = [key.partition(":")[2] for key in request.shapes]
+    wrong = {  # without outputs inputs or attributes do not fit, and the outputs are memory that nothing is wrong with
+        "shape": reshaped if case.outputs else [argument.name for argument in case.inputs],
+        "dtype": shared if request.dtypes or len(set(shared.values())) > 1 else (),
+    }
+    for kind, tensors in wrong.items():
+        for tensor in tensors:
+            if tensor in specs and (kind, tensor) not in read.kinds:
+                raise Gap(f"{function} is not told the {kind} of {tensor}, so it cannot refuse it")
+    for key in request.null:
+        has_it = {
+            "handle": read.passes("handle"),
+            "descriptor": bool(entry.objects),
+            "workspace": entry.workspace is not None,
+        }
+        if not has_it.get(key, key != f"output:{entry.returns}"):
+            raise Gap(f"{function} takes no {key}")
+    for key in request.null_descriptor:
+        tensor = key.partition(":")[2]
+        if not any(each.name == tensor and (each.as_descriptor or each.as_tensor) for each in read.passed):
+            raise Gap(f"{function} takes no descriptor of {tensor}")
+    if request.short_workspace and entry.workspace is None:
+        raise Gap(f"{function} takes no workspace")

@@ -1,24 +1,65 @@
-"""The tensors of a case as C has them: those of the operator, others that optest makes, and outputs of wrong calls."""
+"""The tensors of a case as C has them: those of the operator, others that optest makes, and outputs of wrong calls; and
+what a case asks to be done otherwise in a call."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from optest.clib.library.attributes import BOUNDS, always, value_with_defaults, whole_limits
+<<<<<<< HEAD
 from optest.clib.library.layouts import Gap, dense
 from optest.clib.library.limits import outputs_of
 from optest.clib.library.mapping_words import SAME
+=======
+from optest.clib.library.layouts import Gap, dense, outputs_of
+from optest.clib.library.mapping_words import DtypeName
+>>>>>>> small
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.requests import CallRequest
 from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, TensorSpec, TestCase, dtype
 
-__all__ = ["OutputLayout", "inferred", "made_inputs", "output_specs", "specs_of_case", "with_specs"]
+__all__ = ["NO_REQUEST", "CallRequest", "OutputLayout", "inferred", "made_inputs", "specs_of_case", "with_specs"]
+
+
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """``backend_config.ffi.call``; a tensor is ``input:a`` or ``output:out``, as in a mapping.
+
+    ``null`` are the pointers that are NULL when the operator runs (tensors, ``workspace``, ``descriptor``), or, for
+    ``handle``, when its descriptor is made; ``null_descriptor`` the tensors whose descriptor is. A ``short`` workspace
+    has one byte less than the library asked for. ``alias`` lets an output begin ``behind`` elements behind the first
+    element of an input, in the input's memory; ``in_place`` lets it be the input. ``dtypes`` and ``shapes`` describe an
+    output as another one than follows from the inputs. All but ``in_place`` ask for a refusal.
+    """
+
+    null: tuple[str, ...] = ()
+    null_descriptor: tuple[str, ...] = ()
+    workspace: Literal["short"] | None = None
+    alias: Mapping[str, str] = {}
+    behind: int = 1
+    in_place: Mapping[str, str] = {}
+    dtypes: Mapping[str, DtypeName] = {}
+    shapes: Mapping[str, tuple[Annotated[int, msgspec.Meta(ge=0)], ...]] = {}
+
+    def __bool__(self) -> bool:
+        return self != NO_REQUEST
+
+    @property
+    def short_workspace(self) -> bool:
+        return self.workspace == "short"
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.null or self.null_descriptor or self.workspace or self.alias or self.dtypes or self.shapes)
+
+
+NO_REQUEST = CallRequest()
+
 
 OutputLayout = tuple[str, tuple[int, ...] | None, int]
 """Name, strides and offset of an output, in elements."""

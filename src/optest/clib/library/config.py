@@ -1,4 +1,5 @@
-"""What ``backend_config.ffi`` may say, read with everything that is wrong with it."""
+"""What ``backend_config.ffi`` may say: read from a case with everything that is wrong with it, and made of the command
+line's options, which every case then holds."""
 
 from __future__ import annotations
 
@@ -12,22 +13,20 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from optest.backends.sections import SectionReader
-from optest.clib.library.case_tensors import OutputLayout
+from optest.clib.library.case_tensors import CallRequest, OutputLayout
 from optest.clib.library.mapping import LibraryMapping
-from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_file import is_file_name, mapping_path, read_mapping
 from optest.clib.library.mapping_problems import unknown_names
 from optest.clib.library.mapping_words import read_word
-from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.errors import UsageError
+from optest.errors import Unavailable, UsageError
 from optest.settings import infini_root
 from optest.spec import Numerics, TensorSpec, TestCase
 
-__all__ = ["FfiConfig", "is_shared_object", "located", "read_ffi_config"]
+__all__ = ["NAMES", "FfiConfig", "config_of_options", "mapping_of_options", "read_ffi_config", "require_installed"]
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-_DEFAULTS = Numerics()
 
 
 class _Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +44,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     outputs: Mapping[str, _Layout] = {}
     call: Mapping[str, Any] = {}
-    guard: Literal["heap", "pages"] | None = None
+    guard: Literal["heap", "pages"] | None = None  # both in turns
     threads: Count | tuple[Count, ...] = ()
     sanitizer: Literal["asan"] | None = None
     invariant: bool = False
@@ -87,8 +86,8 @@ class FfiConfig:
     """Which library, how it is called, on which device; docs/c-libraries/ffi.md says what each key means.
 
     ``root`` is the folder that ``library`` names, else ``objects`` are its files, else the library's own place.
-    ``guard`` None is both places in turns. ``numerics`` are what the mapping declares of the device, one object for all
-    that declare the same.
+    ``numerics`` are what the mapping declares of the device, one object for all that declare the same. ``stated`` is
+    the section itself, whose other keys are as they are stated there.
     """
 
     mapping: LibraryMapping
@@ -96,17 +95,13 @@ class FfiConfig:
     device: str
     device_number: int
     headers: tuple[str, ...]
-    root: str | None = None
-    objects: tuple[str, ...] = ()
-    layouts: tuple[OutputLayout, ...] = ()
-    call: CallRequest = NO_REQUEST
-    guard: str | None = None
-    threads: tuple[int, ...] = ()
-    sanitizer: str | None = None
-    invariant: bool = False
-    probes: str = "all"
-    session: bool = False
-    numerics: Numerics = _DEFAULTS
+    root: str | None
+    objects: tuple[str, ...]
+    layouts: tuple[OutputLayout, ...]
+    call: CallRequest
+    threads: tuple[int, ...]
+    numerics: Numerics
+    stated: _Section
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -164,13 +159,9 @@ class _Reader(SectionReader):
             objects=objects,
             layouts=layouts,
             call=call,
-            guard=given.guard,
             threads=tuple(dict.fromkeys(_listed(given.threads))),
-            sanitizer=given.sanitizer,
-            invariant=given.invariant,
-            probes=given.probes,
-            session=given.session,
             numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
+            stated=given,
         )
 
     def _converted(self, kind: type[_Kind], given: Mapping[str, Any], inside: str = "") -> _Kind:
@@ -271,7 +262,7 @@ class _Reader(SectionReader):
 
 
 def _listed(given: Any) -> tuple[Any, ...]:
-    return given if isinstance(given, tuple) else (given,)
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
 
 
 def located(text: str, folder: str = "") -> str:
@@ -283,3 +274,67 @@ def located(text: str, folder: str = "") -> str:
 def is_shared_object(text: str) -> bool:
     """Whether a path names a shared object and no folder; its name alone says so."""
     return ".so" in Path(text).name or text.endswith((".dylib", ".dll"))
+
+
+NAMES = ("library", "headers", "mapping", "device", "guard", "probes", "threads", "sanitizer")
+
+
+def config_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, with paths that mean the same from every folder.
+
+    Raises:
+        UsageError: for threads that are no numbers.
+    """
+    readers = {"library": _paths, "headers": _paths, "mapping": _mapping, "threads": _threads}
+    given = {name: options[name] for name in NAMES if options.get(name)}
+    return {name: readers[name](value) if name in readers else value for name, value in given.items()}
+
+
+def mapping_of_options(config: Mapping[str, Any]) -> LibraryMapping | None:
+    """The mapping that the options name, None if they name none.
+
+    Raises:
+        UsageError: for one that is not there or cannot be read.
+    """
+    name = config.get("mapping")
+    return None if name is None else read_mapping(mapping_path(name, "").absolute())
+
+
+def require_installed(config: Mapping[str, Any], mapping: LibraryMapping) -> None:
+    """Look for the library's files without loading them: what loading does is the worker's business.
+
+    Raises:
+        Unavailable: naming the file, and how the library is named.
+    """
+    library = config.get("library")
+    if isinstance(library, str) and not is_shared_object(library):
+        if not Path(library).is_dir():
+            remedy = "there is no such folder; --library names where the library is installed, or its shared objects"
+            raise Unavailable(f"library {library}", remedy)
+    elif library is None and not all(map(is_shared_object, mapping.library)):  # those are the system loader's
+        root = infini_root()
+        if not root.is_dir():
+            remedy = f"neither --library nor INFINI_ROOT is given, and there is no {root}"
+            raise Unavailable(f"library {mapping.name}", remedy)
+    for each in _listed(library or ()):
+        if Path(each).is_absolute() and is_shared_object(each) and not Path(each).is_file():
+            raise Unavailable(f"library {each}", "there is no such file; --library names it, or its folder")
+    for each in _listed(config.get("headers", ())):
+        if not Path(each).exists():
+            raise Unavailable(f"headers {each}", "there is no such folder or file; --headers names them")
+
+
+def _paths(value: Any) -> str | list[str]:
+    paths = [located(each) for each in _listed(value)]
+    return paths[0] if len(paths) == 1 else paths
+
+
+def _mapping(name: str) -> str:
+    return str(Path(name).absolute()) if is_file_name(name) else name
+
+
+def _threads(text: Any) -> list[int]:
+    words = str(text).split(",") if not isinstance(text, (list, tuple)) else [str(each) for each in text]
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise UsageError(f"--threads is {text}, but should be numbers such as 1,2")
+    return [int(word) for word in words]

@@ -1,29 +1,30 @@
-"""Where headers are not what a mapping says: of an operator for one dtype, and of the whole file."""
+"""Where headers are not what a mapping says, of an operator for one dtype and of the whole file: prototypes that do not
+take its arguments, structs that do not have its fields; each is told of the first that does not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from optest.clib.ffi.signatures import Header
-from optest.clib.library.arguments import parsed
-from optest.clib.library.c_objects import Call, is_of_a_tensor
-from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping
+from optest.clib.ffi.arguments import ctype_matches, element_matches
+from optest.clib.ffi.signatures import CKind, CType, Header, Parameter, Prototype
+from optest.clib.library.arguments import ELEMENTS, Argument, parsed
+from optest.clib.library.mapping import PLAIN_STATUSES, LibraryMapping, written
 from optest.clib.library.mapping_file import keys_of
-from optest.clib.library.misfits import Elements, drift_of_arguments, drift_of_fields, misfit_of_result
-from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import written
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import Call, ObjectEntry, OperatorMapping, is_of_a_tensor
+from optest.clib.library.values import field_of, structure_of
 from optest.errors import UsageError, did_you_mean
 from optest.spec import DType, dtype
 
 __all__ = [
     "Difference",
+    "drift_of_arguments",
     "drift_of_entry",
     "drift_of_mapping",
     "functions_of_entry",
     "functions_of_operators",
     "functions_of_tensors",
-    "functions_of_whole",
 ]
 
 
@@ -74,13 +75,6 @@ def functions_of_tensors(alternatives: Sequence[OperatorMapping]) -> Iterator[st
     """Those that make and end what an operator's entries make of tensors."""
     of_tensors = (each for entry in alternatives for each in entry.read.c_objects if is_of_a_tensor(each.name))
     yield from dict.fromkeys(call.function for each in of_tensors for call in each.calls.values())
-
-
-def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
-    """The C functions that belong to no operator: device, handle, tensor descriptors."""
-    calls = (*mapping.whole_calls().values(), *mapping.tensor.calls().values())
-    ends = (*mapping.threads.functions, mapping.handle.ended_by)
-    return tuple(filter(None, (*(each.function for each in calls), *ends)))
 
 
 def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Difference, ...]:
@@ -187,3 +181,155 @@ def _undeclared(function: str, header: Header) -> str:
 
 def _first_line(what: object) -> str:
     return str(what).partition("\n")[0]
+
+
+_SIZES = ("size", "elements", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
+_BY_REFERENCE = (*_SIZES, "layout", "order", "constant", "dtype")
+_WRITTEN = ("output", "slot", "workspace", "device_slot", "device_id_slot")
+_C_NUMBERS = {"float": (CKind.FLOAT, 4, "a float"), "double": (CKind.FLOAT, 8, "a double")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """The dtype by which a function is chosen, and those of tensors that have others."""
+
+    of_call: DType
+    of_others: Mapping[str, tuple[str, ...]]
+
+    def of(self, tensor: str) -> tuple[DType, ...]:
+        """The dtypes that a tensor may have."""
+        return tuple(self.of_call if name == SAME else dtype(name) for name in self.of_others.get(tensor, (SAME,)))
+
+
+def drift_of_arguments(
+    where: str, arguments: Sequence[Argument], prototype: Prototype, elements: Elements | None, header: Header
+) -> str:
+    """Why a prototype does not take these arguments, naming the first that does not fit; empty if it does.
+
+    Without ``elements`` none of them is a tensor or has the dtype of one.
+    """
+    shown = f"\n  at {prototype.where}: {prototype}"
+    parameters = prototype.parameters
+    reasons = (_misfit(*pair, elements, header) for pair in zip(arguments, parameters, strict=False))
+    first = next(((index, why) for index, why in enumerate(reasons) if why), None)
+    misfit = ""
+    if first is not None:
+        index, why = first
+        misfit = f"{parameters[index]}, but {arguments[index]} {why}"
+    if len(arguments) == len(parameters):
+        return f"{where}: {prototype.label(first[0])} of {prototype.name} is {misfit}{shown}" if first else ""
+    if first is not None:
+        detail = f"{prototype.label(first[0])} is {misfit}"
+    elif len(arguments) < len(parameters):
+        detail = f"nothing is passed for {prototype.label(len(arguments))}, {parameters[len(arguments)]}"
+    else:
+        detail = f"nothing takes {arguments[len(parameters)]}"
+    count = f"{where} has {len(arguments)} arguments, but {prototype.name} should have {len(parameters)}"
+    return f"{count}; {detail}{shown}"
+
+
+def drift_of_fields(made: ObjectEntry, elements: Elements, header: Header) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a struct that are not what the headers say, and why."""
+    if not made.struct:
+        return
+    try:
+        structure_of(header, made.struct)
+    except UsageError as error:
+        yield "", str(error)
+        return
+    for path, argument in made.parsed_fields():
+        try:
+            field = field_of(header, made.struct, path)
+        except UsageError as error:
+            yield path, str(error)
+            continue
+        own = field.type if field.length is None else f"{field.type}[{field.length}]"
+        array = CType(kind=CKind.POINTER, spelling=str(own), size=8, pointee=field.type)
+        parameter = Parameter(name=path, type=field.type if field.length is None else array)
+        why = _misfit(argument, parameter, elements, header)
+        length = argument.array.length if argument.array is not None else None
+        if not why and field.length is not None and length is not None and length > field.length:
+            why = f"should have {field.length} numbers at most"
+        if why:
+            yield path, f"struct {made.struct}: field {path} is {own}, but {argument.text!r} {why}"
+
+
+def _misfit(argument: Argument, parameter: Parameter, elements: Elements | None, header: Header) -> str:
+    type_, kind = parameter.type, argument.kind
+    if kind == "text":
+        pointee = type_.pointee
+        return "" if pointee is not None and pointee.is_integer and pointee.size == 1 else "should be a text (char *)"
+    is_integer = kind in _BY_REFERENCE and argument.array is None and (kind != "constant" or not argument.type)
+    if is_integer and type_.is_pointer and type_.pointee is not None:
+        type_ = type_.pointee  # as Fortran takes it
+    if kind in _SIZES:
+        return "" if type_.is_integer and type_.kind is not CKind.ENUM else "should be an integer"
+    if kind in ("layout", "order") or (kind == "constant" and not argument.type):
+        names = argument.pair if kind != "constant" else (argument.name,)
+        if type_ is not parameter.type and type_.size == 1 and all(len(each) == 1 for each in names):
+            return ""  # letters
+        return next(filter(None, (_misfit_of_constant(name, type_, header) for name in names)), "")
+    if kind in ("dtype", "device", "device_id"):
+        return "" if type_.is_integer else "should be an integer"
+    if argument.array is not None:
+        return _misfit_of_array(argument.array.element, type_.pointee)
+    if kind in ("constant", "attribute", "scalar"):
+        return _misfit_of_number(argument.type, type_, elements.of_call if elements else dtype("float32"))
+    if not type_.is_pointer:
+        return "should be a pointer"
+    is_made = argument.as_tensor or argument.as_descriptor
+    if kind in _WRITTEN and not is_made and parameter.is_const:
+        return "should point at what may be written"
+    if kind not in ("input", "output", "tensor") or is_made or elements is None or type_.pointee is None:
+        return ""
+    held = elements.of(argument.name)
+    is_held = any(element_matches(each, type_.pointee) for each in held)
+    return "" if is_held else f"holds {' or '.join(map(str, held))}"
+
+
+def _misfit_of_array(element: str, pointee: CType | None) -> str:
+    if pointee is None:
+        return f"should be an array of {element}"
+    fits = pointee.kind is CKind.VOID or ctype_matches(ELEMENTS[element], pointee)
+    return "" if fits else f"should be an array of {pointee.spelling}"
+
+
+def _misfit_of_constant(name: str, type_: CType, header: Header) -> str:
+    if not type_.is_integer:
+        return "should be an integer"
+    if name.lstrip("+-").isdecimal():
+        return ""
+    if name not in header.constants:
+        return f"is {name}, which is declared in no header"
+    members = header.enums.get(type_.tag, {}) if type_.kind is CKind.ENUM else {}
+    return f"is {name}, which is none of {', '.join(members)}" if members and name not in members else ""
+
+
+def _misfit_of_number(form: str, type_: CType, element: DType) -> str:
+    pointee = type_.pointee if type_.is_pointer else None
+    if form == "scalar" and pointee is not None:
+        return "" if element_matches(element, pointee) else f"is a number of {element}"
+    if form == "scalar" and element.is_complex:
+        return "should be a pointer to one number"
+    if form == "scalar":
+        form = "float" if element.bits == 32 else "double"
+    if pointee is not None and pointee.kind is CKind.VOID:
+        hint = "should be float, double or scalar: behind void * nobody knows the width of an integer"
+        return "" if form in _C_NUMBERS else hint
+    number = pointee or type_  # as where a function takes the address of alpha
+    if form in _C_NUMBERS:
+        kind, size, what = _C_NUMBERS[form]
+        return "" if number.kind is kind and number.size == size else f"should be {what}"
+    if form == "bool":
+        return "" if number.kind is CKind.BOOL else "should be a bool"
+    return "" if number.is_integer else "should be an integer"
+
+
+def misfit_of_result(result: CType, returns: str, *, has_status: bool) -> str:
+    if returns:
+        is_number = result.is_integer or result.kind is CKind.FLOAT
+        return "" if is_number else f"returns {result}, but should return a number: {returns}"
+    if result.kind is CKind.VOID or (has_status and (result.is_integer or result.kind is CKind.BOOL)):
+        return ""
+    hint = "is it `returns: OUTPUT`, or the file's `status` (an enum of the headers, int or bool)?"
+    return f"returns {result}, but the mapping says nothing of it; {hint}"

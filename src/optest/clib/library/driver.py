@@ -8,16 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
-from optest.clib.ffi.calls import BadCall
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import BadCall, StatusError
 from optest.clib.library.attributes import attribute_values, notes_of_attributes
-from optest.clib.library.binding import BoundCase, bind_case, rebind
+from optest.clib.library.binding import BoundCase, bind_case, lack, rebind
 from optest.clib.library.case_tensors import made_inputs
-from optest.clib.library.config import FfiConfig, read_ffi_config
-from optest.clib.library.gaps import lack
+from optest.clib.library.config import (
+    NAMES,
+    FfiConfig,
+    config_of_options,
+    mapping_of_options,
+    read_ffi_config,
+    require_installed,
+)
 from optest.clib.library.layouts import Gap
 from optest.clib.library.memory import CaseMemory
-from optest.clib.library.options import NAMES, config_of_options, mapping_of_options, require_installed
 from optest.clib.library.places import PlacePool
 from optest.clib.library.samples import session_sample, with_samples_of_c
 from optest.clib.library.sanitizer import environment_of, require_runtime
@@ -222,7 +226,7 @@ class FfiBackend(BackendDriver):
     def _answer(self, case: TestCase, config: FfiConfig, inputs: Sequence[Any]) -> Mapping[str, Any]:
         names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
         session, probe = self._library(config)
-        if config.session and session.fault is not None:
+        if config.stated.session and session.fault is not None:
             raise session.fault
         with self._called(case, config, session, inputs) as (bound, memory, subject):
             if case.expects_error is not None:

@@ -1,18 +1,42 @@
-"""Layouts as libraries without descriptors take them: one increment, one leading dimension, or a gap in words.
+"""Tensors as libraries take them: dtypes, ranks and layouts of the mapping, and for those without descriptors one
+increment, one leading dimension, or a gap in words.
 
 Nothing is copied to make a layout fit: one that the function cannot express is a :class:`Gap`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from optest.spec import TensorSpec, contiguous_strides
+from optest.clib.library.mapping_words import SAME
+from optest.clib.library.operator_mapping import OperatorMapping
+from optest.spec import TensorSpec, TestCase, contiguous_strides
 
-__all__ = ["Axis", "Gap", "Matrix", "axes_of", "dense", "increment_of", "matrix_of", "reaches", "strides_of"]
+__all__ = [
+    "Axis",
+    "Gap",
+    "Matrix",
+    "axes_of",
+    "dense",
+    "increment_of",
+    "matrix_of",
+    "outputs_of",
+    "reaches",
+    "require_dtypes",
+    "require_promised",
+    "strides_of",
+    "tensors_of",
+]
+
+_LAYOUTS = {
+    "dense": "row-major, without gaps",
+    "rows": "the innermost stride is 1",
+    "matrix": "one of the two innermost strides is 1, as in BLAS",
+}
+"""What a library may need of the layout of a tensor."""
 
 
 class Gap(Exception):
@@ -131,3 +155,62 @@ def _why_no_matrix(rows: Axis, columns: Axis) -> str:
     if not _is_unit(rows) and not _is_unit(columns):
         return f"{strides}, but one of them should be 1"
     return f"{strides}, but lines should lie one behind the other, at a distance of a line or more"
+
+
+Tensors = Mapping[str, TensorSpec]
+"""By name."""
+
+
+def tensors_of(case: TestCase) -> dict[str, TensorSpec]:
+    """Inputs and outputs by name."""
+    return {**{each.name: each.spec for each in case.inputs}, **outputs_of(case)}
+
+
+def outputs_of(case: TestCase) -> dict[str, TensorSpec]:
+    """By name, as far as the case has them."""
+    names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+    return dict(zip(names, case.outputs, strict=False))
+
+
+def require_dtypes(tensors: Tensors, entry: OperatorMapping, free: Collection[str] = ()) -> str:
+    """The dtype that the tensors share; those that are ``free``, since C is told theirs in a wrong call, may have any.
+
+    Raises:
+        Gap: for a dtype, or a mixture of them, that the operator does not have.
+    """
+    function = entry.any_function
+    alike: list[str] = []
+    for tensor, spec in tensors.items():
+        own, allowed = spec.dtype.name, entry.dtypes_of.get(tensor)
+        if tensor in free:
+            alike += [] if alike else [own]
+        elif allowed is None or (SAME in allowed and own not in allowed):
+            alike.append(own)
+        elif own not in allowed:
+            raise Gap(f"{function} takes {tensor} of {' or '.join(allowed)}, but the case has {own}")
+    shared = list(dict.fromkeys(alike))
+    if len(shared) > 1:
+        raise Gap(f"{function} takes tensors of one dtype, but the case has {', '.join(sorted(shared))}")
+    name = shared[0] if shared else next(iter(entry.dtypes), "")
+    has_any = len(free) == len(tensors) and len(set(entry.functions.values())) < 2
+    if entry.dtypes and name not in entry.dtypes and not has_any:
+        known = ", ".join(dict.fromkeys(entry.functions.values())) or f"{function} for {', '.join(entry.dtypes)}"
+        raise Gap(f"there is no function for {name}; there is {known}")
+    return name or next((spec.dtype.name for spec in tensors.values()), "float32")
+
+
+def require_promised(tensors: Tensors, entry: OperatorMapping) -> None:
+    """Raise a gap for a number of dimensions, or a way to lie in memory, that the operator does not take."""
+    for tensor, allowed in entry.ranks.items():
+        if tensor in tensors and tensors[tensor].rank not in {each.among(tensors) for each in allowed}:
+            raise Gap(f"{entry.any_function} takes no {tensor} of {tensors[tensor].rank} dimensions")
+    for tensor, needed in entry.layouts.items():
+        if tensor in tensors and not _has_layout(tensors[tensor], needed):
+            raise Gap(f"{entry.any_function} takes no {tensor} {tensors[tensor]}, but {needed}: {_LAYOUTS[needed]}")
+
+
+def _has_layout(spec: TensorSpec, needed: str) -> bool:
+    if needed == "dense":
+        return spec.is_dense
+    innermost = strides_of(spec)[-2:]
+    return not innermost or 1 in (innermost if needed == "matrix" else innermost[-1:])

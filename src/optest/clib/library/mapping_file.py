@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from optest.clib.library.c_objects import NO_OBJECT, ObjectEntry
-from optest.clib.library.mapping import LibraryMapping, StatusWords
+from optest.clib.library.mapping import LibraryMapping, Shorthand, StatusWords, expanded, expanded_tensor, is_shorthand
 from optest.clib.library.mapping_problems import problems_of_mapping
 from optest.clib.library.mapping_words import read_word
-from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import Shorthand, expanded, expanded_tensor, is_shorthand
+from optest.clib.library.operator_mapping import NO_OBJECT, ObjectEntry, OperatorMapping
 from optest.errors import UsageError, did_you_mean
 from optest.spec import Fault, Reason
 

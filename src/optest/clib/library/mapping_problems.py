@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import msgspec
+
 from optest.backends import wrong_numerics
 from optest.clib.library.arguments import IN_MAKING, PLAIN, Words, words_of_tensor, wrong_in_template
-from optest.clib.library.c_objects import NO_OBJECT, Call, ObjectEntry, is_of_a_tensor
-from optest.clib.library.mapping import NO_PROTOCOL, LibraryMapping
+from optest.clib.library.mapping import NO_PROTOCOL, LibraryMapping, written
 from optest.clib.library.mapping_words import SIZE
-from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.shorthand import written
+from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping, is_of_a_tensor
 from optest.errors import did_you_mean
 from optest.spec import OperatorDescriptor, UnfitArguments
 
@@ -74,7 +74,7 @@ def _problems_of_handle(mapping: LibraryMapping) -> Iterable[str]:
 def _problems_of_protocol(mapping: LibraryMapping) -> Iterable[str]:
     short = [name for name, entries in mapping.operators.items() if any(each.name for each in entries)]
     if mapping.protocol != NO_PROTOCOL:
-        for part, pattern in mapping.protocol.patterns().items():
+        for part, pattern in msgspec.structs.asdict(mapping.protocol).items():
             if "{name}" not in pattern:
                 yield f"protocol.{part} is {pattern!r}, but should contain {{name}}"
     elif short:

@@ -10,7 +10,6 @@ from optest.errors import did_you_mean
 from optest.spec import TensorSpec, dtype_names
 
 __all__ = [
-    "REFUSALS",
     "SAME",
     "SIZE",
     "Dimension",

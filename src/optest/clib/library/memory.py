@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from optest.clib.ffi.calls import StatusError
 from optest.clib.ffi.faults import FaultReport
-from optest.clib.ffi.lent import LENT_FROM_BYTES, lent_buffer
-from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.calls import Pointer
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.layouts import reaches, strides_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
-from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.clib.library.subject import Pointer
+from optest.core.kept_tensors import spec_of
 from optest.numerics import Array, dtype_of
-from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
+from optest.spec import Fault, Reason, TensorSpec
 
 __all__ = ["CaseMemory"]
 
@@ -104,31 +104,10 @@ class CaseMemory:
             self._taken[where, self.workspace_bytes] = self._pool.take(key)
         return self._taken[where, self.workspace_bytes]
 
-    def place_of_its_own(self, where: Where) -> Place:
-        """The place for one call: large inputs lie where NumPy put them, if they have pages to themselves there."""
-        lent = {}
-        for key, _ in self._inputs if self.nbytes >= LENT_FROM_BYTES else ():
-            if key in self.values and key in self._held:
-                lent[key] = lent_buffer(self.values[key], self._held[key], name=key.replace(":", " "))
-        own = {key: buffer for key, buffer in lent.items() if buffer is not None}
-        if not own:
-            return self.place(where)
-        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), own)
-        self._taken[where, self.workspace_bytes] = place
-        return place
-
-    def release(self) -> None:
-        """Another case may have the places."""
-        self._end(self._pool.give_back)
-
-    def leave(self) -> None:
-        """Nobody may have the places again; the next ones are others."""
-        self._end(self._pool.leave)
-
-    def _end(self, end: Callable[[Place], None]) -> None:
+    def release(self, *, for_others: bool = True) -> None:
+        """Another case may have the places, or nobody again: the next ones are others then."""
         for place in self._taken.values():
-            place.end_loans()
-            end(place)
+            (self._pool.give_back if for_others else self._pool.leave)(place)
         self._taken, self.values = {}, {}  # which may be large
 
     def pointers(self, place: Place) -> dict[str, Any]:
@@ -204,12 +183,7 @@ def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorS
     """An input as C gets it, with the layout that the case gave it; of ``shape``, by strides of 0, where it fits."""
     if shape not in (None, array.shape) and reaches(array.shape, shape):
         array = np.broadcast_to(array, shape)
-    dtype = dtype_of(array.dtype)
-    if array.size == 0:
-        return array, TensorSpec(dtype=dtype, shape=array.shape, strides=contiguous_strides(array.shape))
-    strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
-    lowest = sum(min(0, (count - 1) * stride) for count, stride in zip(array.shape, strides, strict=True))
-    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=-lowest)
+    return array, spec_of(array)
 
 
 def _overlaps_itself(spec: TensorSpec) -> bool:

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.workspace import WORKSPACE, Workspace
+from optest.clib.ffi.faults import WORKSPACE
 from optest.memory.buffers import Buffer
 from optest.memory.poisons import Poison
 from optest.memory.regions import Placement
 from optest.numerics import Array, numpy_dtype, view
-from optest.spec import Fault, Reason, TensorSpec
+from optest.spec import Reason, TensorSpec, dtype
 
-__all__ = ["WORKSPACE", "Filling", "Place", "PlaceKey", "PlacePool", "Where"]
+__all__ = ["Filling", "Place", "PlaceKey", "PlacePool", "Where", "workspace_buffer"]
 
 _IMAGE_BYTES = 1 << 16
 """Above this a buffer is examined piece by piece, not compared as a whole with what it should hold."""
@@ -25,6 +25,10 @@ _BLANK_BYTES = 1 << 13
 """Above this a poisoned buffer is not kept to be copied: there are several poisons, and many buffers."""
 
 _ALIGNMENT_BYTES = 64
+_WORKSPACE_ALIGNMENT_BYTES = 256
+_WORKSPACE_PAGE_ALIGNMENT_BYTES = 16
+"""What malloc promises; a library casts its workspace to whatever it needs."""
+
 _POOLED_BYTES = 1 << 18
 _POOLED_PLACES = 48
 _LEFT_PLACES = 24
@@ -99,45 +103,34 @@ class _Blank:
 
 @dataclass(slots=True)
 class Place:
-    """The buffers of one call. Keys are those of roles (``input:a``), and ``workspace``."""
+    """Memory for the tensors of ``key`` and a workspace of its size, for one call. Slots are found by roles
+    (``input:a``), and by ``workspace`` unless it has no bytes.
+
+    Raises:
+        Unavailable: for pages where the system has no ``mprotect``.
+    """
 
     key: PlaceKey
-    slots: dict[str, _Slot]
-    workspace: Workspace
-    outputs: tuple[_Slot, ...] = ()
+    slots: dict[str, _Slot] = field(init=False)
+    outputs: tuple[_Slot, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.outputs = tuple(slot for slot in self.slots.values() if slot.is_output)
-
-    @classmethod
-    def make(cls, key: PlaceKey, lent: Mapping[str, Buffer] | None = None) -> Place:
-        """Memory for the tensors of ``key`` and a workspace of its size; ``lent`` has it already, by role.
-
-        Raises:
-            Unavailable: for pages where the system has no ``mprotect``.
-        """
-        where, tensors, workspace_bytes = key
-        own = lent or {}
-        slots = {role: _Slot(role, own.get(role) or _buffer(role, spec, where)) for role, spec in tensors}
-        workspace = Workspace.allocate(workspace_bytes, placement=where.placement)
+        where, tensors, workspace_bytes = self.key
+        self.slots = {role: _Slot(role, _buffer(role, spec, where)) for role, spec in tensors}
         if workspace_bytes:
-            slots[WORKSPACE] = _Slot(WORKSPACE, workspace.buffer)
-        return cls(key=key, slots=slots, workspace=workspace)
+            self.slots[WORKSPACE] = _Slot(WORKSPACE, workspace_buffer(workspace_bytes, where.placement))
+        self.outputs = tuple(slot for slot in self.slots.values() if slot.is_output)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         return tuple(slot.buffer for slot in self.slots.values())
 
-    def end_loans(self) -> None:
-        """Memory that is lent may be written again."""
-        for slot in self.slots.values():
-            if slot.buffer.region.is_lent:
-                slot.buffer.region.protect(writeable=True)
-                slot.is_protected = False
-
     def pointers(self) -> dict[str, Any]:
-        buffers = {role: slot.buffer for role, slot in self.slots.items()}
-        return {**buffers, WORKSPACE: self.workspace, "workspace_size": self.workspace.size}
+        """Buffers by role; of a workspace the bare address, NULL where the library asked for none, and its size."""
+        buffers: dict[str, Any] = {role: slot.buffer for role, slot in self.slots.items()}
+        workspace = buffers.get(WORKSPACE)
+        buffers[WORKSPACE] = None if workspace is None else workspace.address
+        return {**buffers, "workspace_size": self.key[2]}
 
     def fill(self, filling: Filling, values: Mapping[str, Array]) -> None:
         """Poison everything, then put the values: inputs, and what outputs hold when the call begins."""
@@ -212,6 +205,17 @@ def _buffer(role: str, spec: TensorSpec, where: Where) -> Buffer:
     )
 
 
+def workspace_buffer(size: int, placement: Placement = Placement.HEAP) -> Buffer:
+    """Scratch memory of ``size`` bytes of no type; what they hold is the caller's to say."""
+    return Buffer.allocate(
+        TensorSpec(dtype=dtype("uint8"), shape=(size,)),
+        name=WORKSPACE,
+        placement=placement,
+        alignment=_WORKSPACE_ALIGNMENT_BYTES,
+        page_alignment=_WORKSPACE_PAGE_ALIGNMENT_BYTES,
+    )
+
+
 def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
     buffer = slot.buffer
     slot.poison = poison
@@ -231,13 +235,8 @@ def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
 def _fill_large(slot: _Slot, poison: Poison, values: Array | None) -> None:
     """An input on pages of its own may be read alone until it is filled again: a write is a crash, with its address."""
     buffer = slot.buffer
-    if slot.is_protected or buffer.region.is_lent:
+    if slot.is_protected:
         buffer.region.protect(writeable=True)
-    if buffer.region.is_lent:  # it holds the values
-        buffer.cover_behind(poison)
-        buffer.region.protect(writeable=False)
-        slot.is_protected = True
-        return
     buffer.cover(poison, elements=slot.is_output)
     if values is not None:
         buffer.put(values)
@@ -292,7 +291,7 @@ def _require_clean_slot(slot: _Slot) -> None:
         if change is not None and change.place == "element":
             reason = Reason.INPUT_MUTATED
     if change is not None:
-        raise Fault(reason, str(change), details={"buffer": change.buffer, "place": change.place, "byte": change.byte})
+        raise change.fault(reason)
 
 
 class PlacePool:
@@ -307,7 +306,7 @@ class PlacePool:
         """A place that nobody else has."""
         waiting = self._free.get(key)
         if not waiting:
-            return Place.make(key)
+            return Place(key)
         self._count -= 1
         return waiting.pop()
 

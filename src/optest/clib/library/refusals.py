@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.clib.library.layouts import Gap, reaches
-from optest.clib.library.limits import require_dtypes
+from optest.clib.library.layouts import Gap, reaches, require_dtypes
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.sample_calls import SampleCall, Shape, all_but_one

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optest.clib.library.case_tensors import inferred, with_specs
-from optest.clib.library.limits import outputs_of
+from optest.clib.library.layouts import outputs_of
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.stride_patterns import Pattern, patterns
 from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, UnfitArguments, dtype

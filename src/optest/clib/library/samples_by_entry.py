@@ -52,11 +52,9 @@ def in_its_dtypes(
 def _dtypes_in(case: TestCase, entry: OperatorMapping, shared: str) -> list[str] | None:
     """Those of the inputs as the function has them; None where they are that already, or are none of the usual."""
     given = [each.spec.dtype.name for each in case.inputs]
-    if any(own != _USUAL for each, own in zip(case.inputs, given, strict=True) if each.name not in entry.dtypes_of):
+    if any(each.spec.dtype.name != _USUAL for each in case.inputs if each.name not in entry.dtypes_of):
         return None
-    dtypes = [
-        _as_taken(own, entry.dtypes_of.get(each.name), shared) for each, own in zip(case.inputs, given, strict=True)
-    ]
+    dtypes = [_as_taken(each.spec.dtype.name, entry.dtypes_of.get(each.name), shared) for each in case.inputs]
     return None if dtypes == given else dtypes
 
 
@@ -72,9 +70,9 @@ def own_by_entry(
 ) -> list[tuple[OperatorMapping, Owned]]:
     """The operator's own samples by the function that answers them; those that none answers are left out."""
     alternatives = mapping.entries(own[0][1].descriptor)
-    answered = [(sample, case) for sample, case in own if case.outputs and lack(case) is None]
-    by_entry: dict[int, list[tuple[Sample, TestCase]]] = {index: [] for index in range(len(alternatives))}
-    for sample, case in answered:
-        with suppress(Gap):  # of a configuration that cannot be used, which is told with every case
-            by_entry[alternatives.index(bind_case(case, mapping).entry)].append((sample, case))
-    return [(alternatives[index], found) for index, found in by_entry.items()]
+    answered: list[list[tuple[Sample, TestCase]]] = [[] for _ in alternatives]
+    for sample, case in own:
+        if case.outputs and lack(case) is None:
+            with suppress(Gap):  # of a configuration that cannot be used, which is told with every case
+                answered[alternatives.index(bind_case(case, mapping).entry)].append((sample, case))
+    return list(zip(alternatives, answered, strict=True))

@@ -45,7 +45,7 @@ def environment_of(configs: Sequence[FfiConfig]) -> Mapping[str, str]:
     """
     if not configs:
         return {}
-    sanitized = next((config for config in configs if config.sanitizer == "asan"), None)
+    sanitized = next((config for config in configs if config.stated.sanitizer == "asan"), None)
     if sanitized is None:
         return _ALWAYS
     return {**_ALWAYS, "LD_PRELOAD": _runtime(sanitized), "ASAN_OPTIONS": ":".join(_ASAN_OPTIONS)}
@@ -58,12 +58,12 @@ def require_runtime(config: FfiConfig) -> None:
         Unavailable: with what to do.
     """
     instrumented = [path for path in _files(config) if _contains_mark(path)]
-    if config.sanitizer == "asan" and not instrumented:
+    if config.stated.sanitizer == "asan" and not instrumented:
         raise Unavailable("AddressSanitizer", "the library was built without it; build it with -fsanitize=address")
     if instrumented and not hasattr(ctypes.CDLL(None), _MARK.decode()):
         remedy = (
             "it has to be there when the process starts; run in a worker (--isolate worker)"
-            if config.sanitizer == "asan"
+            if config.stated.sanitizer == "asan"
             else f"{instrumented[0]} was built with it; state `sanitizer: asan` (--sanitizer asan)"
         )
         raise Unavailable("AddressSanitizer", remedy)

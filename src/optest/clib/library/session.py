@@ -9,26 +9,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from optest.clib.ffi.calls import Function, bind
+from optest.clib.ffi.calls import Function, StatusCodes, StatusError, bind
 from optest.clib.ffi.handles import Handle, Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.preprocessor import find_header
 from optest.clib.ffi.signatures import CKind, Header
-from optest.clib.ffi.statuses import StatusCodes, StatusError
-from optest.clib.ffi.structs import field_of, structure_of
 from optest.clib.library.arguments import Argument, key_of_tensor, literal, parsed
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import Call, CObject, ObjectEntry, is_of_a_tensor
-from optest.clib.library.calls import PlainCall, PreparedObject
+from optest.clib.library.case_tensors import NO_REQUEST, CallRequest
 from optest.clib.library.config import FfiConfig
-from optest.clib.library.drift import drift_of_entry, functions_of_entry, functions_of_tensors
+from optest.clib.library.drift import drift_of_arguments, drift_of_entry, functions_of_entry, functions_of_tensors
 from optest.clib.library.mapping import PLAIN_STATUSES
 from optest.clib.library.mapping_file import drifted, keys_of
-from optest.clib.library.misfits import drift_of_arguments
-from optest.clib.library.operator_mapping import OperatorMapping, Reading
-from optest.clib.library.requests import NO_REQUEST, CallRequest
-from optest.clib.library.subject import Subject
-from optest.clib.library.values import Late, Values, put
+from optest.clib.library.operator_mapping import Call, CObject, ObjectEntry, OperatorMapping, Reading, is_of_a_tensor
+from optest.clib.library.subject import PlainCall, PreparedObject, Subject
+from optest.clib.library.values import Late, Values, field_of, put, structure_of
 from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.spec import DType, Fault, Reason, dtype
 

@@ -82,10 +82,8 @@ def overlapping_patterns(shape: Sequence[int]) -> Iterator[Pattern]:
 
 def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
     """Dense but for ``gap`` elements behind each part along ``axis`` and what lies inside it."""
-    wider = contiguous_strides((*sizes[:axis], max(sizes[axis], 1), *sizes[axis + 1 :]))
-    inner = contiguous_strides(sizes)
-    step = (max(sizes[axis], 1) * wider[axis]) + gap
-    strides = list(inner)
+    strides = list(contiguous_strides(sizes))
+    step = max(sizes[axis], 1) * strides[axis] + gap
     for index in range(axis - 1, -1, -1):
         strides[index] = step
         step *= max(sizes[index], 1)

@@ -1,4 +1,5 @@
-"""What C gets for the arguments of a function: numbers, arrays of them, and what waits for memory."""
+"""What C gets for the arguments of a function: numbers, arrays, structs of the headers with their fields where the
+compiler puts them, and what waits for memory."""
 
 from __future__ import annotations
 
@@ -6,18 +7,20 @@ import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.signatures import CType, Field
+from optest.clib.ffi.signatures import CKind, CType, Field, Header
 from optest.clib.library.arguments import COMPUTED, ELEMENTS, Argument, ArrayForm
 from optest.clib.library.binding import BoundCase
-from optest.clib.library.c_objects import CObject, is_of_a_tensor
+from optest.clib.library.operator_mapping import CObject, is_of_a_tensor
+from optest.errors import UsageError, did_you_mean
 from optest.numerics import numpy_dtype
 from optest.spec import DType
 
-__all__ = ["Late", "Values", "put"]
+__all__ = ["Late", "Values", "field_of", "put", "structure_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class Values:
         if kind == "handle":
             return self.handle()
         if kind == "count":
-            return len(self._listed(argument.name, self._form_of(argument.name)))
+            forms = (each.array for each in self.bound.entry.read.attributes if each.name == argument.name)
+            return len(self._listed(argument.name, next(each for each in forms if each is not None)))
         if kind == "constant" and not argument.type:
             return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
@@ -83,11 +87,6 @@ class Values:
         if form is not None and isinstance(value, tuple):
             return _array(value, form)
         return self.constant(value) if isinstance(value, str) and not _is_letter(value, type_) else value
-
-    def _form_of(self, name: str) -> ArrayForm:
-        """That of the argument by which an attribute goes over as an array."""
-        found = (each.array for each in self.bound.entry.read.attributes if each.name == name)
-        return next(each for each in found if each is not None)
 
     def _attribute(self, argument: Argument, type_: CType) -> Any:
         value, form = self.attributes[argument.name], argument.array
@@ -162,3 +161,56 @@ def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
         else:
             value = getattr(value, "address", value) + behind
     setattr(struct, name, value)
+
+
+def structure_of(header: Header, name: str) -> type[ctypes.Structure]:
+    """The ctypes class of a struct by its tag or its typedef's name, in the natural alignment of its fields.
+
+    Raises:
+        UsageError: for a struct that no header defines, or one whose fields cannot be placed.
+    """
+    fields = _fields(header, name)
+    return _made(name, tuple((each.name, _ctype(header, each)) for each in fields))
+
+
+@lru_cache(maxsize=64)
+def _made(name: str, fields: tuple[tuple[str, Any], ...]) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields)})
+
+
+def field_of(header: Header, struct: str, path: str) -> Field:
+    """The field of a struct, or with dots one of a struct inside it.
+
+    Raises:
+        UsageError: naming the nearest, if there is none.
+    """
+    first, _, rest = path.partition(".")
+    fields = _fields(header, struct)
+    found = next((each for each in fields if each.name == first), None)
+    if found is None:
+        names = [each.name for each in fields]
+        hint = did_you_mean(first, names, text="did you mean {}? ")
+        raise UsageError(f"struct {struct} has no field {first!r}; {hint}it has {', '.join(names)}")
+    return field_of(header, found.type.tag, rest) if rest else found
+
+
+def _fields(header: Header, name: str) -> tuple[Field, ...]:
+    alias = header.typedefs.get(name)
+    tag = alias.tag if alias is not None and alias.kind is CKind.STRUCT else name.removeprefix("struct ")
+    if tag not in header.structs:
+        hint = did_you_mean(tag, header.structs, text="; did you mean {}?")
+        why = "is declared, but not defined" if tag in header.opaque else "is defined in no header"
+        raise UsageError(f"struct {name} {why}{hint}")
+    fields = header.structs[tag]
+    unknown = next((each.unknown for each in fields if each.unknown), "")
+    if unknown:
+        raise UsageError(f"struct {name} cannot be filled in: {unknown}")
+    return fields
+
+
+def _ctype(header: Header, field: Field) -> Any:
+    if field.type.kind is CKind.STRUCT:
+        one: Any = structure_of(header, field.type.tag)
+    else:
+        one = ctypes.c_void_p if field.type.is_pointer else field.type.ctype()
+    return one if field.length is None else one * field.length

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.held import heap_bytes, no_collector
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
+from optest.clib.ffi.process_watch import heap_bytes
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
@@ -24,22 +24,9 @@ from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
+from optest.timing import no_collector
 
-__all__ = [
-    "FIRST",
-    "OF_HEAP",
-    "SECOND",
-    "SUSPECTS",
-    "THIRD",
-    "Before",
-    "Blame",
-    "Call",
-    "CallConditions",
-    "ConditionedCalls",
-    "OtherAnswer",
-    "Suspect",
-    "garbage",
-]
+__all__ = ["FIRST", "SECOND", "THIRD", "Before", "ConditionedCalls", "OtherAnswer", "garbage"]
 
 Call = Callable[[Mapping[str, Any]], None]
 
@@ -120,14 +107,14 @@ _OUTPUTS = "what the outputs held before the call"
 _INPUTS = "memory outside the elements of the inputs"
 _WORKSPACE = "what the workspace held before the call"
 _CALLS = "which calls were made before"
-OF_HEAP = Suspect(
+_OF_HEAP = Suspect(
     conditions=replace(FIRST, garbage=_GARBAGE),
     base=replace(FIRST, garbage=0x00),
     reason=Reason.STATE,
     what="what fresh or freed heap memory held",
 )
 SUSPECTS = (
-    OF_HEAP,
+    _OF_HEAP,
     Suspect(conditions=_with(outputs=Poison.X5A), reason=Reason.UNWRITTEN, what=_OUTPUTS),
     Suspect(conditions=_with(outputs=Poison.FF), reason=Reason.UNWRITTEN, what=_OUTPUTS),
     Suspect(conditions=_with(workspace=0x00), reason=Reason.WORKSPACE, what=_WORKSPACE),
@@ -144,8 +131,17 @@ SUSPECTS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class OtherAnswer:
+    """Another answer than the first, and where it came from."""
+
+    answer: Answer
+    conditions: CallConditions
+    place: Place
+
+
 class ConditionedCalls:
-    """Calls one case under stated circumstances."""
+    """Calls one case under stated circumstances, and finds out which of them makes a difference."""
 
     def __init__(self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy) -> None:
         """``call`` is the subject's, with whatever is watched around it."""
@@ -156,8 +152,9 @@ class ConditionedCalls:
 
     @cached_property
     def other_values(self) -> Mapping[str, Array]:
-        """Other values than those of the case."""
-        return _other_values(self.memory.values)
+        """Legal values other than the case's: backwards, since any order of them is; a single number that is no index
+        halved."""
+        return {key: _other(array) for key, array in self.memory.values.items()}
 
     def answer(self, conditions: CallConditions, place: Place) -> Answer:
         """One call in these conditions; which other descriptors are alive is the caller's to see to."""
@@ -208,37 +205,7 @@ class ConditionedCalls:
                 self._call_before(home, conditions, values)
             return self.answer(conditions, home)
 
-
-def _other_values(values: Mapping[str, Array]) -> dict[str, Array]:
-    """Legal values other than those: backwards, since any order of them is; a single number that is no index halved."""
-    return {key: _other(array) for key, array in values.items()}
-
-
-def _other(array: Array) -> Array:
-    if array.size != 1:
-        return np.flip(array)
-    if not np.issubdtype(array.dtype, np.inexact):
-        return array
-    halved: Array = (array * array.dtype.type(0.5)).astype(array.dtype)
-    return halved.reshape(array.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class OtherAnswer:
-    """Another answer than the first, and where it came from."""
-
-    answer: Answer
-    conditions: CallConditions
-    place: Place
-
-
-class Blame:
-    """Calls again, with one circumstance changed at a time."""
-
-    def __init__(self, calls: ConditionedCalls) -> None:
-        self._calls = calls
-
-    def compare(self, first: Answer, others: Sequence[OtherAnswer], result: ProbeResult, home: Place) -> None:
+    def explain_others(self, first: Answer, others: Sequence[OtherAnswer], result: ProbeResult, home: Place) -> None:
         """Find out why other answers than the first came out of other conditions, if they did.
 
         Raises:
@@ -248,50 +215,59 @@ class Blame:
             result.done(ANYWHERE)
             return
         self.require_written(home)
-        with self._calls.subject.with_other_descriptors():
-            at_home = [self._calls.answer(conditions, home) for conditions in (SECOND, THIRD)]
+        with self.subject.with_other_descriptors():
+            at_home = [self.answer(conditions, home) for conditions in (SECOND, THIRD)]
             if all(map(first.is_same, at_home)) and all(map(self._is_reproducible, others)):
                 self._depends_on_addresses(others, result)
                 return
         for suspect in SUSPECTS:
-            self.require_no_difference(suspect, home)
+            self._require_no_difference(suspect, home)
         result.note(SAME_BITS, "the same call with the same arguments gave other bits; all answers were compared")
         for answer in (*(other.answer for other in others), *at_home):
             result.add(answer, "in another call with the same arguments", Reason.NONDETERMINISTIC)
 
     def _is_reproducible(self, other: OtherAnswer) -> bool:
-        return other.answer.is_same(self._calls.answer(other.conditions, other.place))
+        return other.answer.is_same(self.answer(other.conditions, other.place))
 
     def _depends_on_addresses(self, others: Sequence[OtherAnswer], result: ProbeResult) -> None:
         detail = "other bits where the tensors lie at other addresses; all answers were compared"
-        if self._calls.policy.invariant:
+        if self.policy.invariant:
             raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives {detail}")
         result.note(ANYWHERE, detail)
         for other in others:
             result.add(other.answer, "with the tensors at other addresses", None)
 
-    def require_no_difference(self, suspect: Suspect, home: Place) -> None:
+    def require_same_in_other_heap(self, home: Place) -> None:
+        """Raise STATE for an answer that depends on what fresh or freed heap memory held."""
+        self._require_no_difference(_OF_HEAP, home)
+
+    def _require_no_difference(self, suspect: Suspect, home: Place) -> None:
         """Raise where the suspect's conditions always give another answer, each time anew."""
         where = where_always_different(
-            lambda: self._calls.renewed_answer(suspect.base, home),
-            lambda: self._calls.renewed_answer(suspect.conditions, home),
+            lambda: self.renewed_answer(suspect.base, home),
+            lambda: self.renewed_answer(suspect.conditions, home),
         )
         if where:
             raise Fault(suspect.reason, f"{where} depends on {suspect.what}")
 
     def require_written(self, place: Place) -> None:
         """Raise where an element holds each of two poisons after two calls, of outputs that began with nothing else."""
-        memory = self._calls.memory
-        never: dict[str, Array] = {}
+        memory = self.memory
+        untouched: list[Mapping[str, Array]] = []
         outputs: Mapping[str, Array] = {}
         for poison in (Poison.A5, Poison.X5A):
             place.fill(Filling(outputs=poison), memory.values)
-            self._calls.call(memory.pointers(place))
-            untouched = place.untouched()
-            outputs = place.collect(copied=True)
-            never = {
-                name: each & never.get(name, each)
-                for name, each in untouched.items()
-                if f"output:{name}" not in memory.values
-            }
-        require_written({name: (outputs[name], each) for name, each in never.items()})
+            self.call(memory.pointers(place))
+            untouched.append(place.untouched())
+            outputs = place.collect()
+        began = [name for name in outputs if f"output:{name}" not in memory.values]
+        require_written({name: (outputs[name], untouched[0][name] & untouched[1][name]) for name in began})
+
+
+def _other(array: Array) -> Array:
+    if array.size != 1:
+        return np.flip(array)
+    if not np.issubdtype(array.dtype, np.inexact):
+        return array
+    halved: Array = (array * array.dtype.type(0.5)).astype(array.dtype)
+    return halved.reshape(array.shape)

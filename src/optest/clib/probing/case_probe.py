@@ -8,37 +8,17 @@ from dataclasses import replace
 from itertools import islice
 from time import perf_counter
 
-from optest.clib.ffi.held import heap_bytes, no_collector
-from optest.clib.ffi.statuses import StatusError
-from optest.clib.ffi.thread_counts import ThreadCounts
-from optest.clib.library.memory import CaseMemory
+from optest.clib.ffi.calls import StatusError
+from optest.clib.ffi.process_watch import heap_bytes
 from optest.clib.library.places import Filling, Place
-from optest.clib.library.subject import Subject
-from optest.clib.probing.call_conditions import (
-    FIRST,
-    OF_HEAP,
-    SECOND,
-    THIRD,
-    Before,
-    Blame,
-    Call,
-    ConditionedCalls,
-    OtherAnswer,
-    garbage,
-)
+from optest.clib.probing.call_conditions import FIRST, SECOND, THIRD, Before, ConditionedCalls, OtherAnswer, garbage
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
-from optest.clib.probing.policy import (
-    ALIGNED,
-    ELSEWHERE,
-    ONE_CALL_ASKED,
-    Policy,
-    say_what_one_call_shows,
-    say_what_was_done,
-)
+from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, ThreadCounts
 from optest.clib.probing.results import Answer, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
 from optest.memory.heap_garbage import HeapGarbage
 from optest.spec import Fault, Reason
+from optest.timing import no_collector
 
 __all__ = ["CaseProbe"]
 
@@ -70,16 +50,10 @@ _ALONE = replace(FIRST, before=Before.THE_SAME)
 class CaseProbe:
     """Calls one case again and again and finds out on what its answer depends."""
 
-    def __init__(
-        self, memory: CaseMemory, subject: Subject, call: Call, policy: Policy, threads: ThreadCounts | None
-    ) -> None:
-        """``call`` is the subject's, with whatever is watched around it."""
-        self._memory = memory
-        self._subject = subject
-        self._policy = policy
+    def __init__(self, calls: ConditionedCalls, threads: ThreadCounts | None) -> None:
+        self._memory, self._subject, self._policy = calls.memory, calls.subject, calls.policy
         self._threads = threads
-        self._calls = ConditionedCalls(memory, subject, call, policy)
-        self._blame = Blame(self._calls)
+        self._calls = calls
 
     def run(self) -> ProbeResult:
         """Call as often as the size of the case allows.
@@ -107,7 +81,7 @@ class CaseProbe:
         if self._memory.nbytes <= _SMALL_BYTES and HeapGarbage.is_possible():
             home = self._memory.place(self._policy.places[0])
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
-                self._blame.require_no_difference(OF_HEAP, home)
+                self._calls.require_same_in_other_heap(home)
 
     def _call_in_turns(self, places: Sequence[Place], *, is_small: bool) -> ProbeResult:
         """One call at each place, each in other conditions, and what the size of the case allows beside them."""
@@ -124,8 +98,8 @@ class CaseProbe:
         late = home.written_since()
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
-        say_what_was_done(result, self._memory, self._policy, calls=len(places))
-        self._blame.compare(first, others, result, home)
+        self._policy.say_what_was_done(result, self._memory, calls=len(places))
+        self._calls.explain_others(first, others, result, home)
         self._repeat(first, result, home)
         self._beside_other_callers(first, result, home)
         if is_small:
@@ -165,17 +139,16 @@ class CaseProbe:
 
     def _call_once(self, why: str) -> ProbeResult:
         """One call, ``why`` no more; others only where an element holds what it held before, and for threads."""
-        where = self._policy.place_of_one_call
-        place = self._memory.place_of_its_own(where) if self._policy.may_lend else self._memory.place(where)
+        place = self._memory.place(self._policy.place_of_one_call)
         with self._memory.watched(place):
             place.fill(Filling(), self._memory.values)
             self._calls.call(self._memory.pointers(place))
             is_written = not place.has_untouched(self._memory.values)
             outputs = place.collect(copied=not is_written or bool(self._policy.threads))
             if not is_written:
-                self._blame.require_written(place)
+                self._calls.require_written(place)
             result = ProbeResult(outputs=outputs)
-            say_what_one_call_shows(result, self._policy, why)
+            self._policy.say_what_one_call_shows(result, why)
             self._with_threads(Answer(outputs), result, place)
         return result
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice
 from threading import Event, Thread
 
 import numpy as np
 
-from optest.clib.ffi.statuses import StatusError
+from optest.clib.ffi.calls import StatusError
 from optest.clib.library.places import Place
+from optest.clib.library.subject import Pointer
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
 from optest.clib.probing.results import Answer, is_reproducible, where_always_different, where_different
 from optest.numerics import Array, dtype_of, numpy_dtype, view
-from optest.spec import DType, Fault, Kind, Reason, TensorSpec
+from optest.spec import Fault, Kind, Reason, TensorSpec
 
 __all__ = ["ExtraProbes", "has_nan", "other_caller"]
 
@@ -30,14 +30,6 @@ _MANY = 300
 
 _CODES = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 """The floats of IEEE and bfloat16 by their bits: they have NaNs of both signs with payloads."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Address:
-    """In another tensor's memory."""
-
-    address: int
-    element: DType
 
 
 class ExtraProbes:
@@ -139,7 +131,7 @@ class ExtraProbes:
             if not but_alike or first != second or one.startswith("output:"):
                 yield one, other
 
-    def _shared(self, one: str, other: str) -> tuple[dict[str, Array], _Address]:
+    def _shared(self, one: str, other: str) -> tuple[dict[str, Array], Pointer]:
         """Values by which both hold the same memory, and where ``other`` begins in that of ``one``."""
         memory, region = self._memory, self._home.slots[one].buffer.region
         spec = memory.specs()[other]
@@ -147,8 +139,7 @@ class ExtraProbes:
         self._home.fill(FIRST.filling, memory.values)
         storage = np.array(region.memory[region.start : region.end]).view(numpy_dtype(spec.dtype))
         behind = region.start + spec.offset * spec.dtype.itemsize_bytes
-        address = _Address(address=region.address + behind, element=spec.dtype)
-        return {**memory.values, other: view(storage, spec)}, address
+        return {**memory.values, other: view(storage, spec)}, Pointer(region.address + behind, spec.dtype)
 
 
 @contextmanager

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from optest.clib.ffi.printed import Printed
-from optest.clib.ffi.statuses import StatusError
-from optest.clib.ffi.thread_counts import ThreadCounts
+from optest.clib.ffi.calls import StatusError
+from optest.clib.ffi.process_watch import Printed
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.session import opened
 from optest.clib.library.subject import Subject
+from optest.clib.probing.call_conditions import ConditionedCalls
 from optest.clib.probing.case_probe import CaseProbe
-from optest.clib.probing.policy import Policy
+from optest.clib.probing.policy import Policy, ThreadCounts
 from optest.clib.probing.results import ProbeResult
 from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_refusals
 from optest.numerics import Array
@@ -53,16 +52,16 @@ class LibraryProbe:
         looks_at_process = policy.has_extra_probes or self._is_first
         side_effects = SideEffects(subject.run, self._printed, looks_at_process=looks_at_process)
         self._is_first = False
-        counts = self._counts() if config.threads else None
+        counts = self._counts(config)
         try:
             with self._printed:
-                result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
+                result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), counts).run()
                 if policy.is_brief and side_effects.has_printed:  # whether every call prints
                     policy = replace(policy, is_brief=False)
-                    result = CaseProbe(memory, subject, side_effects.call, policy, counts).run()
+                    result = CaseProbe(ConditionedCalls(memory, subject, side_effects.call, policy), counts).run()
             result.checks += side_effects.checks()
         except BaseException:
-            memory.leave()
+            memory.release(for_others=False)
             raise
         memory.release()
         return result
@@ -76,8 +75,9 @@ class LibraryProbe:
         """
         side_effects = SideEffects(subject.run, self._printed)
         policy = _policy(key, config)
-        counts = self._counts() if config.threads else None
-        probe = CaseProbe(memory, subject, side_effects.call, replace(policy, is_brief=False), counts)
+        counts = self._counts(config)
+        calls = ConditionedCalls(memory, subject, side_effects.call, replace(policy, is_brief=False))
+        probe = CaseProbe(calls, counts)
         try:
             with self._printed:
                 if policy.is_brief:
@@ -85,7 +85,7 @@ class LibraryProbe:
                 probe.blame()
             side_effects.checks()
         finally:
-            memory.leave()
+            memory.release(for_others=False)
 
     def probe_refusal(self, memory: CaseMemory, subject: Subject) -> dict[str, Array]:
         """Call once what should be refused; the outputs if it was not.
@@ -124,22 +124,19 @@ class LibraryProbe:
         self._called_often.add(subject.name)
         return True
 
-    def _counts(self) -> ThreadCounts:
-        if self._threads is None:
-            library, threads = opened(self._config), self._config.mapping.threads
-
-            def symbol(name: str) -> Any:
-                return library.symbol(name) if name and library.has(name) else None
-
-            self._threads = ThreadCounts(threads.functions, threads.environment, symbol)
-        return self._threads
+    def _counts(self, config: FfiConfig) -> ThreadCounts | None:
+        """What sets the number of threads, for cases that ask for several."""
+        if config.threads and self._threads is None:
+            threads = config.mapping.threads
+            self._threads = ThreadCounts(threads.functions, threads.environment, opened(self._config))
+        return self._threads if config.threads else None
 
 
 def _policy(key: str, config: FfiConfig, *, often: bool = False) -> Policy:
     return Policy(
-        is_brief=config.probes == "guards",
-        guard=config.guard,
-        invariant=config.invariant,
+        is_brief=config.stated.probes == "guards",
+        guard=config.stated.guard,
+        invariant=config.stated.invariant,
         threads=config.threads,
         has_extra_probes=key.endswith(_COUNTS_LEAKS),
         calls_often=often,

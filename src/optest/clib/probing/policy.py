@@ -1,25 +1,22 @@
-"""How closely the calls of a case are watched, where its tensors lie meanwhile, and what is said of both."""
+"""How closely the calls of a case are watched, where its tensors lie and how many threads are used, and what is said of
+that."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
+from optest.clib.ffi.libraries import Library
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Where
 from optest.clib.probing.results import ProbeResult
 from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.regions import Placement
+from optest.settings import variables_set
 
-__all__ = [
-    "ALIGNED",
-    "ANYWHERE",
-    "ELSEWHERE",
-    "ONE_CALL_ASKED",
-    "SAME_BITS",
-    "Policy",
-    "say_what_one_call_shows",
-    "say_what_was_done",
-]
+__all__ = ["ALIGNED", "ANYWHERE", "ELSEWHERE", "ONE_CALL_ASKED", "SAME_BITS", "Policy", "ThreadCounts"]
 
 ANYWHERE = "same bits wherever the tensors lie"
 ONE_CALL_ASKED = "not asked: probes: guards"
@@ -69,40 +66,71 @@ class Policy:
         return self.at(one), self.at(two), self.at(three)
 
     @property
-    def may_lend(self) -> bool:
-        """Whether large inputs may lie where they are: not where forbidden pages are asked for."""
-        return self.guard is None and self.alignment == 1
-
-    @property
     def place_of_one_call(self) -> Where:
         return self.at(_SHIFTED if self.guard == "heap" else _AT_END)
 
+    def _say_guards(self, result: ProbeResult, where: str) -> None:
+        result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
+        result.done("outputs written", "two poisons")
+        if self.alignment > 1:
+            detail = f"tensors begin at multiples of {self.alignment} bytes alone, as the mapping says"
+            result.impossible("other alignments", detail)
 
-def _say_alignment(result: ProbeResult, policy: Policy) -> None:
-    if policy.alignment > 1:
-        detail = f"tensors begin at multiples of {policy.alignment} bytes alone, as the mapping says"
-        result.impossible("other alignments", detail)
+    def say_what_was_done(self, result: ProbeResult, memory: CaseMemory, *, calls: int) -> None:
+        where = {"heap": "256 bytes on each side", "pages": "forbidden pages"}.get(
+            self.guard or "", "256 bytes on each side, then forbidden pages"
+        )
+        self._say_guards(result, where)
+        result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
+        result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
+        result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
+        if calls > 2 and HeapGarbage.is_possible():
+            result.done("heap memory as it was found", "two contents")
+
+    def say_what_one_call_shows(self, result: ProbeResult, why: str) -> None:
+        """Of a case that was called once, ``why`` no more."""
+        where = "256 bytes on each side" if self.guard == "heap" else "forbidden pages"
+        self._say_guards(result, where)
+        for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
+            result.impossible(name, why)
 
 
-def say_what_was_done(result: ProbeResult, memory: CaseMemory, policy: Policy, *, calls: int) -> None:
-    where = {"heap": "256 bytes on each side", "pages": "forbidden pages"}.get(
-        policy.guard or "", "256 bytes on each side, then forbidden pages"
-    )
-    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
-    result.done("outputs written", "two poisons")
-    _say_alignment(result, policy)
-    result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
-    result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
-    result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
-    if calls > 2 and HeapGarbage.is_possible():
-        result.done("heap memory as it was found", "two contents")
+_KNOWN_FUNCTIONS = {
+    "openblas_set_num_threads": "openblas_get_num_threads",
+    "omp_set_num_threads": "omp_get_max_threads",
+    "MKL_Set_Num_Threads": "MKL_Get_Max_Threads",
+}
+"""What sets the number in runtimes that libraries bring along, and what tells it."""
 
 
-def say_what_one_call_shows(result: ProbeResult, policy: Policy, why: str) -> None:
-    """Of a case that was called once, ``why`` no more."""
-    where = "256 bytes on each side" if policy.guard == "heap" else "forbidden pages"
-    result.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
-    result.done("outputs written", "two poisons")
-    _say_alignment(result, policy)
-    for name in ("nothing else read", "workspace", "state", SAME_BITS, "leaks"):
-        result.impossible(name, why)
+class ThreadCounts:
+    """Functions that take the number, and variables that are read whenever a descriptor is made or a call begins."""
+
+    def __init__(self, functions: Sequence[str], variables: Sequence[str], library: Library) -> None:
+        """``functions`` are the mapping's own; those of known runtimes are used where the library has them."""
+
+        def symbol(name: str) -> Any:
+            return library.symbol(name) if name and library.has(name) else None
+
+        names = (*functions, *_KNOWN_FUNCTIONS)
+        self._functions = {name: found for name in names if (found := symbol(name)) is not None}
+        getters = {name: symbol(_KNOWN_FUNCTIONS.get(name, "")) for name in self._functions}
+        self._counts = {name: getters[name]() if getters[name] is not None else 1 for name in self._functions}
+        self._variables = tuple(variables)
+
+    @property
+    def means(self) -> str:
+        """What sets the number, in words; empty if nothing does."""
+        return ", ".join((*self._functions, *self._variables))
+
+    @contextmanager
+    def set(self, count: int) -> Iterator[None]:
+        """While inside, the library uses ``count`` threads, as far as it listens."""
+        with variables_set(dict.fromkeys(self._variables, str(count))):
+            for function in self._functions.values():
+                function(count)
+            try:
+                yield
+            finally:
+                for name, function in self._functions.items():
+                    function(self._counts[name])

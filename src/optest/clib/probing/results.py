@@ -48,11 +48,6 @@ def where_always_different(unchanged: Callable[[], Answer], changed: Callable[[]
     return where_different(one, other)
 
 
-def elements_kept(first: Answer, other: Answer) -> int:
-    """How many elements have the same bits in both."""
-    return sum(int((~_differ(array, other.outputs[name])).sum()) for name, array in first.outputs.items())
-
-
 def _differ(one: Array, other: Array) -> Array:
     """Which elements have other bits, in one dimension."""
     size = one.dtype.itemsize
@@ -87,7 +82,8 @@ class ProbeResult:
 
     def add_of_other_values(self, answer: Answer, name: str, values: Array, first: Answer) -> None:
         """An answer to other values of the input ``name``: STATE if all of it is wrong and has the first one's bits."""
-        kept, of_all = elements_kept(first, answer), sum(array.size for array in answer.outputs.values())
+        kept = sum(int((~_differ(array, answer.outputs[name])).sum()) for name, array in first.outputs.items())
+        of_all = sum(array.size for array in answer.outputs.values())
         how = f"with other values of input {name}" + f" ({kept} of {of_all} elements as in the first call)" * bool(kept)
         reason = Reason.STATE if kept == of_all else None
         self.further.append(

@@ -10,12 +10,11 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.float_control import FloatControl
-from optest.clib.ffi.held import blocks_kept, heap_bytes, no_collector, open_files, running_threads
-from optest.clib.ffi.printed import Printed
+from optest.clib.ffi.process_watch import FloatControl, Printed, blocks_kept, counted, heap_bytes
 from optest.clib.library.subject import Subject
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
+from optest.timing import no_collector
 
 __all__ = ["SideEffects", "require_no_leak", "require_no_leak_of_refusals"]
 
@@ -38,7 +37,6 @@ _WHILE_S = 0.1
 _LOOKS = 3
 """For threads that end by themselves, on a busy machine one by one."""
 
-_COUNTED = {"open files": open_files, "threads": running_threads}
 _LEAST_BYTES = 16
 """Less than malloc's smallest piece a library cannot lose."""
 
@@ -154,7 +152,7 @@ def _lost_or_left(cycle: Callable[[], None], calls: str) -> int:
 def _held() -> dict[str, int]:
     """Without what is garbage: files that it holds are closed at any moment, and would hide as many that stay."""
     gc.collect()
-    return {what: count() for what, count in _COUNTED.items()}
+    return counted()
 
 
 def _require_none_left(before: Mapping[str, int], calls: str) -> None:
@@ -173,11 +171,12 @@ def _require_none_left(before: Mapping[str, int], calls: str) -> None:
 
 
 def _more_than(before: Mapping[str, int]) -> dict[str, int]:
-    return {what: _COUNTED[what]() - count for what, count in before.items()}
+    return {what: count - before[what] for what, count in counted().items()}
 
 
 def _may_lose(cycle: Callable[[], None]) -> bool:
-    """Whether the heap grew in any round, which is soon seen; all of them are made."""
+    """Whether the heap grew in any round, which is soon seen; all of them are made. The collector would give a library
+    blocks first, and what it loses would not show."""
     cycle()
     with no_collector():
         return sum(_growth(cycle, _cycles()) > 0 for _ in range(_ROUNDS)) > 0
