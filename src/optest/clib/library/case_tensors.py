@@ -11,14 +11,8 @@ import msgspec
 import numpy as np
 
 from optest.clib.library.attributes import BOUNDS, always, value_with_defaults, whole_limits
-<<<<<<< HEAD
-from optest.clib.library.layouts import Gap, dense
-from optest.clib.library.limits import outputs_of
-from optest.clib.library.mapping_words import SAME
-=======
 from optest.clib.library.layouts import Gap, dense, outputs_of
-from optest.clib.library.mapping_words import DtypeName
->>>>>>> small
+from optest.clib.library.mapping_words import SAME, DtypeName
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
