@@ -180,8 +180,8 @@ def _nan_of_all_bits(dtype: DType) -> Array:
     """The NaN whose significand is all ones: rounded to fewer bits as a number is, it becomes 0. None in formats
     without it."""
     kind = numpy_dtype(dtype)
-    bits = np.array([2 ** (dtype.bits - 1) - 1], f"u{kind.itemsize}").view(kind)
-    return bits[np.isnan(bits)]
+    value: Array = np.array([2 ** (dtype.bits - 1) - 1], f"u{kind.itemsize}").view(kind)
+    return value[np.isnan(value)]
 
 
 def _special_floats(dtype: DType) -> list[float]:
