@@ -38,7 +38,9 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
     made: dict[str, Callable[[], Iterable[SampleCall]]] = {
         "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
         "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
-        "stride-0-output": lambda: _outputs_on_themselves(call),
+        "stride-0-output": lambda: (
+            each for one in (call, *call.resized(1)) for each in _outputs_on_themselves(one)
+        ),
         "overlap": lambda: (*_overlaps(call, roles), *_begins_alike(call, roles)),
         "null": lambda: [_requesting(call, null=[each]) for each in pointers],
         "null-descriptor": lambda: (
@@ -127,15 +129,22 @@ def _plain(call: SampleCall) -> SampleCall:
 
 
 def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
-    """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
+    """One size or the rank of one tensor is off, or a size is 0 everywhere; of inputs only what operator and mapping do
+    not take."""
     made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
-    legal = {name: list(call.shapes[name]) for name in call.outputs}
+    started = {start.output for start in entry.starts}  # as large as the input that they hold
+    legal = {name: list(call.shapes[name]) for name in call.outputs if name not in started}
     for tensor in () if made else call.inputs:
         for shape in _others(call.shapes[tensor]) if _is_passed(tensor, entry) else ():
             reshaped = dataclasses.replace(_plain(call), shapes={**call.shapes, tensor: shape})
             if not reshaped.fits():
                 yield reshaped
                 yield _described(reshaped, shapes=legal)
+    for size in () if made else call.sizes():
+        emptied = {name: tuple(0 if each == size else each for each in call.shapes[name]) for name in call.inputs}
+        nothing = dataclasses.replace(_plain(call), shapes={**call.shapes, **emptied})
+        if not nothing.fits():
+            yield _described(nothing, shapes=legal)
     for tensor in call.outputs:
         for shape in _others(call.shapes[tensor]):
             if not (entry.broadcasts and all(reaches(call.shapes[each], shape) for each in call.inputs)):
