@@ -17,6 +17,8 @@ from library_faults import headers_of
 
 from optest.api.checking import check, write
 from optest.api.running import RunOutcome, run
+from optest.clib.ffi.headers import read_headers
+from optest.clib.library.mapping_file import mapping_path
 from optest.spec import BAD_STATUSES, CaseResult, Reason
 
 pytestmark = [
@@ -108,6 +110,30 @@ def test_there_is_nothing_to_say_of_the_right_library(c_library: Path, tmp_path:
     operators = {each.operator for each in outcome.results if each.status.value == "passed"}
     assert len(operators) >= 21
     assert re.search(r"\d+ operators are not in mapping infiniop\n", stream.getvalue())
+
+
+def test_a_library_needs_no_headers(c_library: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(c_library / "lib", bare / "lib")
+    given = {**options(bare, tmp_path, "relu", "gemm", "conv2d"), "headers": (), "tier": "smoke"}
+    outcome = check(given, stream=io.StringIO())
+    assert told(outcome) == []
+    assert {each.operator for each in outcome.results if each.status.value == "passed"} == {"relu", "gemm", "conv2d"}
+
+
+def test_the_header_of_the_mapping_is_that_of_the_library(c_library: Path) -> None:
+    own = read_headers([mapping_path("infiniop", "").with_suffix(".h")])
+    library = read_headers([headers_of(c_library)])
+    both = own.prototypes.keys() & library.prototypes.keys()
+    assert len(both) > 80
+    for name in both:
+        ours, theirs = ([each.type for each in header.prototype(name).parameters] for header in (own, library))
+        assert [(each.kind, each.size, each.pointee and each.pointee.is_const) for each in ours] == [
+            (each.kind, each.size, each.pointee and each.pointee.is_const) for each in theirs
+        ], name
+    assert {key: library.constants[key] for key in own.constants if key in library.constants}.items() <= (
+        own.constants.items()
+    )
 
 
 @pytest.mark.heavy

@@ -139,11 +139,14 @@ class LibraryFunction:
             Drift: where it is not the header's.
         """
         declared = replace(self._declared or Declared(), **part)
-        _require_no_drift(declared, self._library.prototype(self.name))
+        _require_no_drift(declared, self._library.prototype(self.name, is_registered=True))
         self._declared, self._call = declared, None
 
     def _signature(self) -> Prototype | Declared | None:
-        return self._library.prototype(self.name) or self._registered()
+        return self._prototype_of_c() or self._registered()
+
+    def _prototype_of_c(self) -> Prototype | None:
+        return self._library.prototype(self.name, is_registered=self._registered() is not None)
 
     def _registered(self) -> Declared | None:
         return self._declared or OpRegister.declared(self.name)
@@ -184,7 +187,7 @@ class LibraryFunction:
         return status
 
     def _bound(self) -> Callable[..., Any]:
-        prototype, declared = self._library.prototype(self.name), self._registered()
+        prototype, declared = self._prototype_of_c(), self._registered()
         _require_no_drift(declared, prototype)
         self._prototype = prototype
         if prototype is not None:
@@ -195,9 +198,8 @@ class LibraryFunction:
                 f"{self.name} has no signature: no header of {self._library.where} declares it and nothing is "
                 f"registered; write @OpRegister.operator over a function that sets lib.{self.name}.argtypes"
             )
-        if self.name not in CORE_FUNCTIONS:
-            text = f"no header of {self._library.where} declares {self.name}: its registration is used unchecked"
-            warnings.warn(text, UncheckedSignature, stacklevel=4)
+        text = f"no header of {self._library.where} declares {self.name}: its registration is used unchecked"
+        warnings.warn(text, UncheckedSignature, stacklevel=4)
         self._symbol.argtypes, self._symbol.restype = tuple(declared.argtypes), declared.restype
         self._returns_status = declared.restype is ctypes.c_int
         return self._exactly(len(declared.argtypes))
@@ -244,7 +246,7 @@ class LibraryFunction:
         self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, typed))))
 
     def __repr__(self) -> str:
-        prototype = self._library.prototype(self.name)
+        prototype = self._prototype_of_c()
         return f"<{prototype or self.name}>"
 
 

@@ -12,6 +12,7 @@ from optest.clib.ffi.calls import StatusCodes
 from optest.clib.ffi.handles import Ledger
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.signatures import Header, Prototype
+from optest.clib.library.mapping_file import mapping_path
 from optest.errors import Unavailable
 from optest.infiniop.functions import DEFAULT_CODES, LibraryFunction, Status, check_error
 from optest.infiniop.structs import infiniopHandle_t
@@ -74,19 +75,28 @@ class InfiniLib:
         return header_of(self._headers)
 
     @cached_property
+    def _usual_header(self) -> Header:
+        from optest.clib.library.session import header_of
+
+        return header_of([str(mapping_path("infiniop", "").with_suffix(".h"))])
+
+    @cached_property
     def codes(self) -> StatusCodes:
         header = self.header
         if header is None or "infiniStatus_t" not in header.typedefs:
             return DEFAULT_CODES
         return StatusCodes.of(header.enum("infiniStatus_t"))
 
-    def prototype(self, name: str) -> Prototype | None:
-        """What the header says of a function, None where it does not declare it.
+    def prototype(self, name: str, *, is_registered: bool) -> Prototype | None:
+        """What the header says of a function, None where it does not declare it. A library without headers has what
+        libinfiniop declares, as far as nothing is registered.
 
         Raises:
             HeaderError: for a declaration that cannot be read or called.
         """
         header = self.header
+        if header is None and not is_registered:
+            header = self._usual_header
         if header is None or (name not in header.prototypes and name not in header.refused):
             return None
         return header.prototype(name)

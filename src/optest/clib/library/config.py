@@ -147,7 +147,7 @@ class _Reader(SectionReader):
         file, mapping = self._mapping(given)
         if mapping is None:
             return None
-        headers = self._headers(given, root, bool(objects), mapping)
+        headers = self._headers(given, root, bool(objects), file, mapping)
         device, number = self._device(given.device, mapping)
         return FfiConfig(
             mapping=mapping,
@@ -185,16 +185,20 @@ class _Reader(SectionReader):
         return None, tuple(located(each, folder) if is_shared_object(each) or "/" in each else each for each in paths)
 
     def _headers(
-        self, given: _Section, root: str | None, has_objects: bool, mapping: LibraryMapping
+        self, given: _Section, root: str | None, has_objects: bool, mapping_file: Path, mapping: LibraryMapping
     ) -> tuple[str, ...]:
-        """Folders and files; none where the compiler looks for those that the mapping names."""
+        """Folders and files; none where the compiler looks for those that the mapping names. For a library that comes
+        without, the header that lies beside the mapping and has its name."""
         if given.headers is not None:
             return tuple(located(each, self.case.base_dir) for each in _listed(given.headers))
         if mapping.headers:
             return ()
+        include, own = Path(root or infini_root(), "include"), mapping_file.with_suffix(".h")
+        if own.is_file() and (has_objects or not include.is_dir()):
+            return (str(own),)
         if has_objects:
             self.say("headers", "is missing; it should be the folder with the library's C headers (--headers)")
-        return (str(Path(root or infini_root(), "include")),)
+        return (str(include),)
 
     def _mapping(self, given: _Section) -> tuple[Path, LibraryMapping | None]:
         name, profile = given.mapping or given.profile, given.profile

@@ -38,9 +38,7 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
     made: dict[str, Callable[[], Iterable[SampleCall]]] = {
         "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
         "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
-        "stride-0-output": lambda: (
-            each for one in (call, *call.resized(1)) for each in _outputs_on_themselves(one)
-        ),
+        "stride-0-output": lambda: (each for one in (call, *call.resized(1)) for each in _outputs_on_themselves(one)),
         "overlap": lambda: (*_overlaps(call, roles), *_begins_alike(call, roles)),
         "null": lambda: [_requesting(call, null=[each]) for each in pointers],
         "null-descriptor": lambda: (
