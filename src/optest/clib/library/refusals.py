@@ -127,8 +127,7 @@ def _plain(call: SampleCall) -> SampleCall:
 
 
 def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
-    """One size or the rank of one tensor is off, or a size is 0 everywhere; of inputs only what operator and mapping do
-    not take."""
+    """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
     made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
     started = {start.output for start in entry.starts}  # as large as the input that they hold
     legal = {name: list(call.shapes[name]) for name in call.outputs if name not in started}
@@ -138,11 +137,6 @@ def _shapes(call: SampleCall, entry: OperatorMapping) -> Calls:
             if not reshaped.fits():
                 yield reshaped
                 yield _described(reshaped, shapes=legal)
-    for size in () if made else call.sizes():
-        emptied = {name: tuple(0 if each == size else each for each in call.shapes[name]) for name in call.inputs}
-        nothing = dataclasses.replace(_plain(call), shapes={**call.shapes, **emptied})
-        if not nothing.fits():
-            yield _described(nothing, shapes=legal)
     for tensor in call.outputs:
         for shape in _others(call.shapes[tensor]):
             if not (entry.broadcasts and all(reaches(call.shapes[each], shape) for each in call.inputs)):

@@ -190,12 +190,12 @@ class SampleCall:
 
     def resized(self, size: int) -> list[SampleCall]:
         """The call with each of its sizes in turn replaced, wherever it stands; none where that is too large."""
-        found = [call for old in self.sizes() if old != size for call in self.with_sizes({old: size})]
+        found = [call for old in self._sizes() if old != size for call in self.with_sizes({old: size})]
         return [each for each in found if _most_elements(each) <= _MOST_OF_RESIZED]
 
     def squared(self, size: int) -> list[SampleCall]:
         """The call with one size for everything."""
-        return self.with_sizes(dict.fromkeys(self.sizes(), size))
+        return self.with_sizes(dict.fromkeys(self._sizes(), size))
 
     def deepened(self, rank: int) -> list[SampleCall]:
         """The call with so many dimensions, the further ones in front; none where that does not fit."""
@@ -217,14 +217,13 @@ class SampleCall:
     def grown(self, elements: int) -> list[SampleCall]:
         """The call with each of its sizes in turn so large that a tensor has at least so many elements."""
         found: list[SampleCall] = []
-        for old in self.sizes():
+        for old in self._sizes():
             most = max(prod(shape) for shape in self.shapes.values() if old in shape or not shape) or 1
             size = -(-elements // most) * old | 1
             found += self.with_sizes({old: size}) or self.with_sizes({old: size + 1})
         return [each for each in found if _most_elements(each) <= _FAR_TOO_MANY * elements]
 
-    def sizes(self) -> list[int]:
-        """The sizes above 1 of the inputs, each once."""
+    def _sizes(self) -> list[int]:
         return list(dict.fromkeys(size for name in self.inputs for size in self.shapes[name] if size > 1))
 
 
