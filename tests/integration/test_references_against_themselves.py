@@ -21,7 +21,7 @@ NO_NUMBER = ("special(rate=0.25)", "zeros", "integer-exact", "uniform", "randn",
 WITHOUT_NUMBERS = {
     *((op, "zeros") for op in ("div", "log", "reciprocal", "rsqrt", "digamma")),
     ("erfinv", "ones"),
-    ("attention", "special(rate=0.25)"),
+    *((op, "special(rate=0.25)") for op in ("attention", "cross_entropy")),
 }
 PLACED = ("paged_attention", "paged_caching")
 """Operators whose positions no fill of all inputs can be."""
