@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from optest.api import RunOptions, bootstrap, cases, run
+    from optest.backends.function import kernel
 
 __version__ = "0.1.0"
-__all__ = ["RunOptions", "__version__", "bootstrap", "cases", "run"]
+__all__ = ["RunOptions", "__version__", "bootstrap", "cases", "kernel", "run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from optest import api
 
         return getattr(api, name)
+    if name == "kernel":
+        from optest.backends.function import kernel
+
+        return kernel
     raise AttributeError(f"module 'optest' has no attribute {name!r}")

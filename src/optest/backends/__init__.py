@@ -111,6 +111,7 @@ _BUILTINS = (
     _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
+    _Builtin(name="function", path="optest.backends.function:FunctionBackend", kind="cpu", by_name_only=True),
     _Builtin(name="ffi", path="optest.clib.library.driver:FfiBackend", kind="cpu", by_name_only=True),
 )
 

@@ -1,0 +1,279 @@
+"""Python functions as a backend: one function for each operator, of NumPy arrays or of torch tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from optest.backends import BackendDriver, Fault, Reason
+from optest.backends.arguments import at_their_places
+from optest.errors import Unavailable, UsageError
+from optest.guests import Guest, Option
+from optest.registry import load_extension, load_object
+from optest.spec import OperatorDescriptor, TestCase, dtype_names
+
+__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel"]
+
+_ARRAYS = ("numpy", "torch")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function and what it promises; a case outside of that is a declared gap.
+
+    ``dtypes`` are those that its inputs may have, ``ranks`` their numbers of dimensions; empty is any. ``ignores`` are
+    attributes that it sees from the shapes. ``refuses`` says that it raises for wrong calls. ``arrays`` is what it
+    takes: ``numpy`` or ``torch``.
+    """
+
+    operator: str
+    function: Callable[..., Any]
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    ignores: tuple[str, ...] = ()
+    refuses: bool = False
+    arrays: str = "numpy"
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """By name; of a function that says nothing of itself, as some of C do, any number of any kind."""
+        try:
+            return inspect.signature(self.function).parameters
+        except (TypeError, ValueError):
+            return inspect.signature(lambda *_, **__: None).parameters
+
+    def lacks(self, case: TestCase) -> str | None:
+        """Why the case is none for this function, None if it is one."""
+        if case.expects_error is not None and not self.refuses:
+            return f"{self.name} does not promise to refuse wrong calls (refuses=True)"
+        for each in case.inputs:
+            if self.dtypes and each.spec.dtype.name not in self.dtypes:
+                return f"{self.name} takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"
+            if self.ranks and each.spec.rank not in self.ranks:
+                return f"{self.name} takes no {each.name} of {each.spec.rank} dimensions"
+        tensors, kinds = self._tensors(case, [each.name for each in case.inputs]), self._kinds()
+        if inspect.Parameter.VAR_POSITIONAL not in kinds and len(tensors) > sum(each in _POSITIONAL for each in kinds):
+            return f"{self.name} takes fewer tensors than the {len(tensors)} of the case"
+        for name in self._left_out(case):
+            return f"{self.name} takes no {name}, which is {case.attributes[name]!r} here"
+        return None
+
+    def call(self, case: TestCase, inputs: Sequence[Any]) -> Any:
+        """What the function returns for these tensors, in the operator's order, and the attributes that it takes."""
+        keywords = {key: case.attributes[name] for name, key in self._keywords(case) if key}
+        return self.function(*self._tensors(case, inputs), **keywords)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def _kinds(self) -> list[Any]:
+        return [each.kind for each in self.parameters.values()]
+
+    def _tensors(self, case: TestCase, inputs: Sequence[Any]) -> list[Any]:
+        """At their places, None for optional ones that are left out before others."""
+        placed = at_their_places(case, inputs)
+        while placed and placed[-1] is None:
+            placed.pop()
+        return placed
+
+    def _keywords(self, case: TestCase) -> Iterator[tuple[str, str]]:
+        """Each attribute that is not ignored, with the name that the function has for it, "" for none. One that is
+        None is left out where the function has a default for it."""
+        takes_all = inspect.Parameter.VAR_KEYWORD in self._kinds()
+        for attribute in case.descriptor.attributes:
+            names = (attribute.name, *attribute.aliases)
+            if attribute.name not in case.attributes or any(name in self.ignores for name in names):
+                continue
+            own = next((name for name in names if name in self.parameters), attribute.name if takes_all else "")
+            parameter = self.parameters.get(own)
+            is_usual = parameter is not None and parameter.default is not inspect.Parameter.empty
+            if case.attributes[attribute.name] is not None or not is_usual:
+                yield attribute.name, own
+
+    def _left_out(self, case: TestCase) -> list[str]:
+        """Attributes that the function does not take, and that have not the value that it would assume."""
+        usual = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
+        return [
+            name
+            for name, key in self._keywords(case)
+            if not key and (name not in usual or case.attributes[name] != usual[name])
+        ]
+
+
+_DECLARED: dict[str, Kernel] = {}
+
+
+def kernel(
+    operator: str,
+    *,
+    dtypes: Sequence[str] = (),
+    ranks: Sequence[int] = (),
+    ignores: Sequence[str] = (),
+    refuses: bool = False,
+    arrays: str = "",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function below is an implementation of ``operator``, for ``--backend function``.
+
+    It gets the operator's tensors in order and those of its attributes that it has a parameter for, and returns a
+    tensor, or a tuple or dict of them. The promises are those of :class:`Kernel`; cases outside of them are gaps.
+    Without ``arrays`` an annotation such as ``torch.Tensor`` decides, else it is NumPy.
+
+    Raises:
+        UsageError: for a dtype that does not exist, or another word in ``arrays``.
+    """
+    unknown = [name for name in dtypes if name not in dtype_names()]
+    if unknown:
+        raise UsageError(f"kernel for {operator}: there is no dtype {unknown[0]!r}; known: {', '.join(dtype_names())}")
+    if arrays and arrays not in _ARRAYS:
+        raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, but should be 'numpy' or 'torch'")
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(function):
+            raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
+        _DECLARED[operator] = Kernel(
+            operator, function, tuple(dtypes), tuple(ranks), tuple(ignores), refuses, arrays or _arrays_of(function)
+        )
+        return function
+
+    return declare
+
+
+def _arrays_of(function: Callable[..., Any]) -> str:
+    annotations = getattr(function, "__annotations__", {}).values()
+    return "torch" if any("Tensor" in str(each) for each in annotations) else "numpy"
+
+
+def _stated(text: str) -> Kernel:
+    """What ``[OPERATOR=]MODULE:NAME`` names: a declared kernel keeps what it promises.
+
+    Raises:
+        UsageError, Unavailable: if there is no such function.
+    """
+    operator, _, path = text.rpartition("=")
+    function = load_extension("function", path)
+    if not callable(function):
+        raise UsageError(f"--function {text}: {path} is {function!r}, but should be a function")
+    declared = next((each for each in _DECLARED.values() if each.function is function), None)
+    if declared is not None and operator in ("", declared.operator):
+        return declared
+    name = operator or str(getattr(function, "__name__", path.rpartition(":")[2]))
+    return Kernel(name, function, arrays=_arrays_of(function))
+
+
+class FunctionBackend(BackendDriver):
+    """Calls the functions of ``--function``, of ``backend_config.function``, or those that are declared as kernels."""
+
+    name = "function"
+    kind = "cpu"
+    options = ("function",)
+
+    def __init__(self) -> None:
+        self._named: dict[str, str] = {}
+        self._kernels: dict[str, Kernel] = {}
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take ``function``: ``[OPERATOR=]MODULE:NAME``, one or several.
+
+        Raises:
+            UsageError, Unavailable: for one that cannot be imported.
+        """
+        self._named = {}
+        for text in options.get("function") or ():
+            found = _stated(text)
+            self._named[found.operator] = f"{found.operator}={text.rpartition('=')[2]}"
+
+    def case_options(self) -> Mapping[str, Any]:
+        return {name: text.rpartition("=")[2] for name, text in self._named.items()}
+
+    def ready_for_check(self) -> str | None:
+        if self._named or _DECLARED:
+            return None
+        return "no function is named\n  for example: optest check --function my_kernels:softmax"
+
+    def lacks(self, descriptor: OperatorDescriptor) -> str | None:
+        known = self._named or _DECLARED
+        if any(name in known for name in (descriptor.name, *descriptor.aliases)):
+            return None
+        return f"not among the functions, which are for {', '.join(known)}"
+
+    def problems(self, case: TestCase) -> Sequence[str]:
+        stated: Any = case.backend_config.get("function", {})
+        if isinstance(stated, Mapping) and all(isinstance(each, str) for each in stated.values()):
+            return ()
+        return (f"backend_config.function is {stated!r}, but should map operators to functions (MODULE:NAME)",)
+
+    def unsupported(self, case: TestCase) -> str | None:
+        found = self._kernel(case)
+        return f"no function for {case.descriptor.name}" if found is None else found.lacks(case)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
+        """Return what the function for the case's operator returns, as arrays.
+
+        Raises:
+            Fault: UNSUPPORTED where it raises NotImplementedError.
+            Unavailable: for a function of torch tensors without torch.
+        """
+        found = self._kernel(case)
+        if found is None:
+            raise Fault(Reason.UNSUPPORTED, f"no function for {case.descriptor.name}")
+        try:
+            given = [_to_torch(each) for each in inputs] if found.arrays == "torch" else inputs
+            returned = found.call(case, given)
+        except NotImplementedError as error:
+            raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
+        if isinstance(returned, Mapping):
+            return {name: _to_array(each) for name, each in returned.items()}
+        return [_to_array(each) for each in (returned if isinstance(returned, (tuple, list)) else (returned,))]
+
+    def _kernel(self, case: TestCase) -> Kernel | None:
+        """The one that the case names, else the declared one."""
+        stated = case.backend_config.get("function", {})
+        for name in (case.descriptor.name, *case.descriptor.aliases):
+            if name in stated:
+                text = f"{name}={stated[name]}"
+                if text not in self._kernels:
+                    self._kernels[text] = _stated(text)
+                return self._kernels[text]
+            if not stated and name in _DECLARED:
+                return _DECLARED[name]
+        return None
+
+
+def _to_torch(array: Any) -> Any:
+    try:
+        device = load_object("torch:device")
+    except UsageError:
+        raise Unavailable("torch", "the function takes torch tensors; pip install 'optest[torch]'") from None
+    try:
+        return load_object("optest.torch.tensors:to_torch")(array, device("cpu"))
+    except load_object("optest.torch.tensors:Inexpressible") as error:
+        raise Fault(Reason.UNSUPPORTED, str(error)) from None
+
+
+def _to_array(returned: Any) -> Any:
+    """A torch tensor as an array; what is no tensor is left to whoever checks outputs."""
+    if type(returned).__module__.partition(".")[0] == "torch":
+        return load_object("optest.torch.tensors:from_torch")(returned)
+    return returned
+
+
+GUEST = Guest(
+    options=(
+        Option(
+            name="function",
+            flags=("--function",),
+            repeat=True,
+            repro=True,
+            group="Who is asked",
+            metavar="[OP=]MODULE:NAME",
+            commands=("run", "list", "check"),
+            help="Python function to ask, for the operator of its name or for OP. Repeatable.",
+        ),
+    ),
+    backend="function",
+)
