@@ -78,7 +78,8 @@ def death(
     details = {"phase": phase.name.lower(), **details}
     if phase is Phase.ANSWER and not signal:
         return descriptors_spoilt("it could not hand over its answer", details)
-    if phase in (Phase.COMPARE, Phase.ANSWER) and (heap := _HEAP.search(tail)):
+    aborted = signal is not None and signal_name(signal) == "SIGABRT"
+    if aborted and phase in (Phase.COMPARE, Phase.ANSWER) and (heap := _HEAP.search(tail)):
         message = f"the backend corrupted the heap, which was noticed after its call: {heap['kind']}; the process {how}"
         return Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message=message, details=details)
     if phase not in _BY_BACKEND:
