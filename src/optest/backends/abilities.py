@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from optest.errors import UnknownName
 from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase, Verdict
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "FurtherAnswer",
     "GivesFurtherAnswers",
     "GuardsMemory",
+    "HasVariants",
     "JudgesItself",
     "KeepsDeadline",
     "KeepsGolden",
@@ -48,6 +50,7 @@ __all__ = [
     "guards_memory",
     "keeps_deadline",
     "options_of",
+    "variant_of",
 ]
 
 
@@ -253,6 +256,14 @@ class Configurable(Protocol, metaclass=_Ability):
 
 
 @runtime_checkable
+class HasVariants(Protocol, metaclass=_Ability):
+    """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
+    ``--variant`` chooses one; :func:`variant_of` reads it in ``configure``."""
+
+    variants: tuple[str, ...]
+
+
+@runtime_checkable
 class StatesCaseOptions(Protocol, metaclass=_Ability):
     def case_options(self) -> Mapping[str, Any]:
         """What the options that ``configure`` took mean as this driver's ``backend_config``: every case holds them, and
@@ -376,3 +387,15 @@ def configure(driver: object, options: Mapping[str, Any]) -> None:
 def case_options_of(driver: object) -> Mapping[str, Any]:
     """The driver's options that every one of its cases holds."""
     return driver.case_options() if isinstance(driver, StatesCaseOptions) else {}
+
+
+def variant_of(name: str, variants: Sequence[str], options: Mapping[str, Any]) -> str:
+    """The variant that the options of backend ``name`` choose, else the default one.
+
+    Raises:
+        UnknownName: for one that it does not have.
+    """
+    chosen = str(options.get("variant") or variants[-1])
+    if chosen not in variants:
+        raise UnknownName(f"variant of backend {name}", chosen, variants)
+    return chosen

@@ -126,6 +126,16 @@ _CORE: tuple[Option, ...] = (
         help="Chip of the backend.",
     ),
     Option(
+        name="variant",
+        flags=("--variant",),
+        repro=True,
+        in_trends=True,
+        group="Who is asked",
+        metavar="NAME",
+        commands=("run", "list", "check", "replay"),
+        help="How the backend computes, where it has several ways: jit, disabled, inductor … [its default]",
+    ),
+    Option(
         name="keyword",
         flags=("-k",),
         metavar="EXPR",
