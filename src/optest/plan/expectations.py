@@ -260,6 +260,7 @@ class _Line(TypedDict, total=False):
     why: Required[_Word]
     at_most_ulp: Annotated[float, Field(gt=0, strict=False, description="Largest error in ulp, with reason VALUE.")]
     where: _Where
+    written_for: Annotated[dict[str, str], Field(description="Versions with which it is needed, beside the file's.")]
 
 
 class _Document(BaseModel):
@@ -290,7 +291,7 @@ def read_expectations(
         raise PlanError(problems_of(error, source, _known_keys).values()) from None
     if source.faults:
         raise PlanError(source.faults.values())
-    lines = _Lines(source, operators, _fits(document.written_for, versions or {}))
+    lines = _Lines(source, operators, document.written_for, versions or {})
     read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
     lines.ledger.refuse()
     return Expectations(lines=tuple(line for line in read if line is not None))
@@ -305,9 +306,11 @@ def _known_keys(path: Path) -> Collection[str]:
 class _Lines:
     """Reads the lines of one file and notes what is wrong with them."""
 
-    def __init__(self, source: Source, operators: Operators, is_binding: bool) -> None:
+    def __init__(
+        self, source: Source, operators: Operators, written_for: Mapping[str, str], versions: Mapping[str, str]
+    ) -> None:
         self.ledger = Ledger(source)
-        self._is_binding = is_binding
+        self._written_for, self._versions = written_for, versions
         self._source = source
         self._operators = operators
         self._names: dict[str, int] = {}
@@ -344,7 +347,7 @@ class _Lines:
             at_most_ulp=entry.get("at_most_ulp"),
             is_of_gradients=conditions.get("gradients", False),
             where=f"{self._source.file}:{self._source.line_of(place)}",
-            is_binding=self._is_binding,
+            is_binding=_fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
         )
         self._once(line, place)
         return line

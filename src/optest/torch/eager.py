@@ -209,7 +209,7 @@ class TorchBackend(BackendDriver):
     def versions(self) -> Mapping[str, str]:
         found = {"torch": str(torch.__version__)}  # a type of torch's own, which a journal holds otherwise
         if self._device.type == "cpu":
-            found["torch_cpu"] = torch.backends.cpu.get_cpu_capability()  # which of its kernels run: AVX2, AVX512
+            found["torch_cpu"] = _kernels_of_cpu()
         vendor = _VENDOR_MODULES.get(self._device.type)
         if vendor is not None:
             found[vendor] = str(load_object(f"{vendor}:__version__"))
@@ -272,6 +272,13 @@ def _faults_of_torch() -> Iterator[None]:
         if reason is None:
             raise
         raise Fault(reason, f"torch: {first_line(error)}") from error
+
+
+def _kernels_of_cpu() -> str:
+    """Which of torch's kernels run here: AVX2, AVX512, or AVX512.amx where oneDNN has matrix units to use."""
+    found = str(torch.backends.cpu.get_cpu_capability())
+    features = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10
+    return f"{found}.amx" if features.get("amx_tile") else found
 
 
 def _open_device(name: str) -> torch.device:

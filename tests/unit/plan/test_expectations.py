@@ -145,6 +145,15 @@ def test_lines_of_another_version_may_be_left_over(
     assert found.excused(case(), failed()).status is Status.XFAILED
 
 
+def test_a_line_may_be_written_for_one_kind_of_processor(tmp_path: Path, registry: OperatorRegistry) -> None:
+    """It excuses everywhere, and has to only there."""
+    line, head = LINE.replace("}", ", written_for: {torch_cpu: AVX512.amx}}"), 'written_for: {torch: "2.13"}\n'
+    for processor, left_over in (("AVX512.amx", 1), ("AVX512", 0)):
+        found = read(tmp_path, registry, line, head, versions={"torch": "2.13.0", "torch_cpu": processor})
+        assert len(found.unused([case()], [])) == left_over
+        assert found.excused(case(), failed()).status is Status.XFAILED
+
+
 def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry) -> None:
     one = read(tmp_path, registry, LINE)
     other = read(tmp_path, registry, LINE.replace("rounded twice", "another reason"))
