@@ -20,11 +20,11 @@ import pytest
 from ffi_plans import ffi_case as case
 from ffi_plans import library_of, run_ffi_plan
 
-from optest.clib.ffi.process_watch import counted
 from optest.clib.library.driver import FfiBackend
 from optest.clib.probing import case_probe
 from optest.core.runner import execute
 from optest.operators import operators
+from optest.process.state import counted
 from optest.registry import load_object
 from optest.spec import (
     Argument,

@@ -277,7 +277,7 @@ def _faults_of_torch() -> Iterator[None]:
 def _kernels_of_cpu() -> str:
     """Which of torch's kernels run here: AVX2, AVX512, or AVX512.amx where oneDNN has matrix units to use."""
     found = str(torch.backends.cpu.get_cpu_capability())
-    features = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10
+    features: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10
     return f"{found}.amx" if features.get("amx_tile") else found
 
 

@@ -9,7 +9,9 @@ import os
 
 import pytest
 
-from optest.clib.ffi.process_watch import FloatControl, Printed, heap_bytes
+from optest.memory.heap import heap_bytes
+from optest.process.float_control import FloatControl
+from optest.process.standard_output import Printed
 
 _LIBC = ctypes.CDLL(None)
 _UPWARD = 0x800

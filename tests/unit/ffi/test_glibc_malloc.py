@@ -140,7 +140,7 @@ def test_the_heap_is_not_known_where_malloc_keeps_many_free_blocks(tunables: str
 
 
 def known(stated: dict[str, str]) -> bool:
-    program = "from optest.clib.ffi.process_watch import heap_bytes; print(heap_bytes() is not None)"
+    program = "from optest.memory.heap import heap_bytes; print(heap_bytes() is not None)"
     variables = {**os.environ, **stated}
     done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
     return done.stdout.split() == ["True"]

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.ffi.process_watch import heap_bytes
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
 from optest.clib.probing.policy import ALIGNED, ANYWHERE, SAME_BITS, Policy
 from optest.clib.probing.results import Answer, ProbeResult, where_always_different
 from optest.memory.buffers import require_written
+from optest.memory.heap import heap_bytes
 from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.poisons import Poison
 from optest.numerics import Array

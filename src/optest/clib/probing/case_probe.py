@@ -9,13 +9,13 @@ from itertools import islice
 from time import perf_counter
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.ffi.process_watch import heap_bytes
 from optest.clib.library.places import Filling, Place
 from optest.clib.probing.call_conditions import FIRST, SECOND, THIRD, Before, ConditionedCalls, OtherAnswer, garbage
 from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
 from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, ThreadCounts
 from optest.clib.probing.results import Answer, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
+from optest.memory.heap import heap_bytes
 from optest.memory.heap_garbage import HeapGarbage
 from optest.spec import Fault, Reason
 from optest.timing import no_collector

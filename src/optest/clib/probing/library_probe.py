@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from optest.clib.ffi.calls import StatusError
-from optest.clib.ffi.process_watch import Printed
 from optest.clib.library.config import FfiConfig
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.session import opened
@@ -18,6 +17,7 @@ from optest.clib.probing.policy import Policy, ThreadCounts
 from optest.clib.probing.results import ProbeResult
 from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_refusals
 from optest.numerics import Array
+from optest.process.standard_output import Printed
 
 __all__ = ["LibraryProbe"]
 

@@ -10,9 +10,11 @@ from statistics import median
 from time import sleep
 from typing import Any
 
-from optest.clib.ffi.process_watch import FloatControl, Printed, blocks_kept, counted, heap_bytes
 from optest.clib.library.subject import Subject
-from optest.process.state import ProcessState
+from optest.memory.heap import blocks_kept, heap_bytes
+from optest.process.float_control import FloatControl
+from optest.process.standard_output import Printed
+from optest.process.state import ProcessState, counted
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.timing import no_collector
 

@@ -1,0 +1,79 @@
+"""What C code writes to file descriptor 1, caught while it is called."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Printed"]
+
+_STDOUT = 1
+_MOST_BYTES = 2000
+
+
+class Printed:
+    """While inside, file descriptor 1 is a file without a name, which is empty in the beginning.
+
+    What the process itself had buffered in C is flushed first, and what the library buffered is flushed on leaving.
+    ``was_taken`` is then whether code had closed the descriptor, or put another file there.
+    """
+
+    def __init__(self) -> None:
+        self._file = _nameless_file()
+        self._kept = -1
+        self.was_taken = False
+
+    def __enter__(self) -> Printed:
+        _flush()
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        self._kept = os.dup(_STDOUT)
+        os.dup2(self._file, _STDOUT)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        _flush()
+        self.was_taken = not self._is_there()
+        os.dup2(self._kept, _STDOUT)
+        os.close(self._kept)
+
+    def mark(self) -> int:
+        """How many bytes have been printed by now."""
+        _flush()
+        return os.fstat(self._file).st_size
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.sameopenfile(_STDOUT, self._file)
+        except OSError:
+            return False
+
+    def text(self) -> str:
+        """What was printed, from its beginning, of much of it whole lines."""
+        found = os.pread(self._file, _MOST_BYTES, 0)
+        if os.fstat(self._file).st_size > _MOST_BYTES:
+            found = found[: found.rfind(b"\n") + 1] or found
+        return found.decode(errors="replace")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _nameless_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("optest printed")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _flush() -> None:
+    _fflush()(None)
+
+
+@cache
+def _fflush() -> Any:
+    return ctypes.CDLL(None).fflush
