@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.clib.library.stride_patterns import Pattern, overlapping_patterns, patterns
+from optest.memory.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import TensorSpec, contiguous_strides, dtype
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)

@@ -10,7 +10,7 @@ from optest.clib.library.layouts import Gap, reaches, require_dtypes
 from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.sample_calls import SampleCall, Shape, all_but_one
-from optest.clib.library.stride_patterns import Pattern, patterns
+from optest.memory.stride_patterns import Pattern, patterns
 from optest.spec import contiguous_strides, dtype
 
 __all__ = ["refusals"]

@@ -13,7 +13,7 @@ import numpy as np
 from optest.clib.library.case_tensors import inferred, with_specs
 from optest.clib.library.layouts import outputs_of
 from optest.clib.library.operator_mapping import OperatorMapping
-from optest.clib.library.stride_patterns import Pattern, patterns
+from optest.memory.stride_patterns import Pattern, patterns
 from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, UnfitArguments, dtype
 
 __all__ = ["SampleCall", "Shape", "all_but_one", "calls_from", "in_blocks", "large", "powers_of_two"]

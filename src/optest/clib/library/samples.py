@@ -18,7 +18,7 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.clib.library.refusals import refusals
 from optest.clib.library.sample_calls import SampleCall, all_but_one, calls_from, in_blocks, large, powers_of_two
 from optest.clib.library.samples_by_entry import in_its_dtypes, own_by_entry
-from optest.clib.library.stride_patterns import Pattern, overlapping_patterns, patterns
+from optest.memory.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
 
 __all__ = ["session_sample", "with_samples_of_c"]
