@@ -20,7 +20,7 @@ ROWS: list[set[str]] = [
     {"core"},
     {"reporting"},
     {"torch", "clib"},
-    {"infiniop"},
+    {"infiniop", "suites"},
     {"api"},
     {"cli", "pytest_plugin"},
     {"__main__"},
@@ -29,7 +29,7 @@ ROW_OF = {package: row for row, packages in enumerate(ROWS) for package in packa
 ROW_OF["__init__"] = len(ROWS)
 
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
-FACES_MAY = {"errors", "guests", "api", "settings", "cli", "pytest_plugin"}
+FACES_MAY = {"errors", "guests", "api", "settings", "suites", "cli", "pytest_plugin"}
 THIRD_PARTY = {
     "yaml": {"plan", "clib", "torch"},
     "pydantic": {"plan", "torch"},

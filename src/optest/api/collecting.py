@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from optest.api.checking import check_request
 from optest.api.run_request import RunRequest, run_request
 from optest.api.streaming import CaseStream, runs_of_workers
 from optest.plan import read_plan
@@ -35,6 +36,7 @@ __all__ = [
     "shows_nothing",
     "slug",
     "streams",
+    "suite_request",
     "top_keys",
     "unused_expectations",
 ]
@@ -71,6 +73,17 @@ def file_request(path: Path, options: Mapping[str, Any]) -> RunRequest:
         OptestError: for whatever is wrong with the file or the options.
     """
     return run_request({**options, "plan": str(path)})
+
+
+def suite_request(name: str, module: str, options: Mapping[str, Any]) -> RunRequest:
+    """The cases of a backend's suite that ``optest check`` would ask with these options; ``module`` defines it.
+
+    Raises:
+        OptestError: for whatever is wrong with the options or the backend.
+    """
+    request = check_request({**options, "backend": name})
+    notes = (*request.run.notes, *request.lacking)
+    return dataclasses.replace(request.run, notes=notes, plugins=(module,))
 
 
 def listed_cases(path: Path) -> Iterator[Listed]:

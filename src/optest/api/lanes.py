@@ -84,7 +84,7 @@ def _worker_options(request: RunRequest, directory: RunDirectory) -> WorkerOptio
         scratch=directory.path,
         environment=worker_environment(variables, settings["jobs"]),
         options=driver_options(settings),
-        plugins=plugin_modules(),
+        plugins=(*plugin_modules(), *request.plugins),
         every_measure=request.wants_every_measure,
         fresh=settings["isolate"] == "case",
         limits=limits,

@@ -72,6 +72,8 @@ class RunRequest:
     """All measures of every output are wanted, also without ``-v``."""
     expectations: Expectations = field(default_factory=Expectations)
     """What files say of these cases; ``revise`` heeds it."""
+    plugins: tuple[str, ...] = ()
+    """Modules that a worker imports to find the driver, beside those of ``OPTEST_PLUGINS``."""
 
     @property
     def wants_every_measure(self) -> bool:

@@ -29,7 +29,7 @@ from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
-from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
+from optest.settings import environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
@@ -139,7 +139,7 @@ def run_cases(
     prints = fingerprint(
         plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
         cases=request.cases,
-        plugins=plugin_modules(),
+        plugins=(*plugin_modules(), *request.plugins),
         driver=request.driver,
     )
     root, resume = Path(settings["runs_dir"]), settings["resume"]
@@ -184,7 +184,7 @@ def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering
             isolation=lanes.isolation,
             dedupe=not settings["no_dedupe"],
         ),
-        repro=lambda case: _repro(case, directory, settings, case_options_of(request.driver)),
+        repro=lambda case: _repro(case, directory, request),
         earlier=begun.earlier,
         interruption=steering.interruption,
         revise=request.revise,
@@ -313,12 +313,12 @@ def _what_passes_show(request: RunRequest) -> tuple[str, ...]:
     return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
 
 
-def _repro(case: TestCase, directory: RunDirectory, settings: Settings, options: Mapping[str, Any]) -> str:
+def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     """The command that runs exactly this case again, in a shell that knows nothing of this one.
 
-    What flags cannot say is written to a one-case plan. ``options`` are those of the driver that every case holds: a
-    plan holds them too.
+    What flags cannot say is written to a one-case plan, which also holds the driver's options that every case has.
     """
+    settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
     arguments = command_line(_without(options, case))
@@ -331,7 +331,7 @@ def _repro(case: TestCase, directory: RunDirectory, settings: Settings, options:
         path.write_text(text, encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
     line = shlex.join(["optest", *arguments, *flags])
-    plugins = plugin_modules()
+    plugins = (*plugin_modules(), *request.plugins)
     if not plugins:
         return line
     search = os.pathsep.join(_entries_that_find(plugins, environment().get("PYTHONPATH", "")))

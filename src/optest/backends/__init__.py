@@ -5,7 +5,7 @@ No driver is imported before it is asked for; the stub is found by its name alon
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -123,7 +123,8 @@ class BackendManager:
         self._registry: Registry[BackendDriver] = Registry("backend")
         self._kinds: dict[str, str] = {}
         self._by_name_only: set[str] = set()
-        self._lazy: dict[str, str] = {}
+        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {}
+        self._factories: set[str] = set()
         self._own = {builtin.name for builtin in builtins}
         for builtin in builtins:
             self._lazy[builtin.name] = builtin.path
@@ -157,6 +158,18 @@ class BackendManager:
             raise UsageError(f"backend {name!r} is registered already")
         self._lazy[name] = path
 
+    def register_factory(self, name: str, factory: Callable[[], BackendDriver]) -> None:
+        """Add a function that makes a driver when it is asked for, by ``name`` or by the driver's own name; in place of
+        an earlier function of that name, as of a module that is imported again.
+
+        Raises:
+            UsageError: if another backend has the name.
+        """
+        if not callable(self._lazy.get(name, factory)) or (name in self._registry and name not in self._factories):
+            raise UsageError(f"backend {name!r} is registered already; give the suite another name")
+        self._factories.add(name)
+        self._lazy[name] = factory
+
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self._lazy, *self._registry.names())))
 
@@ -168,8 +181,11 @@ class BackendManager:
             Unavailable: if it needs a package that is not installed.
             UsageError: if what is found under the name is no sound driver of that name.
         """
+        self._make_for(name)
+        if name in self._factories & self._lazy.keys():
+            return self._make(name)
         if name in self._lazy:
-            path = self._lazy[name]
+            path = str(self._lazy[name])
             try:
                 loaded = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
             except Unavailable as error:
@@ -184,6 +200,30 @@ class BackendManager:
         if name not in self._registry:
             raise UnknownName("backend", name, self.names())
         return self._registry.get(name)
+
+    def _make_for(self, name: str) -> None:
+        """Make the drivers of all factories if nobody has ``name``, which one of them may have for its own."""
+        if name not in self._lazy and name not in self._registry:
+            for each in sorted(self._factories & self._lazy.keys()):
+                self._make(each)
+
+    def _make(self, name: str) -> BackendDriver:
+        """The driver of a factory, known by the factory's name and by its own.
+
+        Raises:
+            UsageError: if it makes none that is sound, or one of a name that is taken.
+        """
+        factory = self._lazy[name]
+        assert callable(factory)
+        driver = factory()
+        _require_sound(driver)
+        if driver.name in self._own:
+            raise UsageError(f"suite {name!r} tests a driver called {driver.name!r}, which is optest's own; rename it")
+        del self._lazy[name]
+        for each in (name, driver.name):
+            self._registry.register(each, driver, replace=True)
+            self._kinds[each] = driver.kind
+        return driver
 
     def kind_of(self, name: str) -> str:
         """The kind of a backend, without importing a built-in one."""
@@ -205,6 +245,7 @@ class BackendManager:
             UsageError: if several drivers of a kind would do.
             Unavailable: if the driver needs a package that is not installed.
         """
+        self._make_for(name)
         if name in self.names():
             driver = self.get(name)
             _require_chip(driver, chip)

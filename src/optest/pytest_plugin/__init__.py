@@ -15,11 +15,12 @@ import pytest
 
 from optest.pytest_plugin import files, listing, sharing
 from optest.pytest_plugin.logs import LOGS, Logs
-from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile
+from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile, SuiteNode
 from optest.pytest_plugin.options import add_options
 from optest.pytest_plugin.results import RESULTS, Results
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
+from optest.suites import BackendTests, needs_the_plugin
 
 __all__ = ["CaseItem", "PlanFile"]
 
@@ -77,6 +78,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if files.is_taken(file_path, parent.config):
         return PlanFile.from_parent(parent, path=file_path)
     return None
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> pytest.Collector | list[pytest.Item] | None:
+    """Take the suites that a module defines; the test that asks for this plug-in has its answer."""
+    if isinstance(obj, BackendTests):
+        return SuiteNode.from_parent(collector, name=name, suite=obj)
+    return [] if obj is needs_the_plugin else None
 
 
 @pytest.hookimpl(wrapper=True)

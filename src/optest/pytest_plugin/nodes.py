@@ -12,16 +12,17 @@ import pytest
 
 from optest.api import collecting
 from optest.errors import OptestError, PlanError, UsageError
-from optest.pytest_plugin.options import options_of_a_run
+from optest.pytest_plugin.options import beside_the_backend, options_of_a_run
 from optest.pytest_plugin.results import RESULTS
+from optest.suites import BackendTests
 
-__all__ = ["WRONG_FILES", "WRONG_REQUEST", "CaseItem", "PlanFile", "register_mark"]
+__all__ = ["WRONG_FILES", "WRONG_REQUEST", "CaseItem", "PlanFile", "SuiteNode", "register_mark"]
 
 WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
 WRONG_REQUEST = pytest.StashKey[str]()
 """What is wrong with the options of the session; "" where a file of cases could be collected with them."""
-_TOLD = pytest.StashKey[dict[str, "PlanFile"]]()
+_TOLD = pytest.StashKey[dict[str, "CaseCollector"]]()
 """Why files could not be collected, and the first of each."""
 _PLACES = pytest.StashKey[dict[Path, str]]()
 _MARKS = pytest.StashKey[set[str]]()
@@ -30,10 +31,45 @@ _DONE_BY_OPTEST = ("skip", "xfail", "skipif")
 skipif has no condition, which pytest takes for one that holds."""
 _CAN_BE_A_MARK = re.compile(r"[^_:(][^:(]*")
 """Pytest takes no other word for the name of a mark; it is known to ``-k``."""
-_OF_ANY_BACKEND = ("no_dedupe", "jobs", "runs_dir", "expectations")
 
 
-class PlanFile(pytest.File):
+class CaseCollector(pytest.Collector):
+    """What has cases, and may be wrong."""
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Say what is wrong; what is wrong with another file in the same words is the machine's or the request's."""
+        first = self.config.stash.setdefault(_TOLD, {}).setdefault(why, self)
+        if first is not self and first.path != self.path:
+            pytest.skip(f"not collected, for the reason that is told of {first.nodeid}", allow_module_level=True)
+        self.config.stash[WRONG_FILES] = self.config.stash.get(WRONG_FILES, 0) + 1
+        raise self.CollectError(why) from None
+
+
+class SuiteNode(CaseCollector):
+    """The suite that a module defines for a backend (:func:`optest.suites.define_backend_tests`); the cases of an
+    operator lie below a node of its name."""
+
+    def __init__(self, *, suite: BackendTests, **given: Any) -> None:
+        super().__init__(**given)
+        self._suite = suite
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        stated = self.config.getoption("optest_tier") or self.config.getini("optest_tier") or self._suite.tier
+        options = {"tier": stated, **beside_the_backend(options_of_a_run(self.config))}
+        try:
+            request = collecting.suite_request(self._suite.name, self._suite.module, options)
+        except OptestError as error:
+            self._give_up(str(error))
+        return _below(self, [(_parts_in_suite(case), request, case) for case in request.cases])
+
+
+def _parts_in_suite(case: Any) -> list[str]:
+    """``softmax_matches_torch`` and ``ordinary/1[float32](4x37)``."""
+    operator = case.descriptor.name
+    return [f"{operator}_matches_torch", case.id.removeprefix(f"{operator}/")]
+
+
+class PlanFile(pytest.File, CaseCollector):
     """A file of cases; those of a model lie below a collector of its name."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
@@ -49,7 +85,7 @@ class PlanFile(pytest.File):
             except UsageError as error:
                 if "takes no such option" not in str(error):
                     raise
-                kept = {name: value for name, value in options.items() if name in _OF_ANY_BACKEND}
+                kept = beside_the_backend(options)
                 return collecting.file_request(self.path, kept)  # a plan for a backend that is not torch
         except UsageError as error:
             if not isinstance(error, PlanError):
@@ -57,14 +93,6 @@ class PlanFile(pytest.File):
             self._give_up(str(error))
         except OptestError as error:
             self._give_up(str(error))
-
-    def _give_up(self, why: str) -> NoReturn:
-        """Say what is wrong; what is wrong with another file in the same words is the machine's or the request's."""
-        first = self.config.stash.setdefault(_TOLD, {}).setdefault(why, self)
-        if first is not self and first.path != self.path:
-            pytest.skip(f"not collected, for the reason that is told of {first.nodeid}", allow_module_level=True)
-        self.config.stash[WRONG_FILES] = self.config.stash.get(WRONG_FILES, 0) + 1
-        raise self.CollectError(why) from None
 
 
 class GroupNode(pytest.Collector):

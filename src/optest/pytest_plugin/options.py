@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from optest.api.collecting import runs_of_workers
 from optest.settings import environment
+from optest.suites import TIER_NAMES
 
-__all__ = ["add_options", "options_of_a_run"]
+__all__ = ["add_options", "beside_the_backend", "options_of_a_run"]
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -39,6 +41,13 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="known differences, known wrong data and skips, each with its reason; beside the ini's; repeatable",
     )
+    group.addoption(
+        "--optest-tier",
+        default="",
+        choices=TIER_NAMES,
+        help="of suites that files define (define_backend_tests); default: the ini's optest_tier, else the file's",
+    )
+    parser.addini("optest_tier", "tier of suites: smoke, parity or full", default="")
     parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
 
@@ -48,6 +57,14 @@ def _option_value(name: str) -> str:
     if not name:
         raise ArgumentTypeError("it is empty; eager compiles nothing, and cpu is a device")
     return name
+
+
+_OF_TORCH = ("torch_device", "compile_backend")
+
+
+def beside_the_backend(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that any backend takes."""
+    return {name: value for name, value in options.items() if name not in _OF_TORCH}
 
 
 def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
