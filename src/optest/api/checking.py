@@ -21,6 +21,7 @@ from optest.api.run_request import (
     selected,
     with_deadline,
     with_driver_options,
+    with_tolerances,
 )
 from optest.api.running import RunOutcome, run_cases, unused_expectations
 from optest.backends import BackendDriver, backend_manager
@@ -43,7 +44,7 @@ from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
-from optest.plan.tolerances import with_signed_zeros
+from optest.plan.tolerance_files import TORCH_PARITY
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
@@ -354,12 +355,10 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
     dtypes = {each.name for each in _case_request(settings).dtypes}
     cases = [each for each in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in each.dtypes)]
     cases = selected(_of_case_sets(cases, every, settings["case_set"]), settings)
-    if settings["signed_zeros"]:
-        cases = with_signed_zeros(cases)
-    notes: tuple[str, ...] = ()
+    cases, notes = with_tolerances(cases, settings, TORCH_PARITY)
     if settings["rerun_failed"]:
         cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
-        notes = (note,)
+        notes = (*notes, note)
     if not cases:
         raise nothing_selected(settings)
     return cases, notes

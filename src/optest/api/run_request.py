@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,7 @@ from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.select import by_urgency, parse_shard, select
+from optest.plan.tolerance_files import read_tolerances
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
@@ -39,6 +41,7 @@ __all__ = [
     "selected",
     "with_deadline",
     "with_driver_options",
+    "with_tolerances",
 ]
 
 Revise = Callable[[TestCase, Verdict], Verdict]
@@ -123,6 +126,7 @@ def run_request(
     every, written = _made_cases(make, written, leaves_wrong_files_out)
     every = _changed_by_options(every, settings)
     chosen, order_notes = _in_order(by_urgency(selected(every, settings)), every, settings)
+    chosen, tolerance_notes = with_tolerances(chosen, settings)
     expectations = _expectations(settings, written.document, driver)
     known = known_differences(driver) if written.sources else _as_judged
     return RunRequest(
@@ -133,7 +137,7 @@ def run_request(
         cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
         revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
         expectations=expectations,
-        notes=(*backend_notes, *order_notes, *unused_options(chosen), *written.notes),
+        notes=(*backend_notes, *order_notes, *tolerance_notes, *unused_options(chosen), *written.notes),
         problems=written.problems,
     )
 
@@ -240,10 +244,28 @@ def _made_cases(
 
 
 def _changed_by_options(cases: list[TestCase], settings: Settings) -> list[TestCase]:
-    """The cases with what options of a guest and ``--signed-zeros`` ask of every one of them."""
+    """The cases with what options of a guest ask of every one of them."""
     for hooks in run_hooks():
         cases = hooks.changed_cases(cases, settings)
-    return with_signed_zeros(cases) if settings["signed_zeros"] else cases
+    return cases
+
+
+def with_tolerances(
+    cases: Sequence[TestCase], settings: Settings, usual: str = ""
+) -> tuple[list[TestCase], tuple[str, ...]]:
+    """The cases with what ``--tolerances`` and ``--signed-zeros`` ask of them, and notes; ``usual`` is the file that is
+    taken where it is there and no other is named.
+
+    Raises:
+        PlanError: for a file that is wrong.
+    """
+    file = settings["tolerances"] or (usual if usual and os.path.exists(usual) else "")
+    chosen, notes = list(cases), tuple[str, ...]()
+    if file:
+        rules = read_tolerances(file)
+        chosen = rules.applied(cases)
+        notes = (f"tolerances: {file}", *rules.unused(cases))
+    return (with_signed_zeros(chosen) if settings["signed_zeros"] else chosen), notes
 
 
 def selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:

@@ -11,18 +11,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
+from pydantic import BaseModel, ConfigDict, Field, with_config
 from typing_extensions import Required, TypedDict
 
-from optest.errors import PlanError, Problem, UnknownName
+from optest.errors import UnknownName
 from optest.plan.dialects import model_of
 from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.plan.operator_lookup import Operators
-from optest.plan.problems import Ledger, problems_of
+from optest.plan.problems import Ledger, read_document
 from optest.plan.select import glob_pattern
-from optest.plan.yaml_source import MAX_BYTES, Path, Source, parse_source
+from optest.plan.yaml_source import Path, Source
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
-from optest.store import PathError, read_regular
 
 __all__ = [
     "EXCUSABLE",
@@ -279,18 +278,7 @@ def read_expectations(
     Raises:
         PlanError: with everything that is wrong with it.
     """
-    file = os.fspath(path)
-    try:
-        raw = read_regular(file, MAX_BYTES)
-    except PathError as error:
-        raise PlanError([Problem(message=f"cannot read the expectations: {error}", file=file)]) from None
-    source = parse_source(raw, file)
-    try:
-        document = _Document.model_validate(source.data)
-    except ValidationError as error:
-        raise PlanError(problems_of(error, source, _known_keys).values()) from None
-    if source.faults:
-        raise PlanError(source.faults.values())
+    document, source = read_document(path, "the expectations", _Document, _known_keys)
     lines = _Lines(source, operators, document.written_for, versions or {})
     read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
     lines.ledger.refuse()

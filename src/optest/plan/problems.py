@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from optest.errors import PlanError, Problem, UnknownName, listed_names, nearest
 from optest.plan.request import COMMAND_LINE
 from optest.plan.values import Misfit, several, shown, whole_number
-from optest.plan.yaml_source import Path, Source, format_path
+from optest.plan.yaml_source import MAX_BYTES, Path, Source, format_path, parse_source
+from optest.store import PathError, read_regular
 
 if TYPE_CHECKING:
     from optest.plan.product import Product, Rows
 
-__all__ = ["Ledger", "Place", "all_at_once", "nearest_key", "problem_at", "problems_at", "problems_of"]
+__all__ = ["Ledger", "Place", "all_at_once", "nearest_key", "problem_at", "problems_at", "problems_of", "read_document"]
 
 MAX_PROBLEMS = 200
 MAX_ALIKE = 3
 
 Place: TypeAlias = "Path | str"
 """Where a value was written: a path in the plan, or a flag."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(slots=True)
@@ -148,6 +152,29 @@ def problems_of(
             problem = problem_at(misfit.path, misfit, source)
             found.setdefault(misfit.path, said.setdefault((written, misfit.message), problem))
     return found
+
+
+def read_document(
+    path: str | os.PathLike[str], what: str, model: type[_Model], known_keys: Callable[[Path], Collection[str]]
+) -> tuple[_Model, Source]:
+    """The YAML or JSON file as ``model`` has it, with its places; ``what`` says what it holds ("the expectations").
+
+    Raises:
+        PlanError: if it cannot be read, with everything that is wrong with its form.
+    """
+    file = os.fspath(path)
+    try:
+        raw = read_regular(file, MAX_BYTES)
+    except PathError as error:
+        raise PlanError([Problem(message=f"cannot read {what}: {error}", file=file)]) from None
+    source = parse_source(raw, file)
+    try:
+        document = model.model_validate(source.data)
+    except ValidationError as error:
+        raise PlanError(problems_of(error, source, known_keys).values()) from None
+    if source.faults:
+        raise PlanError(source.faults.values())
+    return document, source
 
 
 def problems_at(

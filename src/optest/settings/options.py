@@ -91,6 +91,16 @@ _CORE: tuple[Option, ...] = (
         help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
     ),
     Option(
+        name="tolerances",
+        flags=("--tolerances",),
+        group="What to run",
+        metavar="FILE",
+        completes="file",
+        commands=("run", "list", "check"),
+        in_trends=True,
+        help="Rules of atol and rtol by backend and test, as JSON; a check takes configs/torch_parity.json by itself.",
+    ),
+    Option(
         name="signed_zeros",
         flags=("--signed-zeros",),
         type="bool",
