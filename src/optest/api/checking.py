@@ -29,9 +29,9 @@ from optest.backends.abilities import (
     ChecksConfig,
     ChecksReadiness,
     KnowsExpectations,
-    LacksOperators,
     SelectsSamples,
     case_options_of,
+    lack_of,
 )
 from optest.core.border import Border
 from optest.core.expected import is_own
@@ -251,7 +251,7 @@ def _available(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = driver.lacks(each) if isinstance(driver, LacksOperators) else None
+        why = lack_of(driver, each)
         if why is None:
             had.append(each)
         else:

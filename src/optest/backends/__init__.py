@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from optest.backends.abilities import FurtherAnswer, PreparedCall, Script, ScriptInput, WritesOutputs
+from optest.backends.capabilities import Capability
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension, load_object
 from optest.spec import (
@@ -27,6 +28,7 @@ from optest.spec import (
 __all__ = [
     "BackendDriver",
     "BackendManager",
+    "Capability",
     "Fault",
     "FurtherAnswer",
     "Numerics",

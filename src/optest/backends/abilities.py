@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from optest.backends.capabilities import Capabilities, capability_of
 from optest.errors import UnknownName
 from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase, Verdict
 
@@ -41,6 +42,7 @@ __all__ = [
     "Script",
     "ScriptInput",
     "SelectsSamples",
+    "StatesCapabilities",
     "StatesCaseOptions",
     "TakesOptions",
     "WritesOutputs",
@@ -49,7 +51,9 @@ __all__ = [
     "configure",
     "guards_memory",
     "keeps_deadline",
+    "lack_of",
     "options_of",
+    "outside_capabilities",
     "variant_of",
 ]
 
@@ -330,6 +334,14 @@ class LacksOperators(Protocol, metaclass=_Ability):
 
 
 @runtime_checkable
+class StatesCapabilities(Protocol, metaclass=_Ability):
+    """What it can do, by operator. Of other operators, and outside of what is stated, nothing is asked; a case inside
+    that is answered by UNSUPPORTED is an error."""
+
+    capabilities: Capabilities
+
+
+@runtime_checkable
 class SelectsSamples(Protocol, metaclass=_Ability):
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
@@ -376,6 +388,22 @@ def keeps_deadline(driver: object) -> bool:
 def options_of(driver: object) -> tuple[str, ...]:
     """The options of the command line that a driver takes."""
     return driver.options if isinstance(driver, TakesOptions) else ()
+
+
+def lack_of(driver: object, descriptor: OperatorDescriptor) -> str | None:
+    """Why a check asks the driver for no case of an operator, None if it asks."""
+    if isinstance(driver, LacksOperators):
+        return driver.lacks(descriptor)
+    is_stated = not isinstance(driver, StatesCapabilities) or capability_of(driver.capabilities, descriptor)
+    return None if is_stated else "not among the stated capabilities"
+
+
+def outside_capabilities(driver: object, case: TestCase) -> str | None:
+    """Why the case is outside of what the driver states, None if it is inside or nothing is stated."""
+    if not isinstance(driver, StatesCapabilities):
+        return None
+    found = capability_of(driver.capabilities, case.descriptor)
+    return "the operator is not among the stated capabilities" if found is None else found.lacks(case)
 
 
 def configure(driver: object, options: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.backends import BackendDriver, Fault, Reason
 from optest.backends.arguments import at_their_places
+from optest.backends.capabilities import LAYOUTS, Capability
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
 from optest.registry import load_extension, load_object
@@ -25,17 +26,13 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class Kernel:
     """A function and what it promises; a case outside of that is a declared gap.
 
-    ``dtypes`` are those that its inputs may have, ``ranks`` their numbers of dimensions; empty is any. ``ignores`` are
-    attributes that it sees from the shapes. ``refuses`` says that it raises for wrong calls. ``arrays`` is what it
-    takes: ``numpy`` or ``torch``.
+    ``ignores`` are attributes that it sees from the shapes. ``arrays`` is what it takes: ``numpy`` or ``torch``.
     """
 
     operator: str
     function: Callable[..., Any]
-    dtypes: tuple[str, ...] = ()
-    ranks: tuple[int, ...] = ()
+    promised: Capability
     ignores: tuple[str, ...] = ()
-    refuses: bool = False
     arrays: str = "numpy"
 
     @cached_property
@@ -48,13 +45,8 @@ class Kernel:
 
     def lacks(self, case: TestCase) -> str | None:
         """Why the case is none for this function, None if it is one."""
-        if case.expects_error is not None and not self.refuses:
-            return f"{self.name} does not promise to refuse wrong calls (refuses=True)"
-        for each in case.inputs:
-            if self.dtypes and each.spec.dtype.name not in self.dtypes:
-                return f"{self.name} takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"
-            if self.ranks and each.spec.rank not in self.ranks:
-                return f"{self.name} takes no {each.name} of {each.spec.rank} dimensions"
+        if outside := self.promised.lacks(case):
+            return f"{self.name}: {outside}"
         tensors, kinds = self._tensors(case, [each.name for each in case.inputs]), self._kinds()
         if inspect.Parameter.VAR_POSITIONAL not in kinds and len(tensors) > sum(each in _POSITIONAL for each in kinds):
             return f"{self.name} takes fewer tensors than the {len(tensors)} of the case"
@@ -113,6 +105,7 @@ def kernel(
     *,
     dtypes: Sequence[str] = (),
     ranks: Sequence[int] = (),
+    layouts: Sequence[str] = (),
     ignores: Sequence[str] = (),
     refuses: bool = False,
     arrays: str = "",
@@ -120,24 +113,26 @@ def kernel(
     """Decorator: the function below is an implementation of ``operator``, for ``--backend function``.
 
     It gets the operator's tensors in order and those of its attributes that it has a parameter for, and returns a
-    tensor, or a tuple or dict of them. The promises are those of :class:`Kernel`; cases outside of them are gaps.
+    tensor, or a tuple or dict of them. The promises are those of :class:`Capability`; cases outside of them are gaps.
     Without ``arrays`` an annotation such as ``torch.Tensor`` decides, else it is NumPy.
 
     Raises:
-        UsageError: for a dtype that does not exist, or another word in ``arrays``.
+        UsageError: for a dtype or a layout that does not exist, or another word in ``arrays``.
     """
+    if odd := [name for name in layouts if name not in LAYOUTS]:
+        raise UsageError(f"kernel for {operator}: there is no layout {odd[0]!r}; known: {', '.join(LAYOUTS)}")
     unknown = [name for name in dtypes if name not in dtype_names()]
     if unknown:
         raise UsageError(f"kernel for {operator}: there is no dtype {unknown[0]!r}; known: {', '.join(dtype_names())}")
     if arrays and arrays not in _ARRAYS:
         raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, but should be 'numpy' or 'torch'")
 
+    promised = Capability(dtypes=tuple(dtypes), ranks=tuple(ranks), layouts=tuple(layouts), refuses=refuses)
+
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):
             raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
-        _DECLARED[operator] = Kernel(
-            operator, function, tuple(dtypes), tuple(ranks), tuple(ignores), refuses, arrays or _arrays_of(function)
-        )
+        _DECLARED[operator] = Kernel(operator, function, promised, tuple(ignores), arrays or _arrays_of(function))
         return function
 
     return declare
@@ -162,7 +157,7 @@ def _stated(text: str) -> Kernel:
     if declared is not None and operator in ("", declared.operator):
         return declared
     name = operator or str(getattr(function, "__name__", path.rpartition(":")[2]))
-    return Kernel(name, function, arrays=_arrays_of(function))
+    return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
 
 
 class FunctionBackend(BackendDriver):

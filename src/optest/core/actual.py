@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.backends import BackendDriver, FurtherAnswer
-from optest.backends.abilities import GivesFurtherAnswers, WritesOutputs, guards_memory
+from optest.backends.abilities import GivesFurtherAnswers, StatesCapabilities, WritesOutputs, guards_memory
 from optest.core.border import Border
 from optest.errors import UnknownName
 from optest.memory.buffers import Buffer, never_written, require_written
@@ -70,9 +70,17 @@ def ask_backend(
     try:
         outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted)
     except Fault as fault:
-        return BackendAnswer((), notes + _checks_of_driver(case, driver), fault)
+        return BackendAnswer((), notes + _checks_of_driver(case, driver), _kept_promise(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)
     return BackendAnswer(outputs, _together(checks, further) if further else checks)
+
+
+def _kept_promise(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
+    """A driver that states what it can do has said no before it was asked, or not at all."""
+    if fault.reason is not Reason.UNSUPPORTED or not isinstance(driver, StatesCapabilities):
+        return fault
+    what = f"{driver.name} states that it can do {case.descriptor.name} like this, and refused it"
+    return Fault(Reason.RAISED, f"{what}: {fault.message}", details=fault.details)
 
 
 def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import MeasuresCompilation, WritesOutputs
+from optest.backends.abilities import MeasuresCompilation, WritesOutputs, outside_capabilities
 from optest.compare import Expected
 from optest.core.actual import BackendAnswer, ask_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
@@ -203,7 +203,7 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
         return Verdict(status=Status.SKIPPED, message=case.skip.reason)
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
-            lack = driver.unsupported(case)
+            lack = outside_capabilities(driver, case) or driver.unsupported(case)
             if lack is not None and not isinstance(lack, str):
                 raise TypeError(f"`unsupported` returned {lack!r}, but should return text, or None")
     except Fault as fault:

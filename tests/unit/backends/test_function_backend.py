@@ -96,7 +96,7 @@ def test_an_annotation_says_that_it_takes_torch_tensors() -> None:
     assert by_status(outcome, Status.PASSED)
     assert {each.verdict.message for each in by_status(outcome, Status.SKIPPED)} == {
         "torch has no negative strides",
-        "relu_of_tensors does not promise to refuse wrong calls (refuses=True)",
+        "relu_of_tensors: it does not promise to refuse wrong calls (refuses=True)",
     }
     assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
 

@@ -1,0 +1,58 @@
+"""What a driver states that it can do: cases outside of it are declared gaps, which are never asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from optest.spec import OperatorDescriptor, TensorSpec, TestCase
+
+__all__ = ["LAYOUTS", "Capabilities", "Capability", "capability_of"]
+
+LAYOUTS = ("dense", "strided", "overlapping", "negative")
+"""Of an input in memory: row by row without gaps; with gaps, another order or an offset; with elements that share a
+place; with a dimension that runs backwards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capability:
+    """What is promised of one operator: ``dtypes``, ``ranks`` and ``layouts`` that an input may have, empty for any;
+    ``refuses`` that wrong calls are refused by an exception."""
+
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    layouts: tuple[str, ...] = ()
+    refuses: bool = True
+
+    def lacks(self, case: TestCase) -> str | None:
+        """Why the case is outside of it, None if it is inside."""
+        if case.expects_error is not None and not self.refuses:
+            return "it does not promise to refuse wrong calls (refuses=True)"
+        for each in case.inputs:
+            if self.dtypes and each.spec.dtype.name not in self.dtypes:
+                return f"it takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"
+            if self.ranks and each.spec.rank not in self.ranks:
+                return f"it takes no {each.name} of {each.spec.rank} dimensions"
+            if self.layouts and (layout := _layout(each.spec)) not in self.layouts:
+                return f"it takes {' or '.join(self.layouts)} tensors, but {each.name} is {layout}"
+        return None
+
+
+Capabilities = Mapping[str, Capability]
+"""By operator: its name or an alias of it."""
+
+
+def capability_of(capabilities: Capabilities, descriptor: OperatorDescriptor) -> Capability | None:
+    """What is stated of an operator, None if nothing is."""
+    names = (descriptor.name, *descriptor.aliases)
+    return next((capabilities[name] for name in names if name in capabilities), None)
+
+
+def _layout(spec: TensorSpec) -> str:
+    if spec.is_dense and not spec.offset:
+        return "dense"
+    moving = [stride for size, stride in zip(spec.shape, spec.strides or (), strict=False) if size > 1]
+    if any(stride < 0 for stride in moving):
+        return "negative"
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.strides or (), strict=False) if size)
+    return "overlapping" if reach < spec.elements else "strided"

@@ -1,0 +1,84 @@
+"""What a driver states that it can do is asked, the rest never is, and a promise that is not kept is a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.api.checking import check_request, sample_cases
+from optest.backends import BackendDriver, Capability, backend_manager
+from optest.backends.abilities import lack_of, outside_capabilities
+from optest.core.runner import execute, why_not_run
+from optest.errors import NothingSelected
+from optest.operators import operators
+from optest.spec import Fault, Reason, Status, TestCase
+
+DENSE_FLOATS = Capability(dtypes=("float32", "float64"), ranks=(2,), layouts=("dense",), refuses=False)
+
+
+class Stating(BackendDriver):
+    name = "stating"
+
+    def __init__(self) -> None:
+        self.capabilities = {"relu": DENSE_FLOATS}
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        if case.inputs[0].spec.dtype.name == "float64":
+            raise Fault(Reason.UNSUPPORTED, "not in float64 after all")
+        return [np.maximum(inputs[0], 0)]
+
+
+def cases() -> list[TestCase]:
+    return sample_cases("relu")
+
+
+def test_what_is_outside_is_never_asked() -> None:
+    driver = Stating()
+    inside = [case for case in cases() if why_not_run(case, driver) is None]
+    assert 3 < len(inside) < len(cases()) / 2
+    for case in inside:
+        spec = case.inputs[0].spec
+        assert case.expects_error is None
+        assert (spec.rank, spec.is_dense, spec.dtype.name in DENSE_FLOATS.dtypes) == (2, True, True)
+    reasons = {outside_capabilities(driver, case) or "" for case in cases()}
+    assert any("no input of 1 dimensions" in each for each in reasons)
+    assert any("it takes float32 or float64" in each for each in reasons)
+    assert any("input is overlapping" in each for each in reasons)
+    assert any("input is negative" in each for each in reasons)
+    assert any("input is strided" in each for each in reasons)
+
+
+def test_a_promise_that_is_not_kept_is_an_error() -> None:
+    driver = Stating()
+    inside = [case for case in cases() if why_not_run(case, driver) is None]
+    statuses = {case.inputs[0].spec.dtype.name: execute([case], driver).verdicts[0] for case in inside}
+    assert statuses["float32"].status is Status.PASSED
+    assert (statuses["float64"].status, statuses["float64"].reason) == (Status.ERROR, Reason.RAISED)
+    assert "states that it can do relu" in statuses["float64"].message
+
+
+def test_without_capabilities_it_is_a_gap() -> None:
+    driver = Stating()
+    del driver.capabilities
+    case = next(case for case in cases() if case.inputs[0].spec.dtype.name == "float64" and case.inputs[0].spec.rank)
+    assert execute([case], driver).verdicts[0].status is Status.SKIPPED
+
+
+def test_a_check_asks_the_stated_operators_alone() -> None:
+    backend_manager.register(Stating(), replace=True)
+    request = check_request({"backend": "stating"})
+    assert {case.descriptor.name for case in request.run.cases} == {"relu"}
+    assert request.lacking == (f"{len(list(operators)) - 1} operators are not among the stated capabilities",)
+    with pytest.raises(NothingSelected, match="softmax is not among"):
+        check_request({"backend": "stating", "op": ("softmax",)})
+
+
+def test_an_alias_states_the_operator() -> None:
+    alias = next(alias for alias in operators.get("relu").aliases)
+    driver = Stating()
+    driver.capabilities = {alias: Capability()}
+    assert lack_of(driver, operators.get("relu")) is None
+    assert all(outside_capabilities(driver, case) is None for case in cases())
