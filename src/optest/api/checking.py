@@ -44,6 +44,7 @@ from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
+from optest.plan.programs import Programs, read_programs
 from optest.plan.tolerance_files import TORCH_PARITY
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
@@ -171,8 +172,9 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"])
     expectations = _expectations(settings, driver)
-    chosen, lacking = _available(driver, _chosen_operators(settings["op"]))
-    built = _built_cases(chosen, settings, target, driver)
+    programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else {}
+    chosen, lacking = _available(driver, _chosen_operators(settings["op"]), programs)
+    built = _built_cases(chosen, settings, target, driver, programs)
     cases, notes = _selected_cases([case for each in built for case in each.cases], settings)
     kept = {case.id for case in cases}
     return CheckRequest(
@@ -218,7 +220,11 @@ def _ready_driver(settings: Settings) -> BackendDriver:
 
 
 def _built_cases(
-    chosen: Sequence[OperatorDescriptor], settings: Settings, target: BackendTarget, driver: BackendDriver
+    chosen: Sequence[OperatorDescriptor],
+    settings: Settings,
+    target: BackendTarget,
+    driver: BackendDriver,
+    programs: Programs,
 ) -> list[CasesOfSamples]:
     """The cases of all operators that have samples.
 
@@ -232,7 +238,7 @@ def _built_cases(
             f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(each, settings, target, driver) for each in with_samples]
+    built = [_cases_of(each, settings, target, driver, programs.get(each.name)) for each in with_samples]
     if isinstance(driver, ChecksConfig):
         problems = dict.fromkeys(problem for each in built for case in each.cases for problem in driver.problems(case))
         if problems:
@@ -241,7 +247,7 @@ def _built_cases(
 
 
 def _available(
-    driver: BackendDriver, chosen: Sequence[OperatorDescriptor]
+    driver: BackendDriver, chosen: Sequence[OperatorDescriptor], programs: Programs
 ) -> tuple[list[OperatorDescriptor], tuple[str, ...]]:
     """The operators that the driver has, and sentences about the others.
 
@@ -251,7 +257,7 @@ def _available(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = lack_of(driver, each)
+        why = "not in the config" if programs and each.name not in programs else lack_of(driver, each)
         if why is None:
             had.append(each)
         else:
@@ -329,10 +335,16 @@ def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
 
 
 def _cases_of(
-    descriptor: OperatorDescriptor, settings: Settings, target: BackendTarget, driver: BackendDriver
+    descriptor: OperatorDescriptor,
+    settings: Settings,
+    target: BackendTarget,
+    driver: BackendDriver,
+    section: Mapping[str, Any] | None = None,
 ) -> CasesOfSamples:
+    """The cases of an operator; ``section`` is what they say of the program that the driver runs for it."""
     stated = _case_request(settings)
-    request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s))
+    options = {f"backend_config.{driver.name}.{key}": value for key, value in (section or {}).items()}
+    request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s, attributes=options))
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     own = samples_of(descriptor)
     if isinstance(driver, SelectsSamples):

@@ -17,17 +17,20 @@ place; with a dimension that runs backwards."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """What is promised of one operator: ``dtypes``, ``ranks`` and ``layouts`` that an input may have, empty for any;
-    ``refuses`` that wrong calls are refused by an exception."""
+    ``broadcasts`` that inputs may differ in shape, ``refuses`` that wrong calls are refused by an exception."""
 
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     layouts: tuple[str, ...] = ()
+    broadcasts: bool = True
     refuses: bool = True
 
     def lacks(self, case: TestCase) -> str | None:
         """Why the case is outside of it, None if it is inside."""
         if case.expects_error is not None and not self.refuses:
             return "it does not promise to refuse wrong calls (refuses=True)"
+        if not self.broadcasts and len({each.spec.shape for each in case.inputs}) > 1:
+            return "it takes inputs of one shape"
         for each in case.inputs:
             if self.dtypes and each.spec.dtype.name not in self.dtypes:
                 return f"it takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"

@@ -23,6 +23,7 @@ from optest.backends.command_config import (
     file_dtypes,
     path_tokens,
     read_config,
+    why_outside,
 )
 from optest.backends.command_script import Commands, command_script
 from optest.backends.golden_files import GoldenState, Origin, golden_state, key_file, read_golden, write_golden
@@ -59,7 +60,10 @@ class CommandBackendDriver(BackendDriver):
         return file_dtypes(options.get("inputs"))
 
     def problems(self, case: TestCase) -> Sequence[str]:
-        return read_config(case, self.name)[1]
+        return () if why_outside(case, self.name) else read_config(case, self.name)[1]
+
+    def unsupported(self, case: TestCase) -> str | None:
+        return why_outside(case, self.name)
 
     def checks(self, case: TestCase) -> Sequence[Check]:
         return self._checks.get(case.key, ())

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from os.path import normpath
 from pathlib import Path
 from typing import Any
 
+from optest.backends.capabilities import LAYOUTS, Capability
 from optest.backends.sections import SectionReader
-from optest.backends.tokens import expand, problems_of
-from optest.errors import UnknownName
-from optest.spec import DType, Fault, TensorSpec, TestCase, dtype, format_shape
+from optest.backends.tokens import expand, problems_of, tokens_of
+from optest.errors import UnknownName, did_you_mean
+from optest.spec import DType, Fault, TensorSpec, TestCase, dtype, dtype_names, format_shape
 from optest.store import path_of
 
-__all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "file_dtypes", "path_tokens", "read_config"]
+__all__ = [
+    "Command",
+    "CommandConfig",
+    "TensorFile",
+    "case_tokens",
+    "file_dtypes",
+    "path_tokens",
+    "read_config",
+    "why_outside",
+]
 
 Command = tuple[str, ...]
 
-_KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "golden")
+_KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "golden", "promises")
+_PROMISES = ("dtypes", "ranks", "layouts", "broadcasts", "refuses", "ignores")
+_OF_A_SIZE = re.compile(r"(shape|numel|rank)\d+(\[\d+\])?|input\d+")
 _OTHER_NAMES = {
     "pre_run": "call it 'prepare'",
     "post_run": "call it 'cleanup'",
@@ -83,6 +96,7 @@ class _Reader(SectionReader):
         self._no_golden_in_the_way((*inputs, *outputs), (*load, *dump))
         workdir = self._workdir()
         self._within_reach(workdir, (*inputs, *outputs, *load, *dump))
+        _promised(self)
         return CommandConfig(
             workdir=workdir,
             command=self._command(),
@@ -289,6 +303,70 @@ class _Reader(SectionReader):
         return files
 
 
+def why_outside(case: TestCase, section: str) -> str | None:
+    """Why the case is outside of what the section ``promises``, None if it is inside or nothing is promised.
+
+    A promised command gets what it depends on by tokens: an attribute without one has to have its default, and a case
+    without the size of a token (``{shape0[1]}`` of a vector) is none for it.
+    """
+    stated: Any = case.backend_config.get(section, {})
+    if not isinstance(stated, Mapping) or "promises" not in stated:
+        return None
+    reader = SectionReader(case, section, "")
+    capability, ignored = _promised(reader)
+    if reader.problems:
+        return None  # told as what is wrong with the section
+    if outside := capability.lacks(case):
+        return outside
+    used = {token for text in _texts(stated) for token in tokens_of(text)}
+    for attribute in case.descriptor.attributes:
+        value = case.attributes.get(attribute.name, attribute.default)
+        names = (attribute.name, *attribute.aliases)
+        is_taken = any(name in ignored or f"attr:{name}" in used for name in names)
+        if not is_taken and (attribute.is_required or value != attribute.default):
+            return f"the command takes no {{attr:{attribute.name}}}, which is {value!r} here"
+    missing = sorted(token for token in used - {*case_tokens(case)} if _OF_A_SIZE.fullmatch(token))
+    missing = [token for token in missing if token not in {argument.path for argument in case.inputs}]
+    return f"the command takes {{{missing[0]}}}, which the case has not" if missing else None
+
+
+def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
+    """What ``promises`` says, and the attributes that the program sees from the shapes."""
+    stated = reader.section.get("promises", {})
+    if not isinstance(stated, Mapping):
+        reader.say("promises", f"is {stated!r}, but should be a map with {', '.join(_PROMISES)}")
+        return Capability(), ()
+    reader.unknown_keys(stated, _PROMISES, inside="promises")
+    lists = {name: stated.get(name, ()) for name in ("dtypes", "ranks", "layouts", "ignores")}
+    lists = {name: [value] if isinstance(value, (str, int)) else value for name, value in lists.items()}
+    known = {"dtypes": dtype_names(), "layouts": LAYOUTS}
+    for name, values in lists.items():
+        kind = int if name == "ranks" else str
+        if not isinstance(values, (list, tuple)) or not all(type(each) is kind for each in values):
+            reader.say(f"promises.{name}", f"is {stated[name]!r}, but should be a list of {kind.__name__}")
+            lists[name] = ()
+        for each in values if name in known and lists[name] else ():
+            if each not in known[name]:
+                reader.say(f"promises.{name}", f"has {each!r}; {did_you_mean(each, known[name], '')}")
+    capability = Capability(
+        dtypes=tuple(lists["dtypes"]),
+        ranks=tuple(lists["ranks"]),
+        layouts=tuple(lists["layouts"]) or ("dense",),  # files are dense: another layout is the same case again
+        broadcasts=bool(stated.get("broadcasts", True)),
+        refuses=bool(stated.get("refuses", False)),
+    )
+    return capability, tuple(lists["ignores"])
+
+
+def _texts(stated: Any) -> Iterator[str]:
+    """Every text of a section that tokens may stand in."""
+    if isinstance(stated, str):
+        yield stated
+    elif isinstance(stated, (Mapping, list, tuple)):
+        for each in stated.values() if isinstance(stated, Mapping) else stated:
+            yield from _texts(each)
+
+
 def file_dtypes(files: Any) -> dict[str, str]:
     """The dtypes that a list or map of files states, by tensor; what is malformed is left to :func:`read_config`."""
     if isinstance(files, Mapping):
@@ -307,11 +385,26 @@ def case_tokens(case: TestCase) -> dict[str, str]:
         "dtype": kinds[0] if kinds else "",
         "dtypes": ",".join(kinds),
         **{f"shape{index}": format_shape(shape) for index, shape in shapes.items()},
+        **{f"shape{index}[{dim}]": str(size) for index, shape in shapes.items() for dim, size in enumerate(shape)},
+        **{f"rank{index}": str(len(shape)) for index, shape in shapes.items()},
+        **{f"numel{index}": str(prod(shape)) for index, shape in shapes.items()},
+        **{
+            f"attr:{name}": _word(case.attributes.get(each.name, each.default))
+            for each in case.descriptor.attributes
+            for name in (each.name, *each.aliases)
+        },
         "case": case.id,
         "chip": case.backend.chip or "",
         "seed": str(case.seed),
         "op": case.descriptor.name,
     }
+
+
+def _word(value: Any) -> str:
+    """An attribute as one word: 1 and 0 for bools, lists with commas."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_word, value))
+    return str(int(value)) if isinstance(value, bool) else "none" if value is None else str(value)
 
 
 def path_tokens(case: TestCase) -> dict[str, str]:

@@ -106,6 +106,7 @@ def kernel(
     dtypes: Sequence[str] = (),
     ranks: Sequence[int] = (),
     layouts: Sequence[str] = (),
+    broadcasts: bool = True,
     ignores: Sequence[str] = (),
     refuses: bool = False,
     arrays: str = "",
@@ -127,7 +128,9 @@ def kernel(
     if arrays and arrays not in _ARRAYS:
         raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, but should be 'numpy' or 'torch'")
 
-    promised = Capability(dtypes=tuple(dtypes), ranks=tuple(ranks), layouts=tuple(layouts), refuses=refuses)
+    promised = Capability(
+        dtypes=tuple(dtypes), ranks=tuple(ranks), layouts=tuple(layouts), broadcasts=broadcasts, refuses=refuses
+    )
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):

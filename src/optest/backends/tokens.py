@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from optest.errors import did_you_mean
 
-__all__ = ["BadTemplate", "expand", "problems_of"]
+__all__ = ["BadTemplate", "expand", "problems_of", "tokens_of"]
 
 
 class BadTemplate(ValueError):
@@ -21,6 +21,14 @@ def expand(text: str, tokens: Mapping[str, str]) -> str:
         KeyError: for a token that is not among ``tokens``.
     """
     return "".join(tokens[part] if is_token else part for is_token, part in _parts(text))
+
+
+def tokens_of(text: str) -> list[str]:
+    """The tokens of a text, none of one whose braces do not match."""
+    try:
+        return [part for is_token, part in _parts(text) if is_token]
+    except BadTemplate:
+        return []
 
 
 def problems_of(text: str, known: Iterable[str]) -> list[str]:

@@ -146,6 +146,15 @@ _CORE: tuple[Option, ...] = (
         help="How the backend computes, where it has several ways: jit, disabled, inductor … [its default]",
     ),
     Option(
+        name="config",
+        flags=("--config",),
+        group="Who is asked",
+        metavar="FILE",
+        completes="file",
+        commands=("check",),
+        help="The commands of a backend that runs programs, by operator; only these are asked.",
+    ),
+    Option(
         name="keyword",
         flags=("-k",),
         metavar="EXPR",

@@ -1,0 +1,72 @@
+"""``optest check --config``: the programs of a backend that runs commands, by operator, as YAML or JSON.
+
+command:
+  build: [make]
+  operators:
+    softmax:
+      command: [./softmax, "{input0}", "{output0}", "{shape0[0]}", "{shape0[1]}", "{attr:dim}"]
+      promises: {dtypes: [float32], ranks: [2]}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, RootModel
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.operator_lookup import Operators
+from optest.plan.problems import Ledger, read_document
+from optest.plan.yaml_source import Path
+
+__all__ = ["Programs", "read_programs"]
+
+Programs = Mapping[str, Mapping[str, Any]]
+"""What ``backend_config`` of the driver says for each operator, by its canonical name."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    workdir: str = "."
+    operators: dict[str, dict[str, Any]]
+
+
+class _Sections(RootModel[dict[str, _Section]]):
+    pass
+
+
+def read_programs(path: str, backend: str, operators: Operators) -> Programs:
+    """The section of ``backend``: what it states for all operators, and for each one beside it.
+
+    Paths are relative to the file. Whoever runs the programs says what is wrong with a section.
+
+    Raises:
+        PlanError: for a file that cannot be read, or an operator that is not known.
+        UsageError: if it has no section of this backend.
+    """
+    document, source = read_document(path, "the config", _Sections, _known_keys)
+    if backend not in document.root:
+        raise UsageError(f"{path} has sections for {', '.join(document.root) or 'nothing'}, but not for {backend}")
+    section, ledger = document.root[backend], Ledger(source)
+    shared = {**(section.model_extra or {}), "workdir": os.path.join(os.path.dirname(path), section.workdir)}
+    programs: dict[str, Mapping[str, Any]] = {}
+    for name, stated in section.operators.items():
+        if known := _known(name, operators, ledger, (backend, "operators", name)):
+            programs[known] = {**shared, "promises": {}, **stated}
+    ledger.refuse()
+    return programs
+
+
+def _known(name: str, operators: Operators, ledger: Ledger, place: Path) -> str:
+    try:
+        return operators.get(name).name
+    except UnknownName as error:
+        ledger.unknown(place, error)
+        return ""
+
+
+def _known_keys(path: Path) -> Collection[str]:
+    return ("workdir", "operators") if len(path) == 1 else ()

@@ -1,0 +1,141 @@
+"""Programs in `optest check`: which cases are theirs, what the tokens say, and what is wrong with a config."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optest.api import check
+from optest.api.checking import check_request
+from optest.backends.command_config import case_tokens, why_outside
+from optest.errors import NothingSelected, OptestError
+from optest.spec import BAD_STATUSES, Reason, TestCase
+
+PROGRAM = """\
+import sys
+import numpy as np
+
+op, *words = sys.argv[1:]
+if op == "neg":
+    (-np.fromfile(words[0], np.float32)).tofile(words[1])
+else:
+    rows, columns, dim = map(int, words[2:])
+    x = np.fromfile(words[0], np.float32).reshape(rows, columns)
+    if x.size:
+        x = np.exp(x - x.max(axis=dim, keepdims=True))
+        x /= x.sum(axis=-1, keepdims=True)  # the dimension is forgotten
+    x.tofile(words[1])
+"""
+
+
+def config(folder: Path, **operators: Any) -> str:
+    python = [sys.executable, "kernels.py"]
+    (folder / "kernels.py").write_text(PROGRAM)
+    known = {
+        "neg": {"command": [*python, "neg", "{input0}", "{output0}"], "promises": {"dtypes": "float32"}},
+        "softmax": {
+            "command": [*python, "softmax", "{input0}", "{output0}", "{shape0[0]}", "{shape0[1]}", "{attr:dim}"],
+            "promises": {"dtypes": ["float32"], "ranks": [2]},
+        },
+    }
+    chosen = operators or known
+    stated = {name: {**known.get(name, {}), **(more or {})} for name, more in chosen.items()}
+    (folder / "kernels.yaml").write_text(yaml.safe_dump({"command": {"operators": stated}}))
+    return str(folder / "kernels.yaml")
+
+
+def cases(file: str, **options: Any) -> list[TestCase]:
+    return check_request({"backend": "command", "config": file, **options}).run.cases
+
+
+def test_only_cases_that_the_command_can_be_given_are_asked(tmp_path: Path) -> None:
+    found = cases(config(tmp_path))
+    inside = [case for case in found if why_outside(case, "command") is None]
+    assert {case.descriptor.name for case in found} == {"neg", "softmax"}
+    assert {case.inputs[0].spec.rank for case in inside if case.descriptor.name == "softmax"} == {2}
+    assert {case.attributes["dim"] for case in inside if case.descriptor.name == "softmax"} >= {0, 1}
+    assert all(case.inputs[0].spec.is_dense and case.expects_error is None for case in inside)
+    reasons = " ".join(why_outside(case, "command") or "" for case in found)
+    for words in ("it takes float32", "it takes no input of 1 dimensions", "it takes dense tensors"):
+        assert words in reasons
+
+
+def test_a_case_without_the_size_of_a_token_is_none_for_the_command(tmp_path: Path) -> None:
+    found = cases(config(tmp_path, softmax={"promises": {}}), op=("softmax",))
+    vectors = [why_outside(case, "command") for case in found if case.inputs[0].spec.rank == 1]
+    assert any("the command takes {shape0[1]}" in (each or "") for each in vectors)
+    assert None not in vectors
+
+
+def test_an_attribute_without_a_token_has_its_default(tmp_path: Path) -> None:
+    command = [sys.executable, "kernels.py", "softmax", "{input0}", "{output0}"]
+    found = cases(config(tmp_path, softmax={"command": command}))
+    inside = [case for case in found if why_outside(case, "command") is None]
+    assert all(case.attributes.get("dim", -1) == -1 for case in inside)
+    assert any("takes no {attr:dim}" in (why_outside(case, "command") or "") for case in found)
+    ignoring = {"dtypes": ["float32"], "ignores": ["dim"]}
+    found = cases(config(tmp_path, softmax={"command": command, "promises": ignoring}))
+    assert any(case.attributes.get("dim", -1) == 0 for case in found if why_outside(case, "command") is None)
+
+
+def test_the_tokens_of_a_case(tmp_path: Path) -> None:
+    case = next(case for case in cases(config(tmp_path), op=("softmax",)) if case.inputs[0].spec.shape == (33, 5))
+    tokens = case_tokens(case)
+    assert {name: tokens[name] for name in ("shape0[0]", "shape0[1]", "numel0", "rank0", "attr:dim")} == {
+        "shape0[0]": "33",
+        "shape0[1]": "5",
+        "numel0": "165",
+        "rank0": "2",
+        "attr:dim": str(case.attributes["dim"]),
+    }
+
+
+@pytest.mark.slow
+def test_a_wrong_program_is_found_and_a_right_one_passes(tmp_path: Path) -> None:
+    outcome = check(
+        backend="command",
+        config=config(tmp_path),
+        keyword="set:ordinary or set:sizes",
+        case=("neg/ordinary/*", "softmax/ordinary/*"),
+        runs_dir=str(tmp_path / "runs"),
+        quiet=3,
+    )
+    bad = {(each.operator, each.verdict.reason) for each in outcome.results if each.status in BAD_STATUSES}
+    assert bad == {("softmax", Reason.VALUE)}
+    assert outcome.exit_status == 1
+    assert sum(each.operator == "neg" and each.status.value == "passed" for each in outcome.results) >= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nag": {"command": ["x"]}}, "did you mean neg?"),
+        ({"neg": {"promises": {"dtypes": ["float33"]}}}, "float33"),
+        ({"neg": {"promises": {"rank": [2]}}}, "did you mean 'ranks'?"),
+        ({"neg": {"promises": {"ranks": ["2"]}}}, "should be a list of int"),
+        ({"neg": {"command": "run.sh"}}, "should be a list"),
+        ({"neg": {"command": ["./neg", "{attr:dims}"]}}, "unknown token {attr:dims}"),
+    ],
+)
+def test_a_wrong_config_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptestError) as caught:
+        cases(config(tmp_path, **changes))
+    assert said in str(caught.value)
+
+
+def test_an_operator_that_the_config_has_not_is_none(tmp_path: Path) -> None:
+    with pytest.raises(NothingSelected, match="relu is not in the config"):
+        cases(config(tmp_path), op=("relu",))
+    with pytest.raises(OptestError, match="not for ascend"):
+        check_request({"backend": "ascend", "config": config(tmp_path)})
+
+
+def test_a_section_of_a_plan_promises_nothing(tmp_path: Path) -> None:
+    case = cases(config(tmp_path), op=("neg",))[0]
+    section = {key: value for key, value in case.backend_config["command"].items() if key != "promises"}
+    object.__setattr__(case, "backend_config", {"command": section})
+    assert why_outside(case, "command") is None
