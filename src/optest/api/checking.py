@@ -19,6 +19,7 @@ from optest.api.run_request import (
     driver_named,
     nothing_selected,
     selected,
+    with_backend_of_options,
     with_deadline,
     with_driver_options,
     with_tolerances,
@@ -38,7 +39,6 @@ from optest.core.expected import is_own
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
-from optest.guests import backends_of
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
@@ -167,7 +167,7 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
         NothingSelected: if the operators have no case sets, or no case of theirs is left.
     """
     bootstrap()
-    settings = _with_backend(as_in_the_earlier_check(given))
+    settings = with_backend_of_options(as_in_the_earlier_check(given))
     driver = _ready_driver(settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"])
@@ -194,13 +194,6 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
         without_samples=[each.name for each in chosen if each.samples is None],
         lacking=lacking,
     )
-
-
-def _with_backend(given: Mapping[str, Any]) -> Settings:
-    """The settings; where no backend is named, that of the options which are stated (``--library``) is."""
-    settings = resolve(given)
-    known = backends_of(settings.stated) if not settings["backend"] else []
-    return resolve({**given, "backend": known[0]}) if len(known) == 1 else settings
 
 
 def _ready_driver(settings: Settings) -> BackendDriver:

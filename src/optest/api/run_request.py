@@ -17,7 +17,7 @@ from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of
 from optest.backends.abilities import configure as configure_driver
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
-from optest.guests import run_hooks
+from optest.guests import backends_of, run_hooks
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, open_plan, request_from
 from optest.plan.backend_options import configured_backends, unused_options
@@ -39,6 +39,7 @@ __all__ = [
     "nothing_selected",
     "run_request",
     "selected",
+    "with_backend_of_options",
     "with_deadline",
     "with_driver_options",
     "with_tolerances",
@@ -179,7 +180,8 @@ def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple
     known = {name: place for name, place in configured.items() if name in backend_manager.names()}
     if len(known) == 1:
         options["backend"] = next(iter(known))
-    settings = resolve(given, plan=options, plan_name=document.path if document is not None else "--source")
+    plan_name = document.path if document is not None else "--source"
+    settings = with_backend_of_options(given, plan=options, plan_name=plan_name)
     if len(known) > 1 and not settings["backend"]:
         places = "".join(f"\n  at {place}: backend_config.{name}" for name, place in known.items())
         raise UsageError(
@@ -190,6 +192,13 @@ def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple
         name = options["backend"]
         return settings, (f"no backend is named: the cases run on {name}, the one with options in backend_config",)
     return settings, ()
+
+
+def with_backend_of_options(given: Mapping[str, Any], **plan: Any) -> Settings:
+    """The settings; where no backend is named, that of the options which are stated (``--library``) is."""
+    settings = resolve(given, **plan)
+    known = backends_of(settings.stated) if not settings["backend"] else []
+    return resolve({**given, "backend": known[0]}, **plan) if len(known) == 1 else settings
 
 
 def _host(

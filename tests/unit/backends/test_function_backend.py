@@ -13,6 +13,7 @@ import pytest
 
 import optest
 from optest.api.checking import check
+from optest.api.run_request import run_request
 from optest.api.running import RunOutcome
 from optest.backends import function
 from optest.errors import NothingSelected, UsageError
@@ -155,3 +156,14 @@ def test_a_decorator_with_a_wrong_word() -> None:
 def test_without_a_function_there_is_nothing_to_ask() -> None:
     with pytest.raises(UsageError, match="no function is named"):
         check({"backend": "function"}, stream=io.StringIO())
+
+
+def test_a_run_finds_the_backend_by_the_option() -> None:
+    request = run_request(
+        {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "shape": ("input0=2x3",)}
+    )
+    assert request.driver.name == "function"
+    with pytest.raises(UsageError, match="--function is not for backend numpy"):
+        run_request(
+            {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "backend": "numpy"}
+        )
