@@ -158,6 +158,7 @@ def test_without_a_function_there_is_nothing_to_ask() -> None:
         check({"backend": "function"}, stream=io.StringIO())
 
 
+@pytest.mark.usefixtures("module")
 def test_a_run_finds_the_backend_by_the_option() -> None:
     request = run_request(
         {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "shape": ("input0=2x3",)}
