@@ -29,6 +29,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
     ChecksReadiness,
+    HasVariants,
     KnowsExpectations,
     SelectsSamples,
     case_options_of,
@@ -47,9 +48,11 @@ from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, 
 from optest.plan.programs import Programs, read_programs
 from optest.plan.tolerance_files import TORCH_PARITY
 from optest.registry import load_object
+from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
+from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
@@ -113,6 +116,10 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
         notes = [(note, "dim") for note in _notes(request)]
+        if settings["bench"] and "variants" in request.run.facts:
+            table, slower = _variant_table(in_order(results), request.run.facts["variants"], settings["fail_if_slower"])
+            notes = [*table, *((line, "bad") for line in slower), *notes]
+            unused.extend(slower)
         if settings["seed"]:
             message = f"expected, but did not happen with seed {settings['seed']}"
             return [*((f"{message}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
@@ -127,6 +134,20 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     )
     outcome = run_cases(request.run, stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
+
+
+def _variant_table(
+    results: Sequence[CaseResult], variants: Sequence[str], most: float | None
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """The table of timings by variant, and what ``--fail-if-slower`` says of it."""
+    lines = variant_lines(results, variants)
+    text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(lines, variants))]
+    slower = [
+        f"slower: {line.operator} takes {1 / speedup:.2f} times as long in {variants[1]} as in {variants[0]}"
+        for line in lines
+        if most and (speedup := line.speedup) is not None and speedup * most < 1
+    ]
+    return [*text, ("", "")], slower
 
 
 def listed(given: Mapping[str, Any]) -> Iterator[str]:
@@ -170,12 +191,13 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     settings = with_backend_of_options(as_in_the_earlier_check(given))
     driver = _ready_driver(settings)
     settings = _with_jobs(settings, driver)
-    target = backend_manager.target(driver, settings["chip"])
+    target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)
     programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else {}
     chosen, lacking = _available(driver, _chosen_operators(settings["op"]), programs)
     built = _built_cases(chosen, settings, target, driver, programs)
-    cases, notes = _selected_cases([case for each in built for case in each.cases], settings)
+    every = [case for each in built for case in each.cases]
+    cases, notes = _selected_cases([*every, *_baselines(every, driver, settings)], settings)
     kept = {case.id for case in cases}
     return CheckRequest(
         run=RunRequest(
@@ -185,7 +207,7 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
             target=target,
             cases=[expectations.left_out(with_deadline(case, settings["timeout"])) for case in cases],
             revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
-            facts={"command": "check", "tier": settings["tier"]},
+            facts={"command": "check", "tier": settings["tier"], **_variants(driver, settings)},
             every_measure=True,
             notes=notes,
             expectations=expectations,
@@ -387,6 +409,26 @@ def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Seque
 def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
     pairs = [pair for pair in zip(built.cases, built.entries, strict=True) if pair[0].id in kept]
     return CasesOfSamples(cases=[case for case, _ in pairs], entries=[entry for _, entry in pairs])
+
+
+def _variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
+    """The baseline and the default of a driver that has both, where no variant is named."""
+    known = driver.variants if isinstance(driver, HasVariants) and not settings["variant"] else ()
+    return {"variants": [known[0], known[-1]]} if len(known) > 1 else {}
+
+
+def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Settings) -> list[TestCase]:
+    """The same cases for the driver's baseline, where it has one beside its default and no variant is named."""
+    asked = _variants(driver, settings)
+    if not asked:
+        return []
+    first = asked["variants"][0]
+    return [
+        dataclasses.replace(
+            case, name=f"{case.id}{BASELINE}{first}", backend=dataclasses.replace(case.backend, variant=first)
+        )
+        for case in cases
+    ]
 
 
 def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:

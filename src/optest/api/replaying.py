@@ -24,7 +24,7 @@ from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.operators import operators
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
-from optest.spec import BAD_STATUSES, CaseResult
+from optest.spec import BAD_STATUSES, BackendTarget, CaseResult
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
 __all__ = ["find_results", "replay"]
@@ -100,11 +100,23 @@ def _replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], bef
     driver = _driver_of(first, settings)
     settings = _as_then(driver, first, given, settings, before)
     configure(driver, settings)
-    target = backend_manager.target(driver, settings["chip"] or first.chip)
+    target = backend_manager.target(driver, settings["chip"] or first.chip, settings["variant"])
     timeout_s = settings["timeout"] if settings.stated("timeout") else None
     cases = [case_from_wire(each.case, operators.get) for each in results]
-    cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
+    cases = [
+        dataclasses.replace(
+            each, backend=_as_variant(target, each.backend, settings), timeout_s=timeout_s or each.timeout_s
+        )
+        for each in cases
+    ]
     return RunRequest(settings=settings, document=None, driver=driver, target=target, cases=cases)
+
+
+def _as_variant(target: BackendTarget, before: BackendTarget, settings: Settings) -> BackendTarget:
+    """The same variant of the same backend again, unless another one is named."""
+    if settings["variant"] or target.name != before.name or before.variant is None:
+        return target
+    return dataclasses.replace(target, variant=before.variant)
 
 
 def _driver_of(result: CaseResult, settings: Settings) -> BackendDriver:

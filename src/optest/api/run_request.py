@@ -233,7 +233,7 @@ def _configured_driver(
             build_cases(plan, _case_request(settings), _host(settings, error, error, imports_hooks=imports_hooks))
         raise
     configure(driver, settings)
-    return driver, backend_manager.target(driver, chip)
+    return driver, backend_manager.target(driver, chip, settings["variant"])
 
 
 def _made_cases(

@@ -16,7 +16,7 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
-from optest.backends.abilities import CountsOperators, case_options_of
+from optest.backends.abilities import CountsOperators, HasVariants, case_options_of
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
@@ -330,6 +330,8 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
         path = directory.artifact_dir(case.key) / f"case-{digest}.yaml"
         path.write_text(text, encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
+    if isinstance(request.driver, HasVariants) and case.backend.variant != request.driver.variants[-1]:
+        flags = [*flags, "--variant", str(case.backend.variant)]
     line = shlex.join(["optest", *arguments, *flags])
     plugins = (*plugin_modules(), *request.plugins)
     if not plugins:

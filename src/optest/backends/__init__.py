@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from optest.backends.abilities import FurtherAnswer, PreparedCall, Script, ScriptInput, WritesOutputs
+from optest.backends.abilities import FurtherAnswer, HasVariants, PreparedCall, Script, ScriptInput, WritesOutputs
 from optest.backends.capabilities import Capability
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension, load_object
@@ -279,8 +279,17 @@ class BackendManager:
         with suppress(Unavailable):
             self.get(name)
 
-    def target(self, driver: BackendDriver, chip: str | None = None) -> BackendTarget:
-        return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device())
+    def target(self, driver: BackendDriver, chip: str | None = None, variant: str | None = None) -> BackendTarget:
+        """Who is asked; without a variant the driver's default one, if it has any.
+
+        Raises:
+            UnknownName: for a variant that it does not have.
+        """
+        known = driver.variants if isinstance(driver, HasVariants) else ()
+        if variant is not None and variant not in known:
+            raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",))
+        chosen = variant or (known[-1] if known else None)
+        return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
 
 
 def _require_chip(driver: BackendDriver, chip: str | None) -> None:

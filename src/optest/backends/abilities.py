@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from optest.backends.capabilities import Capabilities, capability_of
-from optest.errors import UnknownName
 from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase, Verdict
 
 __all__ = [
@@ -54,7 +53,6 @@ __all__ = [
     "lack_of",
     "options_of",
     "outside_capabilities",
-    "variant_of",
 ]
 
 
@@ -262,7 +260,7 @@ class Configurable(Protocol, metaclass=_Ability):
 @runtime_checkable
 class HasVariants(Protocol, metaclass=_Ability):
     """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
-    ``--variant`` chooses one; :func:`variant_of` reads it in ``configure``."""
+    ``case.backend.variant`` is the one that is asked; a check asks the baseline, too."""
 
     variants: tuple[str, ...]
 
@@ -415,15 +413,3 @@ def configure(driver: object, options: Mapping[str, Any]) -> None:
 def case_options_of(driver: object) -> Mapping[str, Any]:
     """The driver's options that every one of its cases holds."""
     return driver.case_options() if isinstance(driver, StatesCaseOptions) else {}
-
-
-def variant_of(name: str, variants: Sequence[str], options: Mapping[str, Any]) -> str:
-    """The variant that the options of backend ``name`` choose, else the default one.
-
-    Raises:
-        UnknownName: for one that it does not have.
-    """
-    chosen = str(options.get("variant") or variants[-1])
-    if chosen not in variants:
-        raise UnknownName(f"variant of backend {name}", chosen, variants)
-    return chosen

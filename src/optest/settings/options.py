@@ -138,12 +138,11 @@ _CORE: tuple[Option, ...] = (
     Option(
         name="variant",
         flags=("--variant",),
-        repro=True,
         in_trends=True,
         group="Who is asked",
         metavar="NAME",
         commands=("run", "list", "check", "replay"),
-        help="How the backend computes, where it has several ways: jit, disabled, inductor … [its default]",
+        help="How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]",
     ),
     Option(
         name="config",
@@ -344,6 +343,7 @@ _CORE: tuple[Option, ...] = (
         type="bool",
         default=False,
         group="Timings",
+        commands=("run", "check"),
         help="Time every case that passes, without what surrounds the call.",
     ),
     Option(
@@ -351,8 +351,19 @@ _CORE: tuple[Option, ...] = (
         flags=("--bench-time",),
         default="0.2s",
         group="Timings",
+        commands=("run", "check"),
         metavar="TIME",
         help="How long each implementation is called: 50ms, 2s. [0.2s]",
+    ),
+    Option(
+        name="fail_if_slower",
+        flags=("--fail-if-slower",),
+        type="float",
+        minimum=1,
+        group="Timings",
+        commands=("check",),
+        metavar="RATIO",
+        help="With --bench: fail where the optimized variant of an operator takes RATIO times as long as the baseline.",
     ),
     Option(
         name="bench_against",

@@ -1,0 +1,102 @@
+"""A backend with an optimiser: both variants are asked, judged and timed, and a slower one fails only where that is
+wanted."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.api.checking import check, check_request
+from optest.api.run_request import run_request
+from optest.api.running import RunOutcome
+from optest.backends import BackendDriver, PreparedCall, backend_manager
+from optest.errors import UnknownName
+from optest.spec import BAD_STATUSES, TestCase
+
+
+class Optimising(BackendDriver):
+    name = "optimising"
+    variants = ("plain", "middle", "fused")
+    isolated = False
+
+    def lacks(self, descriptor: Any) -> str | None:
+        return None if descriptor.name in ("relu", "neg") else "not here"
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        if case.descriptor.name == "neg":
+            return [np.negative(inputs[0])]
+        outputs = np.maximum(inputs[0], 0)
+        if case.backend.variant == "fused" and outputs.size > 1:
+            outputs.reshape(-1)[-1] = 7  # what the optimiser changed
+        return [outputs]
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        def call() -> None:
+            time.sleep(0.0004 if case.backend.variant == "fused" else 0.0001)
+
+        yield PreparedCall(call=call, outputs=lambda: self.run(case, inputs))
+
+
+@pytest.fixture(autouse=True)
+def registered() -> None:
+    backend_manager.register(Optimising(), replace=True)
+
+
+def checked(**options: Any) -> tuple[RunOutcome, str]:
+    stream = io.StringIO()
+    given = {"backend": "optimising", "tier": "smoke", "jobs": 1, "isolate": "none", **options}
+    return check(given, stream=stream), stream.getvalue()
+
+
+def test_the_baseline_is_asked_beside_the_default() -> None:
+    outcome, _ = checked()
+    bad = {each.id for each in outcome.results if each.status in BAD_STATUSES}
+    assert {each.target for each in outcome.results} == {"optimising:plain", "optimising:fused"}
+    assert bad == {"relu/ordinary/1[float32](4x37)"}
+    assert "relu/ordinary/1[float32](4x37)@plain" in {each.id for each in outcome.results}
+    assert len({each.key for each in outcome.results if each.operator == "relu"}) == 1  # the same inputs
+
+
+def test_one_variant_alone() -> None:
+    outcome, _ = checked(variant="middle")
+    assert {(each.target, each.status.value) for each in outcome.results} == {("optimising:middle", "passed")}
+    assert all("@" not in each.id for each in outcome.results)
+
+
+def test_a_variant_that_nobody_has() -> None:
+    with pytest.raises(UnknownName, match="fused"):
+        check_request({"backend": "optimising", "variant": "fast"})
+    with pytest.raises(UnknownName, match="it has none"):
+        check_request({"backend": "numpy", "variant": "fast"})
+
+
+def test_a_run_asks_the_default_or_the_one_that_is_named() -> None:
+    case = {"op": ("relu",), "dtype": "float32", "shape": ("input0=3",), "backend": "optimising"}
+    assert [each.backend.variant for each in run_request(case).cases] == ["fused"]
+    assert [each.backend.variant for each in run_request({**case, "variant": "plain"}).cases] == ["plain"]
+
+
+def test_the_table_of_timings() -> None:
+    _, text = checked(bench=True, bench_time="20ms")
+    table = text[text.index("test  ") :].splitlines()
+    head = table[0].split()
+    rows = {line.split()[0]: line.split() for line in table if line.strip().startswith(("neg ", "relu "))}
+    assert head == ["test", "reference", "baseline", "(plain)", "optimized", "(fused)", "speedup", "status"]
+    assert rows["neg"][-1] == "ok"
+    assert rows["relu"][1:4] == ["n/a"] * 3  # what is wrong is not timed
+    assert rows["relu"][-2:] == ["1", "failed"]
+
+
+def test_a_time_decides_only_where_that_is_wanted() -> None:
+    outcome, text = checked(bench=True, bench_time="20ms", op=("neg",))
+    assert outcome.exit_status == 0
+    outcome, text = checked(bench=True, bench_time="20ms", op=("neg",), fail_if_slower=1.5)
+    assert "slower: neg takes" in text
+    assert outcome.exit_status == 1
