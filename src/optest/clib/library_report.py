@@ -91,7 +91,7 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         loaded = open_library(paths) if exported is None else None
     except Unavailable as error:  # what is named on the command line and not there is an error of the command line
         raise UsageError(str(error)) from None
-    header = _header(headers)
+    header = header_of(headers)
     declared = (*header.prototypes, *header.refused)
     missing = _without(declared, exported or ()) if loaded is None else loaded.missing(declared)
     callable_ = {name: header.prototypes[name] for name in _without(header.prototypes, missing)}
@@ -139,15 +139,6 @@ def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[st
     if folders and mapping is not None:
         return tuple(find_library(name, root=folders[0]) for name in mapping.library)
     return tuple(find_library(Path(each) if "/" in each else each) for each in libraries)
-
-
-def _header(headers: Sequence[str]) -> Header:
-    try:
-        return header_of(headers)
-    except Unavailable as error:
-        if error.what == "what the library declares":
-            raise UsageError(error.remedy) from None
-        raise
 
 
 def _operators(

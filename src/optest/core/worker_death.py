@@ -14,7 +14,15 @@ from optest.core.phases import Phase
 from optest.process import signal_name
 from optest.spec import Reason, Status, Verdict
 
-__all__ = ["StderrReport", "death", "death_at_load", "descriptors_spoilt", "overtime", "stderr_report"]
+__all__ = [
+    "StderrReport",
+    "death",
+    "death_at_load",
+    "descriptors_spoilt",
+    "heap_was_broken",
+    "overtime",
+    "stderr_report",
+]
 
 _WHOSE = {
     Phase.IDLE: "optest's worker",
@@ -78,9 +86,8 @@ def death(
     details = {"phase": phase.name.lower(), **details}
     if phase is Phase.ANSWER and not signal:
         return descriptors_spoilt("it could not hand over its answer", details)
-    aborted = signal is not None and signal_name(signal) == "SIGABRT"
-    if aborted and phase in (Phase.COMPARE, Phase.ANSWER) and (heap := _HEAP.search(tail)):
-        message = f"the backend corrupted the heap, which was noticed after its call: {heap['kind']}; the process {how}"
+    if phase in (Phase.COMPARE, Phase.ANSWER) and (heap := heap_was_broken(signal, tail)):
+        message = f"the backend corrupted the heap, which was noticed after its call: {heap}; the process {how}"
         return Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message=message, details=details)
     if phase not in _BY_BACKEND:
         reason, status = _REASON_ELSEWHERE[phase], Status.ERROR
@@ -88,6 +95,12 @@ def death(
         reason = (report and report.reason) or (Reason.SIGNAL if signal else Reason.EXIT_CODE)
         status = Status.CRASHED
     return Verdict(status=status, reason=reason, message=f"{_WHOSE[phase]} {how}", details=details)
+
+
+def heap_was_broken(signal: int | None, tail: str) -> str | None:
+    """What malloc said before it aborted, None of any other death."""
+    found = _HEAP.search(tail) if signal is not None and signal_name(signal) == "SIGABRT" else None
+    return None if found is None else found["kind"]
 
 
 def descriptors_spoilt(how: str, details: Mapping[str, Any]) -> Verdict:

@@ -35,7 +35,7 @@ from optest.core.phases import Phase, PhasePage
 from optest.core.runner import ExecutionResult
 from optest.core.verdicts import excused
 from optest.core.wire import case_to_wire
-from optest.core.worker_death import death, death_at_load, descriptors_spoilt, overtime, stderr_report
+from optest.core.worker_death import death, death_at_load, descriptors_spoilt, heap_was_broken, overtime, stderr_report
 from optest.errors import InternalError, UsageError
 from optest.process import Child, start_child
 from optest.spec import Reason, TestCase, Timings, Verdict
@@ -407,30 +407,34 @@ class WorkerProcess:
 
     def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         returncode, signal = child.wait()
-        phase = page.of_a_death()
-        if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
+        phase, tail = page.of_a_death(), child.stderr_tail()
+        if self._is_of_an_earlier_case(phase, signal, tail):
             self._give_up(child, page)
             return self._execute(cases)
         report = stderr_report(child.stderr_tail(_REPORT_BYTES))
-        verdict = death(phase, returncode, signal, child.stderr_tail(), report)
+        verdict = death(phase, returncode, signal, tail, report)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
     def _fork_died(
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], died: Died, began: float
     ) -> ExecutionResult:
         """The same of a fork of the worker, which goes on with what it was asked ahead."""
-        phase = Phase(died.phase)
-        if phase is Phase.IDLE and self._answers:
+        phase, said = Phase(died.phase), _said_by_fork(child, died.number)
+        tail = said[-_TAIL_CHARACTERS:]
+        if self._is_of_an_earlier_case(phase, died.signal, tail):
             self._give_up(child, page)
             return self._execute(cases)
         self._answers = 0
-        said = _said_by_fork(child, died.number)
-        tail = said[-_TAIL_CHARACTERS:]
         verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
         if died.spoilt:
             verdict = _answer_spoilt(died.spoilt, tail)
         timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
         return replace(_all_with(verdict, cases), timings=timings)
+
+    def _is_of_an_earlier_case(self, phase: Phase, signal: int | None, tail: str) -> bool:
+        """Whether the process may have died of what an earlier case left behind: the backend had not been asked yet, or
+        malloc found its heap broken. The case runs once more in a new process, where nothing came before it."""
+        return self._answers > 0 and (phase in _BEFORE_THE_BACKEND or heap_was_broken(signal, tail) is not None)
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
@@ -447,6 +451,9 @@ class WorkerProcess:
         self._give_up(child, page)
         execution = _all_with(verdict, cases)
         return replace(execution, timings=Timings(run_s=ran_s)) if phase is Phase.RUN else execution
+
+
+_BEFORE_THE_BACKEND = (Phase.IDLE, Phase.GENERATE, Phase.REFERENCE)
 
 
 class _DiedAtLoad(Exception):

@@ -75,7 +75,7 @@ class TestFunction(BackendDriver):
             case = TestCase(
                 descriptor=self._descriptor,
                 inputs=(),
-                name=f"{self._descriptor.name}[{infini_dtype(dtype).name}]({words})",
+                name=f"{self._descriptor.name}[{_shown(_known(call.dtype))}]({words})",
                 attributes={**self._named(call), "only": number},
                 backend=target,
                 seed=self.seed,
@@ -87,7 +87,7 @@ class TestFunction(BackendDriver):
 
     def _named(self, call: _Call) -> Mapping[str, str]:
         """The arguments by the names of the function's parameters, as text."""
-        given = (*call.arguments, infini_dtype(call.dtype))
+        given = (*call.arguments, _known(call.dtype))
         try:
             bound = inspect.signature(self.function).bind_partial(None, None, *given).arguments
         except (TypeError, ValueError):  # the call will say so
@@ -182,6 +182,10 @@ def name_of(function: Callable[..., Any]) -> str:
 def _place_of(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _known(dtype: Any) -> Any:
+    return None if dtype is None else infini_dtype(dtype)
 
 
 def _shown(argument: Any) -> str:

@@ -73,7 +73,8 @@ def _drawn(
 
 
 def _fill(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
-    if mode == "randint" and (low is not None or high is not None):
+    is_whole = mode == "randint" or (mode == "random" and not element.is_inexact)
+    if is_whole and (low is not None or high is not None):
         first = 0 if low is None else low
         last = _beyond(element) if high is None else high
         return Fill(kind="randint", parameters={"low": first, "high": last})
@@ -97,7 +98,7 @@ def _generated(fill: Fill, name: str, count: int, seed: int, path: str) -> Array
 
 
 def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Array:
-    """Values of F8 in another type: in bytes their bits, in wider integers its whole numbers, else the numbers."""
+    """Values of F8 in another type: in bytes their bits, in integers whole ones that it holds, else the numbers."""
     element = element_of(dt)
     if dt is InfiniDtype.BOOL:
         return _drawn("random", dt, count, seed=seed, path=path)
@@ -105,20 +106,10 @@ def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Ar
         bits: Array = _drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
         return bits
     if element.is_integer and dt not in COMPONENTS:
-        numbers = _whole_numbers_of_float8(element)
-        places = _drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
-        whole: Array = numbers[places]
-        return whole
+        return _drawn("randint", dt, count, seed=seed, path=path, low=max(-16, element.min_int), high=17)
     is_real = element.is_float
     numbers = widen(_drawn("random", InfiniDtype.F8, count if is_real else 2 * count, seed=seed, path=path))
     return _encoded(numbers if is_real else numbers.astype(np.float64).view(np.complex128), dt)
-
-
-def _whole_numbers_of_float8(element: DType) -> Array:
-    """Those that an integer type holds, ascending: up to 448, of at most four binary digits before zeros."""
-    every = widen(np.arange(256, dtype=np.uint8).view(numpy_dtype(dtype_called("float8_e4m3fn"))))
-    whole = np.unique(every[np.isfinite(every) & (every == np.rint(every))])
-    return np.asarray(whole[whole >= element.min_int], numpy_dtype(element))
 
 
 def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:

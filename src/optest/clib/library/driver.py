@@ -259,9 +259,9 @@ def _required(case: TestCase) -> FfiConfig:
 
 
 def _refused(case: TestCase, config: FfiConfig, error: StatusError) -> Fault:
-    if case.expects_error is None and (
-        error.name in config.mapping.unsupported or error.code in config.mapping.unsupported
-    ):
+    mapping = config.mapping
+    gaps = (*mapping.no_operator, *(mapping.unsupported if case.expects_error is None else ()))
+    if error.name in gaps or error.code in gaps:
         return Fault(Reason.UNSUPPORTED, str(error))
     details = {
         "exception": f"{type(error).__name__}: {error}",

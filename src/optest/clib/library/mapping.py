@@ -86,6 +86,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     operators: Mapping[str, tuple[OperatorMapping, ...]] = {}
     negative_increments: Literal["first", "lowest"] = "first"
     unsupported: tuple[int | str, ...] = ()
+    no_operator: tuple[int | str, ...] = ()
     refuses: tuple[Refusal, ...] = ()
     synchronize: Call | None = None
     numerics: Mapping[str, Mapping[str, Any]] = {}

@@ -68,6 +68,13 @@ class CaseMemory:
             if key in self.values and self.values[key].shape == self._shapes_given[key]
         }
 
+    def values_with(self, key: str, other: Array) -> dict[str, Array]:
+        """The values with others for one input, and for the outputs that hold it when the call begins."""
+        name = key.partition(":")[2]
+        held = [f"output:{start.output}" for start in self._entry.starts if start.input == name]
+        copies = {each: np.broadcast_to(other, self.values[each].shape) for each in held if each in self.values}
+        return {**self.values, key: other, **copies}
+
     def specs(self) -> dict[str, TensorSpec | None]:
         """The tensors by role as they are described to C; None for one that is left out."""
         hidden = dict.fromkeys(self._request.null_descriptor)

@@ -257,7 +257,7 @@ def _sizes(call: SampleCall, entry: OperatorMapping) -> Named:
     for turn in range(6):
         yield "pages", _laid_at_once(call, turn, turn % 2).configured(pages)
     for empty in call.resized(0):
-        if all(0 in empty.shapes[name] for name in empty.outputs):
+        if all(0 in empty.shapes[name] for name in (*empty.outputs, *entry.dtypes_of) if name in empty.shapes):
             yield "sizes", empty
     for size, name in zip(_BLOCKS, cycle(dtypes), strict=False):
         for resized in call.resized(size):

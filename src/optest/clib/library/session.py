@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.clib.ffi.calls import Function, StatusCodes, StatusError, bind
-from optest.clib.ffi.handles import Handle, Ledger
+from optest.clib.ffi.handles import Handle
 from optest.clib.ffi.libraries import Library, open_library
 from optest.clib.ffi.preprocessor import find_header
 from optest.clib.ffi.signatures import CKind, Header
@@ -53,7 +53,6 @@ class Session:
         self._header: Header = header_of_config(config)
         self._functions: dict[tuple[str, bool], Function] = {}
         self._held: set[tuple[int, str]] = set()
-        self._ledger = Ledger()
         self._handle: Handle | None = None
         self._wait: Callable[[Mapping[str, Any]], Any] | None = None
         self._codes = self._status_codes()
@@ -239,7 +238,7 @@ class Session:
             if not pointer:
                 detail = "the handle was created without an error, but its pointer is NULL"
                 raise Fault(Reason.RAISED, f"{made.create.function}: {detail}")
-            self._handle = self._ledger.adopt("handle", pointer, self._bound(made.ended_by))
+            self._handle = Handle("handle", pointer, self._bound(made.ended_by), made.ended_by, "")
         return self._handle
 
     def _status_codes(self) -> StatusCodes | None:
@@ -317,7 +316,10 @@ def header_of_config(config: FfiConfig) -> Header:
 @lru_cache(maxsize=8)
 def _header_of(headers: tuple[str, ...]) -> Header:
     """Read once, as a library is loaded once."""
-    return header_of(headers)
+    try:
+        return header_of(headers)
+    except UsageError as error:
+        raise Unavailable("what the library declares", str(error)) from None
 
 
 def header_of(headers: Sequence[str]) -> Header:
@@ -326,10 +328,7 @@ def header_of(headers: Sequence[str]) -> Header:
         from optest.clib.ffi.headers import read_headers
     except ImportError:
         raise Unavailable("pycparser", "C headers cannot be read without it; pip install 'optest[ffi]'") from None
-    try:
-        return read_headers([Path(each) for each in headers])
-    except UsageError as error:
-        raise Unavailable("what the library declares", str(error)) from None
+    return read_headers([Path(each) for each in headers])
 
 
 def _without(c_objects: Sequence[PreparedObject], request: CallRequest) -> frozenset[str]:

@@ -202,7 +202,7 @@ class CaseProbe:
             if other.tobytes() == self._memory.values[key].tobytes():
                 continue
             try:
-                answer = self._calls.answer_to({**self._memory.values, key: other}, home)
+                answer = self._calls.answer_to(self._memory.values_with(key, other), home)
             except StatusError as error:
                 result.impossible("other values", f"input {name}: the library refuses others: {error}")
             else:
