@@ -66,6 +66,29 @@ def _kill_self(number: int) -> Callable[..., Arrays]:
     return fault
 
 
+DAMAGED: list[str] = []
+"""What a call has left behind in its process."""
+
+
+def _damage(case: Any, inputs: Arrays) -> Arrays:
+    DAMAGED.append(case.id)
+    return _honest.run(case, inputs)
+
+
+def dies_where_damage_was_done(inputs: Arrays, attributes: Any) -> Arrays:
+    """The reference of add, which dies as NumPy does where a library broke the heap before."""
+    if DAMAGED:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return (inputs[0].astype(np.float64) + inputs[1],)
+
+
+def _heap_of_another(case: Any, inputs: Arrays) -> Arrays:
+    if DAMAGED:
+        print("malloc(): corrupted top size", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGABRT)
+    return _honest.run(case, inputs)
+
+
 def _raise(error: BaseException) -> Callable[..., Arrays]:
     def fault(case: Any, inputs: Arrays) -> Arrays:
         raise error
@@ -144,6 +167,8 @@ def _kill_the_guard(case: Any, inputs: Arrays) -> Arrays:
 
 
 FAULTS: dict[str, Callable[..., Arrays]] = {
+    "damage": _damage,
+    "heap of another": _heap_of_another,
     "slip": _raise(NameError("name 'stride' is not defined")),
     "none": _honest.run,
     "value": _value,

@@ -34,6 +34,17 @@ def memory_of(one: Array, other: Array, request: CallRequest = NO_REQUEST) -> Ca
     return CaseMemory(entry, given, {"out": TensorSpec(dtype=F32, shape=one.shape)}, request=request)
 
 
+def test_other_values_reach_an_output_that_begins_as_the_input() -> None:
+    """What C works on in place would hold the values of the call before."""
+    entry = read_mapping(mapping_path("infiniop-2026-08", "")).operators["index_copy"][0]
+    one, index = np.zeros(SHAPE, np.float32), np.array([0], np.int64)
+    spec = TensorSpec(dtype=F32, shape=SHAPE)
+    memory = CaseMemory(entry, {"input": one, "index": index, "source": one[:1]}, {"out": spec})
+    given = memory.values_with(ONE, one + 1)
+    assert given[ONE].tolist() == given[OUT].tolist() == (one + 1).tolist()
+    assert memory.values[OUT].tolist() == one.tolist()
+
+
 def at(address: int, strides: tuple[int, ...], shape: tuple[int, ...] = SHAPE) -> Array:
     """The elements there; strides are in bytes."""
     count = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) // 4 + 1

@@ -302,3 +302,11 @@ def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() ->
     fills = {(case.inputs[0].spec.elements, case.inputs[0].fill.kind, case.inputs[0].spec.dtype.name) for case in cases}
     assert {(37, "randn", "float32"), (37, "data", "float64"), (37, "full", "float32")} <= fills
     assert any(case.inputs[0].spec.elements == 1 and "set:signs" in case.tags for case in cases)
+
+
+def test_an_index_has_no_elements_where_its_dimension_has_none() -> None:
+    for name in ("index_copy", "scatter"):
+        for case in asked(name, mapping="infiniop-2026-08"):
+            shapes = {each.name: each.spec.shape for each in case.inputs}
+            if case.expects_error is None and shapes["input"][case.attributes["dim"]] == 0:
+                assert 0 in shapes["index"], case.id

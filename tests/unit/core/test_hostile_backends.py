@@ -304,6 +304,21 @@ def test_a_worker_whose_pipes_are_spoilt_is_replaced(tmp_path: Any, fault: str) 
     assert after.status is Status.PASSED
 
 
+@pytest.mark.parametrize(
+    "changes", [{"reference": "faulty_backend:dies_where_damage_was_done"}, {"fault": "heap of another"}]
+)
+def test_what_an_earlier_case_left_behind_is_no_fault_of_this_one(tmp_path: Any, changes: dict[str, Any]) -> None:
+    """It runs once more where nothing came before it."""
+    options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
+    worker = WorkerProcess(options, "worker")
+    try:
+        worker.execute([case_of(fault="damage")])
+        after = worker.execute([case_of(shape=(6, 5), **changes)]).verdicts[0]
+    finally:
+        worker.close()
+    assert after.status is Status.PASSED
+
+
 class Into(BackendDriver):
     """Writes into optest's buffers and has nothing else."""
 

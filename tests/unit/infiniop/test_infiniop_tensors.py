@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.infiniop import InfiniDeviceEnum, InfiniDtype, TestTensor, TestWorkspace, set_seed, torch_bridge
 from optest.infiniop.datatypes import element_of
+from optest.infiniop.scalar_type import scalar_types
 from optest.infiniop.values import GIVEN_MODES, MODES
 from optest.memory.regions import Placement
 from optest.numerics import numpy_dtype, round_to, widen
@@ -174,6 +175,20 @@ def test_randint_has_its_bounds_and_scale_and_bias_come_after() -> None:
     with pytest.raises(UsageError, match="is 2, but should be from 0 to 1"):
         TestTensor((2,), None, InfiniDtype.BOOL, CPU, mode="ones", bias=1)
     assert TestTensor((), None, InfiniDtype.I64, CPU, mode="ones", scale=2.0).logical_array() == 2
+
+
+@pytest.mark.parametrize("mode", ["random", "randint"])
+def test_bounds_of_whole_numbers_hold_in_both_modes(mode: str) -> None:
+    drawn = TestTensor((500,), None, InfiniDtype.I64, CPU, mode=mode, randint_low=2, randint_high=7).logical_array()
+    assert set(drawn.tolist()) == {2, 3, 4, 5, 6}
+
+
+def test_scalar_types_are_what_c_is_told() -> None:
+    """Ids by the layout of vLLM's core/scalar_type.hpp: 4 bits at 8, a bias of 8 at 17, IEEE NaNs at 50."""
+    four = scalar_types.uint4b8
+    assert (four.size_bits, four.min(), four.max(), four.has_bias()) == (4, -8, 7, True)
+    assert four.id == 4 << 8 | 8 << 17 | 1 << 50
+    assert (scalar_types.int8.min(), scalar_types.int8.max(), scalar_types.int8.size_bits) == (-128, 127, 8)
 
 
 def test_float8_values_in_bytes_and_in_wider_floats() -> None:

@@ -360,3 +360,13 @@ def test_an_interrupted_script_says_how_far_it_came(
         reported(test_stopped, [(), ()])
     assert ended.value.code == 130
     assert "stopped on CPU: nothing ran, 2 not run (seed 0)" in capsys.readouterr().out
+
+
+def test_a_test_without_dtypes_gets_none(lib: InfiniLib) -> None:
+    given = []
+
+    def test_bare(handle, device, size, tensor_dtype, sync):
+        given.append(tensor_dtype)
+
+    (result,) = reported(test_bare, [(3,)], [None]).results
+    assert (given, result.id) == ([None], "bare[None](3)")
