@@ -1,0 +1,150 @@
+"""The JAX calls of the movement and the indexing family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from optest.jax.operators.calls import Attributes, JaxCall, Specs, Tensors, lacks
+
+__all__ = ["CALLS"]
+
+
+def _broadcast_to(tensors: Tensors, attributes: Attributes) -> Any:
+    return jnp.broadcast_to(tensors[0], attributes["size"])
+
+
+def _keeps_a_size(_: Specs, attributes: Attributes) -> str | None:
+    return "jnp.broadcast_to has no -1 for a size that stays" if -1 in attributes["size"] else None
+
+
+def _split(tensors: Tensors, attributes: Attributes) -> Any:
+    """JAX takes where the parts begin; the catalogue their sizes, or that of all but the last."""
+    (source,), dim, sizes = tensors, attributes.get("dim", 0), attributes["split_size_or_sections"]
+    length = source.shape[dim]
+    begins = range(sizes, length, sizes) if isinstance(sizes, int) else list(accumulate(sizes))[:-1]
+    if not isinstance(sizes, int) and sum(sizes) != length:
+        raise ValueError(f"the sizes {list(sizes)} are not those of {length} elements")
+    return jnp.split(source, list(begins), axis=dim)
+
+
+def _slice(tensors: Tensors, attributes: Attributes) -> Any:
+    (source,) = tensors
+    stated = [attributes.get(name) for name in ("dim", "start", "end", "step")]
+    count = max((len(values) for values in stated if values is not None), default=1)
+    dims = stated[0] or range(count)
+    bounds = [values or (None,) * count for values in stated[1:]]
+    places: list[Any] = [slice(None)] * source.ndim
+    for dim, *bound in zip(dims, *bounds, strict=True):
+        places[dim] = slice(*bound)
+    return source[tuple(places)]
+
+
+_PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _pad(tensors: Tensors, attributes: Attributes) -> Any:
+    """The catalogue begins with the last dimension. ``lax.pad`` also cuts, where a width is negative."""
+    (source,), flat = tensors, attributes["pad"]
+    widths = [(0, 0)] * source.ndim
+    for place in range(len(flat) // 2):
+        widths[-1 - place] = (flat[2 * place], flat[2 * place + 1])
+    mode = attributes.get("mode", "constant")
+    if mode != "constant":
+        return jnp.pad(source, widths, mode=_PAD_MODES[mode])
+    value = jnp.asarray(attributes.get("value", 0.0)).astype(source.dtype)
+    return lax.pad(source, value, [(before, behind, 0) for before, behind in widths])
+
+
+# Indexing.
+
+
+def _take(axis: int | None) -> JaxCall:
+    return JaxCall(lambda tensors, attributes: jnp.take(tensors[0], tensors[1], axis=attributes.get("dim", axis)))
+
+
+def _shorter_index(specs: Specs, attributes: Attributes) -> str | None:
+    source, index = specs[:2]
+    if source is None or index is None or source.rank != index.rank:
+        return None
+    dim = attributes["dim"] % max(source.rank, 1)
+    sizes = zip(source.shape, index.shape, strict=True)
+    differs = any(place != dim and size != length for place, (length, size) in enumerate(sizes))
+    return "jnp.take_along_axis takes an index that is as long as input beside dim" if differs else None
+
+
+def _grid(index: Any, dim: int) -> tuple[Any, ...]:
+    """The place of every element of ``index``, where it says the one in ``dim`` and its own place the others."""
+    axes = [lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
+    axes[dim] = index
+    return tuple(axes)
+
+
+def _scatter(method: str) -> JaxCall:
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        source, index, written = tensors
+        part = written[tuple(slice(size) for size in index.shape)]
+        return getattr(source.at[_grid(index, attributes["dim"])], method)(part)
+
+    return JaxCall(call)
+
+
+def _along_index(method: str) -> Callable[[Tensors, Attributes], Any]:
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        source, index, written = tensors
+        places = (slice(None),) * (attributes["dim"] % source.ndim) + (index,)
+        return getattr(source.at[places], method)(written)
+
+    return call
+
+
+def _topk(tensors: Tensors, attributes: Attributes) -> Any:
+    """Indices of ``lax.top_k`` are int32, those of the catalogue int64."""
+    dim = attributes.get("dim", -1)
+    values, indices = lax.top_k(jnp.moveaxis(tensors[0], dim, -1), attributes["k"])
+    return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim).astype(jnp.int64)
+
+
+def _sort(tensors: Tensors, attributes: Attributes) -> Any:
+    (source,) = tensors
+    how = {"axis": attributes.get("dim", -1), "stable": True, "descending": attributes.get("descending", False)}
+    return jnp.sort(source, **how), jnp.argsort(source, **how)
+
+
+CALLS: dict[str, JaxCall] = {
+    "transpose": JaxCall(lambda tensors, attributes: jnp.swapaxes(tensors[0], attributes["dim0"], attributes["dim1"])),
+    "permute": JaxCall(lambda tensors, attributes: jnp.transpose(tensors[0], attributes["dims"])),
+    "reshape": JaxCall(lambda tensors, attributes: jnp.reshape(tensors[0], attributes["shape"])),
+    "broadcast_to": JaxCall(_broadcast_to, _keeps_a_size),
+    "tile": JaxCall(lambda tensors, attributes: jnp.tile(tensors[0], attributes["dims"])),
+    "flip": JaxCall(lambda tensors, attributes: jnp.flip(tensors[0], attributes["dims"])),
+    "roll": JaxCall(
+        lambda tensors, attributes: jnp.roll(tensors[0], attributes["shifts"], attributes.get("dims") or None)
+    ),
+    "tril": JaxCall(lambda tensors, attributes: jnp.tril(tensors[0], attributes.get("diagonal", 0))),
+    "triu": JaxCall(lambda tensors, attributes: jnp.triu(tensors[0], attributes.get("diagonal", 0))),
+    "concat": JaxCall(lambda tensors, attributes: jnp.concatenate(list(tensors), axis=attributes.get("dim", 0))),
+    "split": JaxCall(_split),
+    "slice": JaxCall(_slice),
+    "pad": JaxCall(_pad),
+    "clone": JaxCall(lambda tensors, _: jnp.copy(tensors[0])),
+    "zeros_like": JaxCall(lambda tensors, _: jnp.zeros_like(tensors[0])),
+    "ones_like": JaxCall(lambda tensors, _: jnp.ones_like(tensors[0])),
+    "gather": JaxCall(
+        lambda tensors, attributes: jnp.take_along_axis(tensors[0], tensors[1], axis=attributes["dim"]),
+        _shorter_index,
+    ),
+    "index_select": _take(None),
+    "take": _take(None),
+    "embedding": _take(0),
+    "scatter": _scatter("set"),
+    "scatter_add": _scatter("add"),
+    "index_copy": JaxCall(_along_index("set")),
+    "index_add": JaxCall(_along_index("add"), lacks("Array.at[…].add", alpha=1.0)),
+    "topk": JaxCall(_topk, lacks("lax.top_k", largest=True)),
+    "sort": JaxCall(_sort),
+}
