@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import jaxlib
 import numpy as np
+from jax import experimental
 
 from optest.backends import BackendDriver, PreparedCall
 from optest.backends.abilities import variant_of
@@ -95,7 +96,8 @@ class JaxBackend(BackendDriver):
         dims = case.attributes.get("dim", case.attributes.get("dims"))
         if dims not in (None, ()) and specs and specs[0] is not None and not specs[0].rank:
             return "a 0-d array has no dimension in JAX, and one in the catalogue"
-        return call.gap(specs, case.attributes)
+        with _wide_types():  # JAX has other promotions without them
+            return call.gap(specs, case.attributes)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._compile_s = None
@@ -161,7 +163,7 @@ class JaxBackend(BackendDriver):
 def _wide_types() -> AbstractContextManager[Any]:
     """Where float64 and int64 are types of their own; newer versions have the switch at the top."""
     switch: Any = getattr(jax, "enable_x64", None)
-    return switch(True) if switch is not None else jax.experimental.enable_x64()  # type: ignore[no-any-return]
+    return switch(True) if switch is not None else experimental.enable_x64()  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=_COMPILED_AT_MOST)

@@ -57,6 +57,11 @@ def _linear(tensors: Tensors, attributes: Attributes) -> Any:
     )
 
 
+def _no_vector(specs: Specs, _: Attributes) -> str | None:
+    is_vector = len(specs) > 1 and specs[1] is not None and specs[1].rank == 1
+    return "the call that lax.dot_general makes of linear takes a weight of two dimensions" if is_vector else None
+
+
 def _each(value: Any, rank: int) -> tuple[int, ...]:
     """One value for every dimension, or one for all of them."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
@@ -67,6 +72,9 @@ def _sides(padding: Any, rank: int) -> list[tuple[int, int]]:
     """Padding before and behind every dimension: one value, one for each, or all that come before and all behind."""
     values = _each(padding, rank)
     return [(values[dim], values[dim + rank] if len(values) == 2 * rank else values[dim]) for dim in range(rank)]
+
+
+_CONVOLUTION = "lax.conv_general_dilated"
 
 
 def _convolution(rank: int) -> JaxCall:
@@ -85,7 +93,12 @@ def _convolution(rank: int) -> JaxCall:
         )
         return out if is_batch else out[0]
 
-    return JaxCall(convolve, _no_addend("lax.conv_general_dilated", 2, "bias"))
+    return JaxCall(convolve, first_gap(_no_addend(_CONVOLUTION, 2, "bias"), _other_same))
+
+
+def _other_same(_: Specs, attributes: Attributes) -> str | None:
+    is_other = attributes.get("padding") == "same" and any(each != 1 for each in _each(attributes.get("stride", 1), 1))
+    return f"{_CONVOLUTION} takes SAME with a stride, too, and refuses nothing" if is_other else None
 
 
 _ATTENTION = "jax.nn.dot_product_attention"
@@ -108,9 +121,13 @@ def _attention(tensors: Tensors, attributes: Attributes) -> Any:
 
 
 def _other_attention(specs: Specs, attributes: Attributes) -> str | None:
-    query, key, value = specs[:3]
+    query, key, value, mask = (*specs, None)[:4]
     if query is None or key is None or value is None:
         return None
+    if query.dtype.name == "float16" and jax.default_backend() == "cpu":
+        return f"{_ATTENTION} takes no float16 on a CPU"
+    if mask is not None and attributes.get("is_causal", False):
+        return f"{_ATTENTION} takes a mask beside is_causal, and refuses nothing"
     if query.rank not in (3, 4):
         return f"{_ATTENTION} takes 3 or 4 dimensions, but query has {query.rank}"
     if key.shape != value.shape or query.shape[:-3] != key.shape[:-3]:
@@ -145,7 +162,7 @@ CALLS: dict[str, JaxCall] = {
     "matmul": JaxCall(_matmul),
     "bmm": JaxCall(_bmm),
     "gemm": JaxCall(_gemm, first_gap(_no_addend("lax.dot_general", 2, "c"), lacks("lax.dot_general", alpha=1.0))),
-    "linear": JaxCall(_linear, _no_addend("lax.dot_general", 2, "bias")),
+    "linear": JaxCall(_linear, first_gap(_no_addend("lax.dot_general", 2, "bias"), _no_vector)),
     "einsum": JaxCall(_einsum),
     "conv1d": _convolution(1),
     "conv2d": _convolution(2),

@@ -12,7 +12,7 @@ from jax.scipy import special
 
 from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap
 from optest.operators.shapes import promote_tensors
-from optest.spec import UnfitArguments
+from optest.spec import Kind, UnfitArguments, dtype
 
 __all__ = ["CALLS"]
 
@@ -77,6 +77,12 @@ def _fraction_of_integers(specs: Specs, attributes: Attributes) -> str | None:
     if all(each is None or each == each // 1 for each in bounds):
         return None
     return "jnp.clip takes integers to float64 where a bound has a fraction, the operator to float32"
+
+
+def _saturates(specs: Specs, attributes: Attributes) -> str | None:
+    (source,), target = specs, dtype(attributes["dtype"])
+    is_other = source is not None and source.dtype.is_inexact and target.kind is Kind.UINT
+    return f"JAX takes negative floats to 0 as {target.name}, the operator lets them wrap" if is_other else None
 
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
@@ -144,7 +150,8 @@ CALLS: dict[str, JaxCall] = {
     "clip": JaxCall(_clip, _fraction_of_integers),
     "where": _of_all(jnp.where, lambda specs, attributes: _other_promotion(specs[1:], attributes)),
     "cast": JaxCall(
-        lambda tensors, attributes: tensors[0].astype(attributes["dtype"]), lacks("astype", saturate=False)
+        lambda tensors, attributes: tensors[0].astype(attributes["dtype"]),
+        first_gap(lacks("astype", saturate=False), _saturates),
     ),
     "gelu": JaxCall(
         lambda tensors, attributes: jax.nn.gelu(tensors[0], approximate=attributes.get("approximate") == "tanh")
