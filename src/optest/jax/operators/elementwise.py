@@ -69,8 +69,10 @@ def _clip(tensors: Tensors, attributes: Attributes) -> Any:
     return jnp.clip(source, *bounds)
 
 
-def _fraction_of_integers(specs: Specs, attributes: Attributes) -> str | None:
+def _other_bounds(specs: Specs, attributes: Attributes) -> str | None:
     (source,) = specs
+    if attributes.get("min") is None and attributes.get("max") is None:
+        return "jnp.clip takes no bound at all, too, and refuses nothing"
     if source is None or source.dtype.is_inexact:
         return None
     bounds = [attributes.get(name) for name in ("min", "max")]
@@ -147,7 +149,7 @@ CALLS: dict[str, JaxCall] = {
     "sub": _of_all(jnp.subtract, first_gap(lacks("jnp.subtract", alpha=1.0), _other_promotion)),
     "div": JaxCall(_div, first_gap(_no_truncation, _result_is_float64, _other_promotion)),
     "round": JaxCall(lambda tensors, attributes: jnp.round(tensors[0], attributes.get("decimals", 0))),
-    "clip": JaxCall(_clip, _fraction_of_integers),
+    "clip": JaxCall(_clip, _other_bounds),
     "where": _of_all(jnp.where, lambda specs, attributes: _other_promotion(specs[1:], attributes)),
     "cast": JaxCall(
         lambda tensors, attributes: tensors[0].astype(attributes["dtype"]),

@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from optest.jax.operators.calls import Attributes, JaxCall, Specs, Tensors, lacks
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap
+from optest.operators.shapes import normalize_dim
 
 __all__ = ["CALLS"]
 
@@ -60,11 +61,26 @@ def _pad(tensors: Tensors, attributes: Attributes) -> Any:
     return lax.pad(source, value, [(before, behind, 0) for before, behind in widths])
 
 
+def _other_rank(specs: Specs, _: Attributes) -> str | None:
+    ranks = {each.rank for each in specs if each is not None}
+    return "jnp.concatenate takes arrays of one rank, empty ones too" if len(ranks) > 1 else None
+
+
 # Indexing.
 
 
-def _take(axis: int | None) -> JaxCall:
-    return JaxCall(lambda tensors, attributes: jnp.take(tensors[0], tensors[1], axis=attributes.get("dim", axis)))
+def _take(axis: int | None, gap: Gap) -> JaxCall:
+    return JaxCall(lambda tensors, attributes: jnp.take(tensors[0], tensors[1], axis=attributes.get("dim", axis)), gap)
+
+
+def _scalar_index(specs: Specs, _: Attributes) -> str | None:
+    is_scalar = specs[1] is not None and not specs[1].rank
+    return "jnp.take drops the dimension for a 0-d index, the operator keeps it" if is_scalar else None
+
+
+def _no_table(specs: Specs, _: Attributes) -> str | None:
+    is_table = specs[0] is None or specs[0].rank == 2
+    return None if is_table else "jnp.take takes a weight of any rank, and refuses nothing"
 
 
 def _shorter_index(specs: Specs, attributes: Attributes) -> str | None:
@@ -84,19 +100,38 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
     return tuple(axes)
 
 
-def _scatter(method: str) -> JaxCall:
+def _beyond_input(specs: Specs, attributes: Attributes) -> str | None:
+    source, index = specs[:2]
+    if (
+        source is None
+        or index is None
+        or source.rank != index.rank
+        or not -source.rank <= attributes["dim"] < source.rank
+    ):
+        return None
+    sizes = enumerate(zip(source.shape, index.shape, strict=True))
+    is_beyond = any(place != attributes["dim"] % source.rank and most < size for place, (most, size) in sizes)
+    return "JAX drops what an index puts beyond input, and refuses nothing" if is_beyond else None
+
+
+def _no_bool(specs: Specs, _: Attributes) -> str | None:
+    is_bool = specs[0] is not None and specs[0].dtype.name == "bool"
+    return "Array.at[…].add takes no bool" if is_bool else None
+
+
+def _scatter(method: str, gap: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
         part = written[tuple(slice(size) for size in index.shape)]
         return getattr(source.at[_grid(index, attributes["dim"])], method)(part)
 
-    return JaxCall(call)
+    return JaxCall(call, gap)
 
 
 def _along_index(method: str) -> Callable[[Tensors, Attributes], Any]:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
-        places = (slice(None),) * (attributes["dim"] % source.ndim) + (index,)
+        places = (slice(None),) * normalize_dim(attributes["dim"], source.ndim) + (index,)
         return getattr(source.at[places], method)(written)
 
     return call
@@ -127,7 +162,9 @@ CALLS: dict[str, JaxCall] = {
     ),
     "tril": JaxCall(lambda tensors, attributes: jnp.tril(tensors[0], attributes.get("diagonal", 0))),
     "triu": JaxCall(lambda tensors, attributes: jnp.triu(tensors[0], attributes.get("diagonal", 0))),
-    "concat": JaxCall(lambda tensors, attributes: jnp.concatenate(list(tensors), axis=attributes.get("dim", 0))),
+    "concat": JaxCall(
+        lambda tensors, attributes: jnp.concatenate(list(tensors), axis=attributes.get("dim", 0)), _other_rank
+    ),
     "split": JaxCall(_split),
     "slice": JaxCall(_slice),
     "pad": JaxCall(_pad),
@@ -138,13 +175,13 @@ CALLS: dict[str, JaxCall] = {
         lambda tensors, attributes: jnp.take_along_axis(tensors[0], tensors[1], axis=attributes["dim"]),
         _shorter_index,
     ),
-    "index_select": _take(None),
-    "take": _take(None),
-    "embedding": _take(0),
-    "scatter": _scatter("set"),
-    "scatter_add": _scatter("add"),
+    "index_select": _take(None, _scalar_index),
+    "take": _take(None, no_gap),
+    "embedding": _take(0, first_gap(lacks("jnp.take", padding_idx=None), _no_table)),
+    "scatter": _scatter("set", _beyond_input),
+    "scatter_add": _scatter("add", first_gap(_no_bool, _beyond_input)),
     "index_copy": JaxCall(_along_index("set")),
-    "index_add": JaxCall(_along_index("add"), lacks("Array.at[…].add", alpha=1.0)),
+    "index_add": JaxCall(_along_index("add"), first_gap(lacks("Array.at[…].add", alpha=1.0), _no_bool)),
     "topk": JaxCall(_topk, lacks("lax.top_k", largest=True)),
     "sort": JaxCall(_sort),
 }

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from optest.jax.operators.calls import Attributes, JaxCall, Specs, Tensors, lacks
+from optest.operators.shapes import normalize_dim
 
 __all__ = ["CALLS"]
 
@@ -43,7 +44,7 @@ def _cumsum(tensors: Tensors, attributes: Attributes) -> Any:
     (source,), axis = tensors, attributes["dim"]
     kind = _dtype(source, attributes)
     if attributes.get("reverse"):
-        return lax.cumsum(source.astype(kind), axis % source.ndim, reverse=True)
+        return lax.cumsum(source.astype(kind), normalize_dim(axis, source.ndim), reverse=True)
     return jnp.cumsum(source, axis=axis, dtype=kind)
 
 
