@@ -93,8 +93,8 @@ class JaxBackend(BackendDriver):
         specs = at_their_places(case, [argument.spec for argument in case.inputs])
         if case.expects_error is not None and (why := _not_refused(case)) is not None:
             return why
-        dims = case.attributes.get("dim", case.attributes.get("dims"))
-        if dims not in (None, ()) and specs and specs[0] is not None and not specs[0].rank:
+        names_dims = any(case.attributes.get(name) not in (None, ()) for name in ("dim", "dims", "dim0"))
+        if names_dims and specs and specs[0] is not None and not specs[0].rank:
             return "a 0-d array has no dimension in JAX, and one in the catalogue"
         with _wide_types():  # JAX has other promotions without them
             return call.gap(specs, case.attributes)

@@ -12,31 +12,16 @@ JAX_OPERATORS: dict[str, JaxCall] = {
 }
 """By canonical name."""
 
-_COMPOSED = "no single call; flax and others compose it"
-_SERVING = "no call of serving frameworks' fused operators"
-_QUANTIZED = "no call that quantizes"
-NOT_IN_JAX: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "swiglu",
-            "rope",
-            "causal_softmax",
-            "layer_norm",
-            "rms_norm",
-            "add_rms_norm",
-            "group_norm",
-            "batch_norm",
-            "normalize",
-            "cross_entropy",
-            "avg_pool2d",
-            "adaptive_avg_pool2d",
-        ),
-        _COMPOSED,
+_NOT = {
+    "no single call; flax and others compose it": (
+        "swiglu rope causal_softmax layer_norm rms_norm add_rms_norm group_norm batch_norm normalize cross_entropy "
+        "avg_pool2d adaptive_avg_pool2d"
     ),
-    **dict.fromkeys(
-        ("attention", "paged_attention", "paged_caching", "random_sample", "topksoftmax", "topkrouter"), _SERVING
+    "no fused call of serving frameworks": (
+        "attention paged_attention paged_caching random_sample topksoftmax topkrouter"
     ),
-    **dict.fromkeys(("quantize", "dequantize", "dequantize_awq"), _QUANTIZED),
-    "kthvalue": "jnp.partition gives no index",
+    "no call that quantizes": "quantize dequantize dequantize_awq",
+    "jnp.partition gives no index": "kthvalue",
 }
+NOT_IN_JAX: dict[str, str] = {name: why for why, names in _NOT.items() for name in names.split()}
 """Why an operator of the catalogue has no call: a composition of calls would test the composition."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.spec import TensorSpec
 
-__all__ = ["Attributes", "Gap", "JaxCall", "Specs", "Tensors", "first_gap", "lacks", "no_gap"]
+__all__ = ["Attributes", "Gap", "JaxCall", "Specs", "Tensors", "first_gap", "lacks", "no_gap", "of_rank"]
 
 Tensors = Sequence[Any]
 """JAX arrays at the places of the operator's signature, None for one left out."""
@@ -41,6 +41,18 @@ def lacks(name: str, **usual: Any) -> Gap:
             if attributes.get(attribute, value) != value:
                 return f"{name} has no {attribute}, which is {attributes[attribute]!r} here"
         return None
+
+    return gap
+
+
+def of_rank(name: str, index: int, what: str, rank: int) -> Gap:
+    """The JAX function ``name`` stands for the operator only where ``what``, at this place, has ``rank`` dimensions."""
+
+    def gap(specs: Specs, _: Attributes) -> str | None:
+        spec = specs[index] if index < len(specs) else None
+        if spec is None or spec.rank == rank:
+            return None
+        return f"{name} is called with {rank} dimensions of {what} alone, which has {spec.rank} here"
 
     return gap
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank
 
 __all__ = ["CALLS"]
 
@@ -28,38 +27,20 @@ def _matmul(tensors: Tensors, attributes: Attributes) -> Any:
     return jnp.matmul(tensors[0], tensors[1], preferred_element_type=attributes.get("out_dtype"))
 
 
-def _bmm(tensors: Tensors, attributes: Attributes) -> Any:
-    return lax.dot_general(
-        tensors[0],
-        tensors[1],
-        (((2,), (1,)), ((0,), (0,))),
-        preferred_element_type=attributes.get("out_dtype"),
-    )
-
-
 def _gemm(tensors: Tensors, attributes: Attributes) -> Any:
+    """Where the dimensions of the batch come first; ``bmm`` has neither attribute."""
     a, b = tensors[:2]
     batch = tuple(range(a.ndim - 2))
     left = a.ndim - 2 if attributes.get("trans_a") else a.ndim - 1
     right = b.ndim - 1 if attributes.get("trans_b") else b.ndim - 2
-    return lax.dot_general(
-        a, b, (((left,), (right,)), (batch, batch)), preferred_element_type=attributes.get("out_dtype")
-    )
+    where = (((left,), (right,)), (batch, batch))
+    return lax.dot_general(a, b, where, preferred_element_type=attributes.get("out_dtype"))
 
 
 def _linear(tensors: Tensors, attributes: Attributes) -> Any:
     source, weight = tensors[:2]
-    return lax.dot_general(
-        source,
-        weight,
-        (((source.ndim - 1,), (1,)), ((), ())),
-        preferred_element_type=attributes.get("out_dtype"),
-    )
-
-
-def _no_vector(specs: Specs, _: Attributes) -> str | None:
-    is_vector = len(specs) > 1 and specs[1] is not None and specs[1].rank == 1
-    return "the call that lax.dot_general makes of linear takes a weight of two dimensions" if is_vector else None
+    where = (((source.ndim - 1,), (1,)), ((), ()))
+    return lax.dot_general(source, weight, where, preferred_element_type=attributes.get("out_dtype"))
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
@@ -154,16 +135,14 @@ def _max_pool2d(tensors: Tensors, attributes: Attributes) -> Any:
     )
 
 
-def _einsum(tensors: Sequence[Any], attributes: Attributes) -> Any:
-    return jnp.einsum(attributes["equation"], *tensors)
-
-
 CALLS: dict[str, JaxCall] = {
     "matmul": JaxCall(_matmul),
-    "bmm": JaxCall(_bmm),
+    "bmm": JaxCall(_gemm, of_rank("lax.dot_general", 0, "input", 3)),
     "gemm": JaxCall(_gemm, first_gap(_no_addend("lax.dot_general", 2, "c"), lacks("lax.dot_general", alpha=1.0))),
-    "linear": JaxCall(_linear, first_gap(_no_addend("lax.dot_general", 2, "bias"), _no_vector)),
-    "einsum": JaxCall(_einsum),
+    "linear": JaxCall(
+        _linear, first_gap(_no_addend("lax.dot_general", 2, "bias"), of_rank("lax.dot_general", 1, "weight", 2))
+    ),
+    "einsum": JaxCall(lambda tensors, attributes: jnp.einsum(attributes["equation"], *tensors)),
     "conv1d": _convolution(1),
     "conv2d": _convolution(2),
     "conv3d": _convolution(3),

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap, of_rank
 from optest.operators.shapes import normalize_dim
 
 __all__ = ["CALLS"]
-
-
-def _broadcast_to(tensors: Tensors, attributes: Attributes) -> Any:
-    return jnp.broadcast_to(tensors[0], attributes["size"])
 
 
 def _keeps_a_size(_: Specs, attributes: Attributes) -> str | None:
@@ -27,10 +23,14 @@ def _split(tensors: Tensors, attributes: Attributes) -> Any:
     """JAX takes where the parts begin; the catalogue their sizes, or that of all but the last."""
     (source,), dim, sizes = tensors, attributes.get("dim", 0), attributes["split_size_or_sections"]
     length = source.shape[dim]
-    begins = range(sizes, length, sizes) if isinstance(sizes, int) else list(accumulate(sizes))[:-1]
-    if not isinstance(sizes, int) and sum(sizes) != length:
-        raise ValueError(f"the sizes {list(sizes)} are not those of {length} elements")
-    return jnp.split(source, list(begins), axis=dim)
+    if isinstance(sizes, int) and length and sizes > 0:
+        sizes = [min(sizes, length - begin) for begin in range(0, length, sizes)]
+    elif sizes == 0 == length:
+        sizes = [0]
+    if isinstance(sizes, int) or sum(sizes) != length:
+        raise ValueError(f"the sizes {sizes} are not those of {length} elements")
+    begins = list(accumulate(sizes))[:-1]
+    return jnp.split(source, begins, axis=dim)
 
 
 def _slice(tensors: Tensors, attributes: Attributes) -> Any:
@@ -48,16 +48,36 @@ def _slice(tensors: Tensors, attributes: Attributes) -> Any:
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
+def _widths(rank: int, flat: Sequence[int]) -> list[tuple[int, int]]:
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+
+
+def _other_pad(specs: Specs, attributes: Attributes) -> str | None:
+    (source,), mode = specs, attributes.get("mode", "constant")
+    if source is None or mode == "constant" or len(attributes["pad"]) % 2:
+        return None
+    for size, widths in zip(source.shape, _widths(source.rank, attributes["pad"]), strict=False):
+        if min(widths) < 0:
+            return "jnp.pad cuts nothing where it does not pad with a constant"
+        if mode != "replicate" and max(widths) > size - (mode == "reflect"):
+            return f"jnp.pad takes {_PAD_MODES[mode]} of more than the input, and refuses nothing"
+    return None
+
+
+def _other_shifts(_: Specs, attributes: Attributes) -> str | None:
+    shifts, dims = attributes["shifts"], attributes.get("dims") or (None,)
+    return None if len(shifts) == len(dims) else "jnp.roll broadcasts shifts and axes, and refuses nothing"
+
+
 def _pad(tensors: Tensors, attributes: Attributes) -> Any:
     """The catalogue begins with the last dimension. ``lax.pad`` also cuts, where a width is negative."""
-    (source,), flat = tensors, attributes["pad"]
-    widths = [(0, 0)] * source.ndim
-    for place in range(len(flat) // 2):
-        widths[-1 - place] = (flat[2 * place], flat[2 * place + 1])
+    (source,), widths = tensors, _widths(tensors[0].ndim, attributes["pad"])
     mode = attributes.get("mode", "constant")
     if mode != "constant":
         return jnp.pad(source, widths, mode=_PAD_MODES[mode])
-    value = jnp.asarray(attributes.get("value", 0.0)).astype(source.dtype)
+    value = attributes.get("value", 0.0)
+    value = jnp.asarray(value if jnp.issubdtype(source.dtype, jnp.inexact) else int(value), source.dtype)
     return lax.pad(source, value, [(before, behind, 0) for before, behind in widths])
 
 
@@ -78,19 +98,23 @@ def _scalar_index(specs: Specs, _: Attributes) -> str | None:
     return "jnp.take drops the dimension for a 0-d index, the operator keeps it" if is_scalar else None
 
 
-def _no_table(specs: Specs, _: Attributes) -> str | None:
-    is_table = specs[0] is None or specs[0].rank == 2
-    return None if is_table else "jnp.take takes a weight of any rank, and refuses nothing"
+def _beside_dim(specs: Specs, attributes: Attributes) -> list[tuple[int, int]]:
+    """The sizes of input and index in every dimension that is not indexed; none for a call that has to be refused."""
+    source, index, dim = *specs[:2], attributes["dim"]
+    if source is None or index is None or source.rank != index.rank or not -source.rank <= dim < source.rank:
+        return []
+    sizes = enumerate(zip(source.shape, index.shape, strict=True))
+    return [pair for place, pair in sizes if place != dim % source.rank]
 
 
 def _shorter_index(specs: Specs, attributes: Attributes) -> str | None:
-    source, index = specs[:2]
-    if source is None or index is None or source.rank != index.rank:
-        return None
-    dim = attributes["dim"] % max(source.rank, 1)
-    sizes = zip(source.shape, index.shape, strict=True)
-    differs = any(place != dim and size != length for place, (length, size) in enumerate(sizes))
+    differs = any(size != length for length, size in _beside_dim(specs, attributes))
     return "jnp.take_along_axis takes an index that is as long as input beside dim" if differs else None
+
+
+def _beyond_input(specs: Specs, attributes: Attributes) -> str | None:
+    is_beyond = any(size > length for length, size in _beside_dim(specs, attributes))
+    return "JAX drops what an index puts beyond input, and refuses nothing" if is_beyond else None
 
 
 def _grid(index: Any, dim: int) -> tuple[Any, ...]:
@@ -98,20 +122,6 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
     axes = [lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
     axes[dim] = index
     return tuple(axes)
-
-
-def _beyond_input(specs: Specs, attributes: Attributes) -> str | None:
-    source, index = specs[:2]
-    if (
-        source is None
-        or index is None
-        or source.rank != index.rank
-        or not -source.rank <= attributes["dim"] < source.rank
-    ):
-        return None
-    sizes = enumerate(zip(source.shape, index.shape, strict=True))
-    is_beyond = any(place != attributes["dim"] % source.rank and most < size for place, (most, size) in sizes)
-    return "JAX drops what an index puts beyond input, and refuses nothing" if is_beyond else None
 
 
 def _no_bool(specs: Specs, _: Attributes) -> str | None:
@@ -154,11 +164,14 @@ CALLS: dict[str, JaxCall] = {
     "transpose": JaxCall(lambda tensors, attributes: jnp.swapaxes(tensors[0], attributes["dim0"], attributes["dim1"])),
     "permute": JaxCall(lambda tensors, attributes: jnp.transpose(tensors[0], attributes["dims"])),
     "reshape": JaxCall(lambda tensors, attributes: jnp.reshape(tensors[0], attributes["shape"])),
-    "broadcast_to": JaxCall(_broadcast_to, _keeps_a_size),
+    "broadcast_to": JaxCall(
+        lambda tensors, attributes: jnp.broadcast_to(tensors[0], attributes["size"]), _keeps_a_size
+    ),
     "tile": JaxCall(lambda tensors, attributes: jnp.tile(tensors[0], attributes["dims"])),
     "flip": JaxCall(lambda tensors, attributes: jnp.flip(tensors[0], attributes["dims"])),
     "roll": JaxCall(
-        lambda tensors, attributes: jnp.roll(tensors[0], attributes["shifts"], attributes.get("dims") or None)
+        lambda tensors, attributes: jnp.roll(tensors[0], attributes["shifts"], attributes.get("dims") or None),
+        _other_shifts,
     ),
     "tril": JaxCall(lambda tensors, attributes: jnp.tril(tensors[0], attributes.get("diagonal", 0))),
     "triu": JaxCall(lambda tensors, attributes: jnp.triu(tensors[0], attributes.get("diagonal", 0))),
@@ -167,7 +180,7 @@ CALLS: dict[str, JaxCall] = {
     ),
     "split": JaxCall(_split),
     "slice": JaxCall(_slice),
-    "pad": JaxCall(_pad),
+    "pad": JaxCall(_pad, _other_pad),
     "clone": JaxCall(lambda tensors, _: jnp.copy(tensors[0])),
     "zeros_like": JaxCall(lambda tensors, _: jnp.zeros_like(tensors[0])),
     "ones_like": JaxCall(lambda tensors, _: jnp.ones_like(tensors[0])),
@@ -177,7 +190,7 @@ CALLS: dict[str, JaxCall] = {
     ),
     "index_select": _take(None, _scalar_index),
     "take": _take(None, no_gap),
-    "embedding": _take(0, first_gap(lacks("jnp.take", padding_idx=None), _no_table)),
+    "embedding": _take(0, first_gap(lacks("jnp.take", padding_idx=None), of_rank("jnp.take", 0, "weight", 2))),
     "scatter": _scatter("set", _beyond_input),
     "scatter_add": _scatter("add", first_gap(_no_bool, _beyond_input)),
     "index_copy": JaxCall(_along_index("set")),

@@ -15,24 +15,21 @@ from optest.operators.shapes import normalize_dim
 __all__ = ["CALLS"]
 
 
+def _where(attributes: Attributes) -> dict[str, Any]:
+    """No dimension at all is every one in the catalogue."""
+    dim = attributes.get("dim")
+    return {"axis": None if dim == () else dim, "keepdims": attributes.get("keepdim", False)}
+
+
 def _over_axes(function: Callable[..., Any]) -> JaxCall:
-    """Of functions that take several dimensions; none at all are every one in the catalogue."""
-    return JaxCall(
-        lambda tensors, attributes: function(
-            tensors[0], axis=attributes.get("dim") or None, keepdims=attributes.get("keepdim", False)
-        )
-    )
+    return JaxCall(lambda tensors, attributes: function(tensors[0], **_where(attributes)))
 
 
 def _accumulated(function: Callable[..., Any]) -> JaxCall:
     """Of functions that add integers up in int64; left to itself JAX takes unsigned ones to uint64."""
-
-    def call(tensors: Tensors, attributes: Attributes) -> Any:
-        (source,), axis = tensors, attributes.get("dim")
-        axis = None if axis == () else axis
-        return function(source, axis=axis, dtype=_dtype(source, attributes), keepdims=attributes.get("keepdim", False))
-
-    return JaxCall(call)
+    return JaxCall(
+        lambda tensors, attributes: function(tensors[0], dtype=_dtype(tensors[0], attributes), **_where(attributes))
+    )
 
 
 def _dtype(source: Any, attributes: Attributes) -> Any:
@@ -50,11 +47,10 @@ def _cumsum(tensors: Tensors, attributes: Attributes) -> Any:
 
 def _extreme(values: Callable[..., Any], places: Callable[..., Any]) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
-        (source,), axis = tensors, attributes.get("dim")
-        if axis is None:
-            return values(source)
-        keepdims = attributes.get("keepdim", False)
-        return values(source, axis=axis, keepdims=keepdims), places(source, axis=axis, keepdims=keepdims)
+        if attributes.get("dim") is None:
+            return values(tensors[0])
+        where = _where(attributes)
+        return values(tensors[0], **where), places(tensors[0], **where)
 
     return JaxCall(call, _keeps_without_axis)
 
@@ -64,47 +60,29 @@ def _keeps_without_axis(_: Specs, attributes: Attributes) -> str | None:
     return "JAX keeps dimensions without an axis, too, and refuses nothing" if has_both else None
 
 
-def _place(function: Callable[..., Any]) -> JaxCall:
-    return JaxCall(
-        lambda tensors, attributes: function(
-            tensors[0], axis=attributes.get("dim"), keepdims=attributes.get("keepdim", False)
-        )
-    )
-
-
-def _var(tensors: Tensors, attributes: Attributes) -> Any:
-    return jnp.var(
-        tensors[0],
-        axis=attributes.get("dim") or None,
-        correction=attributes.get("correction", 1.0),
-        keepdims=attributes.get("keepdim", False),
-    )
-
-
-def _norm(tensors: Tensors, attributes: Attributes) -> Any:
-    return jnp.linalg.vector_norm(
-        tensors[0],
-        axis=attributes.get("dim") or None,
-        keepdims=attributes.get("keepdim", False),
-        ord=attributes.get("p", 2.0),
-    )
-
-
 CALLS: dict[str, JaxCall] = {
     "sum": _accumulated(jnp.sum),
     "prod": _accumulated(jnp.prod),
     "cumsum": JaxCall(_cumsum, lacks("jnp.cumsum", exclusive=False)),
     "mean": _over_axes(jnp.mean),
     "dot": JaxCall(lambda tensors, _: jnp.dot(tensors[0], tensors[1])),
-    "var": JaxCall(_var),
-    "norm": JaxCall(_norm),
+    "var": JaxCall(
+        lambda tensors, attributes: jnp.var(
+            tensors[0], correction=attributes.get("correction", 1.0), **_where(attributes)
+        )
+    ),
+    "norm": JaxCall(
+        lambda tensors, attributes: jnp.linalg.vector_norm(
+            tensors[0], ord=attributes.get("p", 2.0), **_where(attributes)
+        )
+    ),
     "logsumexp": _over_axes(jax.nn.logsumexp),
     "max": _extreme(jnp.max, jnp.argmax),
     "min": _extreme(jnp.min, jnp.argmin),
     "amax": _over_axes(jnp.max),
     "amin": _over_axes(jnp.min),
-    "argmax": _place(jnp.argmax),
-    "argmin": _place(jnp.argmin),
+    "argmax": _over_axes(jnp.argmax),
+    "argmin": _over_axes(jnp.argmin),
     "all": _over_axes(jnp.all),
     "any": _over_axes(jnp.any),
     "softmax": JaxCall(lambda tensors, attributes: jax.nn.softmax(tensors[0], axis=attributes.get("dim", -1))),
