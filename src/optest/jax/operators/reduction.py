@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from optest.jax.operators.calls import Attributes, JaxCall, Specs, Tensors, lacks
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, lacks, no_gap
 from optest.operators.shapes import normalize_dim
 
 __all__ = ["CALLS"]
@@ -21,8 +21,8 @@ def _where(attributes: Attributes) -> dict[str, Any]:
     return {"axis": None if dim == () else dim, "keepdims": attributes.get("keepdim", False)}
 
 
-def _over_axes(function: Callable[..., Any]) -> JaxCall:
-    return JaxCall(lambda tensors, attributes: function(tensors[0], **_where(attributes)))
+def _over_axes(function: Callable[..., Any], gap: Gap = no_gap) -> JaxCall:
+    return JaxCall(lambda tensors, attributes: function(tensors[0], **_where(attributes)), gap)
 
 
 def _accumulated(function: Callable[..., Any]) -> JaxCall:
@@ -33,16 +33,22 @@ def _accumulated(function: Callable[..., Any]) -> JaxCall:
 
 
 def _dtype(source: Any, attributes: Attributes) -> Any:
+    """None for floats of 16 bits, too: JAX adds them up in float32 only where no dtype is stated."""
     is_inexact = jnp.issubdtype(source.dtype, jnp.inexact)
-    return attributes.get("dtype") or (source.dtype if is_inexact else jnp.int64)
+    return attributes.get("dtype") or (None if is_inexact else jnp.int64)
 
 
 def _cumsum(tensors: Tensors, attributes: Attributes) -> Any:
     (source,), axis = tensors, attributes["dim"]
     kind = _dtype(source, attributes)
     if attributes.get("reverse"):
-        return lax.cumsum(source.astype(kind), normalize_dim(axis, source.ndim), reverse=True)
+        return lax.cumsum(source.astype(kind or source.dtype), normalize_dim(axis, source.ndim), reverse=True)
     return jnp.cumsum(source, axis=axis, dtype=kind)
+
+
+def _is_bool(specs: Specs, _: Attributes) -> str | None:
+    is_uint8 = specs[0] is not None and specs[0].dtype.name == "uint8"
+    return "JAX's result is bool, the operator's uint8" if is_uint8 else None
 
 
 def _extreme(values: Callable[..., Any], places: Callable[..., Any]) -> JaxCall:
@@ -83,8 +89,8 @@ CALLS: dict[str, JaxCall] = {
     "amin": _over_axes(jnp.min),
     "argmax": _over_axes(jnp.argmax),
     "argmin": _over_axes(jnp.argmin),
-    "all": _over_axes(jnp.all),
-    "any": _over_axes(jnp.any),
+    "all": _over_axes(jnp.all, _is_bool),
+    "any": _over_axes(jnp.any, _is_bool),
     "softmax": JaxCall(lambda tensors, attributes: jax.nn.softmax(tensors[0], axis=attributes.get("dim", -1))),
     "log_softmax": JaxCall(lambda tensors, attributes: jax.nn.log_softmax(tensors[0], axis=attributes.get("dim", -1))),
 }
