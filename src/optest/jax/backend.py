@@ -74,12 +74,10 @@ class JaxBackend(BackendDriver):
 
     def numerics_of(self, case: TestCase) -> Numerics:  # noqa: ARG002 - the same for all
         """JAX's default precision cuts float32 operands of contractions on GPUs (tf32) and TPUs (bfloat16)."""
-        platform = jax.default_backend()
-        if platform == "cpu":
+        if (platform := jax.default_backend()) == "cpu":
             return self.numerics
-        return replace(
-            self.numerics, processor="accelerator", operands={"tpu": "bfloat16", "gpu": "tf32"}.get(platform, "float32")
-        )
+        operands = {"tpu": "bfloat16", "gpu": "tf32"}.get(platform, "float32")
+        return replace(self.numerics, processor="accelerator", operands=operands)
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         if descriptor.name in JAX_OPERATORS:
@@ -120,12 +118,10 @@ class JaxBackend(BackendDriver):
         arrays = [None if each is None else jnp.array(each) for each in at_their_places(case, inputs)]
         if case.backend_config.get(self.name, {}).get("variant", self._stated or _JIT) == _OP_BY_OP:
             return lambda: call.function(arrays, case.attributes)
-        begin = time.perf_counter()
-        hits = _compiled.cache_info().hits
+        begin, hits = time.perf_counter(), _compiled.cache_info().hits
         specs = tuple(None if each is None else jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays)
         compiled = _compiled(call, tuple(case.attributes.items()), specs)
-        is_new = _compiled.cache_info().hits == hits
-        self._compile_s = time.perf_counter() - begin if is_new else 0.0
+        self._compile_s = time.perf_counter() - begin if _compiled.cache_info().hits == hits else 0.0
         return lambda: compiled(arrays)
 
     def compile_s(self) -> float | None:

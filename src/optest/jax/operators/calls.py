@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.spec import TensorSpec
+from optest.spec import Kind, TensorSpec
 
-__all__ = ["Attributes", "Gap", "JaxCall", "Specs", "Tensors", "first_gap", "lacks", "no_gap", "of_rank"]
+__all__ = ["Attributes", "Gap", "JaxCall", "Specs", "Tensors", "first_gap", "lacks", "no_gap", "of_rank", "takes_no"]
 
 Tensors = Sequence[Any]
 """JAX arrays at the places of the operator's signature, None for one left out."""
@@ -41,6 +41,17 @@ def lacks(name: str, **usual: Any) -> Gap:
             if attributes.get(attribute, value) != value:
                 return f"{name} has no {attribute}, which is {attributes[attribute]!r} here"
         return None
+
+    return gap
+
+
+def takes_no(name: str, *kinds: Kind) -> Gap:
+    """The JAX function ``name`` takes no first input of these kinds."""
+
+    def gap(specs: Specs, _: Attributes) -> str | None:
+        return (
+            f"{name} takes no {specs[0].dtype.name}" if specs[0] is not None and specs[0].dtype.kind in kinds else None
+        )
 
     return gap
 

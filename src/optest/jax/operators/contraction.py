@@ -55,9 +55,6 @@ def _sides(padding: Any, rank: int) -> list[tuple[int, int]]:
     return [(values[dim], values[dim + rank] if len(values) == 2 * rank else values[dim]) for dim in range(rank)]
 
 
-_CONVOLUTION = "lax.conv_general_dilated"
-
-
 def _convolution(rank: int) -> JaxCall:
     def convolve(tensors: Tensors, attributes: Attributes) -> Any:
         source, weight = tensors[:2]
@@ -74,12 +71,7 @@ def _convolution(rank: int) -> JaxCall:
         )
         return out if is_batch else out[0]
 
-    return JaxCall(convolve, first_gap(_no_addend(_CONVOLUTION, 2, "bias"), _other_same))
-
-
-def _other_same(_: Specs, attributes: Attributes) -> str | None:
-    is_other = attributes.get("padding") == "same" and any(each != 1 for each in _each(attributes.get("stride", 1), 1))
-    return f"{_CONVOLUTION} takes SAME with a stride, too, and refuses nothing" if is_other else None
+    return JaxCall(convolve, _no_addend("lax.conv_general_dilated", 2, "bias"))
 
 
 _ATTENTION = "jax.nn.dot_product_attention"
@@ -122,8 +114,7 @@ def _max_pool2d(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
     window = _each(attributes["kernel_size"], 2)
     before = source.ndim - 2
-    is_float = jnp.issubdtype(source.dtype, jnp.inexact)
-    lowest = -jnp.inf if is_float else jnp.iinfo(source.dtype).min
+    lowest = -jnp.inf if jnp.issubdtype(source.dtype, jnp.inexact) else jnp.iinfo(source.dtype).min
     return lax.reduce_window(
         source,
         np.asarray(lowest, source.dtype),

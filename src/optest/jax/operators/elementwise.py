@@ -10,11 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap, takes_no
 from optest.operators.shapes import promote_tensors
 from optest.spec import Kind, UnfitArguments, dtype
 
 __all__ = ["CALLS"]
+
+_WHOLE = (Kind.BOOL, Kind.INT, Kind.UINT)
 
 
 def _of_all(function: Callable[..., Any], gap: Gap = no_gap) -> JaxCall:
@@ -34,30 +36,18 @@ def _other_promotion(specs: Specs, _: Attributes) -> str | None:
     return None if ours == theirs else f"JAX promotes {both} to {theirs}, the operator to {ours}"
 
 
-def _result_is_float64(specs: Specs, attributes: Attributes) -> str | None:
+def _result_is_float64(specs: Specs, _: Attributes) -> str | None:
     """JAX takes int64 to float64, the catalogue every integer to float32."""
     operands = [each for each in specs if each is not None]
     if any(each.dtype.is_inexact for each in operands) or all(each.dtype.name != "int64" for each in operands):
         return None
-    return "JAX takes int64 to float64, the operator to float32" if not attributes.get("rounding_mode") else None
+    return "JAX takes int64 to float64, the operator to float32"
 
 
-def _no_integers(name: str) -> Gap:
-    def gap(specs: Specs, _: Attributes) -> str | None:
-        kind = specs[0].dtype if specs[0] is not None else None
-        return None if kind is None or kind.is_inexact else f"{name} takes floats alone, but input is {kind.name}"
-
-    return gap
-
-
-def _div(tensors: Tensors, attributes: Attributes) -> Any:
-    function = jnp.floor_divide if attributes.get("rounding_mode") == "floor" else jnp.true_divide
-    return function(*tensors)
-
-
-def _no_truncation(_: Specs, attributes: Attributes) -> str | None:
-    is_truncated = attributes.get("rounding_mode") == "trunc"
-    return "jax.numpy has no division that rounds towards zero" if is_truncated else None
+def _constant_exponent(specs: Specs, _: Attributes) -> str | None:
+    is_whole = all(each is not None and not each.dtype.is_inexact for each in specs)
+    is_constant = is_whole and specs[-1] is not None and not specs[-1].rank
+    return "jnp.power takes a 0-d integer for a constant, which may not be negative" if is_constant else None
 
 
 def _clip(tensors: Tensors, attributes: Attributes) -> Any:
@@ -70,13 +60,10 @@ def _clip(tensors: Tensors, attributes: Attributes) -> Any:
 
 
 def _other_bounds(specs: Specs, attributes: Attributes) -> str | None:
-    (source,) = specs
-    if attributes.get("min") is None and attributes.get("max") is None:
+    (source,), bounds = specs, [attributes.get(name) for name in ("min", "max")]
+    if bounds == [None, None]:
         return "jnp.clip takes no bound at all, too, and refuses nothing"
-    if source is None or source.dtype.is_inexact:
-        return None
-    bounds = [attributes.get(name) for name in ("min", "max")]
-    if all(each is None or each == each // 1 for each in bounds):
+    if source is None or source.dtype.is_inexact or all(each is None or each == each // 1 for each in bounds):
         return None
     return "jnp.clip takes integers to float64 where a bound has a fraction, the operator to float32"
 
@@ -90,7 +77,6 @@ def _saturates(specs: Specs, attributes: Attributes) -> str | None:
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": jnp.negative,
     "abs": jnp.abs,
-    "sign": jnp.sign,
     "floor": jnp.floor,
     "ceil": jnp.ceil,
     "trunc": jnp.trunc,
@@ -121,7 +107,6 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "floor_divide": jnp.floor_divide,
     "remainder": jnp.remainder,
     "fmod": jnp.fmod,
-    "pow": jnp.power,
     "logaddexp": jnp.logaddexp,
     "maximum": jnp.maximum,
     "minimum": jnp.minimum,
@@ -143,11 +128,16 @@ CALLS: dict[str, JaxCall] = {
     **{name: _of_all(function) for name, function in _UNARY.items()},
     **{name: _of_all(function, _result_is_float64) for name, function in _INEXACT.items()},
     **{name: _of_all(function, _other_promotion) for name, function in _BINARY.items()},
-    "rsqrt": _of_all(lax.rsqrt, _no_integers("lax.rsqrt")),
-    "sigmoid": _of_all(jax.nn.sigmoid, _no_integers("jax.nn.sigmoid")),
+    "sign": _of_all(jnp.sign, takes_no("jnp.sign", Kind.BOOL)),
+    "pow": _of_all(jnp.power, first_gap(_constant_exponent, _other_promotion)),
+    "rsqrt": _of_all(lax.rsqrt, takes_no("lax.rsqrt", *_WHOLE)),
+    "sigmoid": _of_all(jax.nn.sigmoid, takes_no("jax.nn.sigmoid", *_WHOLE)),
     "add": _of_all(jnp.add, first_gap(lacks("jnp.add", alpha=1.0), _other_promotion)),
     "sub": _of_all(jnp.subtract, first_gap(lacks("jnp.subtract", alpha=1.0), _other_promotion)),
-    "div": JaxCall(_div, first_gap(_no_truncation, _result_is_float64, _other_promotion)),
+    "div": _of_all(
+        jnp.true_divide,
+        first_gap(lacks("jnp.true_divide", rounding_mode=None), _result_is_float64, _other_promotion),
+    ),
     "round": JaxCall(lambda tensors, attributes: jnp.round(tensors[0], attributes.get("decimals", 0))),
     "clip": JaxCall(_clip, _other_bounds),
     "where": _of_all(jnp.where, lambda specs, attributes: _other_promotion(specs[1:], attributes)),

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, no_gap, of_rank
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank, takes_no
 from optest.operators.shapes import normalize_dim
+from optest.spec import Kind
 
 __all__ = ["CALLS"]
-
-
-def _keeps_a_size(_: Specs, attributes: Attributes) -> str | None:
-    return "jnp.broadcast_to has no -1 for a size that stays" if -1 in attributes["size"] else None
 
 
 def _split(tensors: Tensors, attributes: Attributes) -> Any:
     """JAX takes where the parts begin; the catalogue their sizes, or that of all but the last."""
     (source,), dim, sizes = tensors, attributes.get("dim", 0), attributes["split_size_or_sections"]
     length = source.shape[dim]
-    if isinstance(sizes, int) and length and sizes > 0:
-        sizes = [min(sizes, length - begin) for begin in range(0, length, sizes)]
-    elif sizes == 0 == length:
-        sizes = [0]
+    if isinstance(sizes, int) and (sizes > 0 or sizes == length == 0):
+        sizes = [min(sizes, length - begin) for begin in range(0, length, sizes or 1)] or [0]
     if isinstance(sizes, int) or sum(sizes) != length:
         raise ValueError(f"the sizes {sizes} are not those of {length} elements")
-    begins = list(accumulate(sizes))[:-1]
-    return jnp.split(source, begins, axis=dim)
+    return jnp.split(source, list(accumulate(sizes))[:-1], axis=dim)
 
 
 def _slice(tensors: Tensors, attributes: Attributes) -> Any:
@@ -89,8 +83,11 @@ def _other_rank(specs: Specs, _: Attributes) -> str | None:
 # Indexing.
 
 
-def _take(axis: int | None, gap: Gap) -> JaxCall:
-    return JaxCall(lambda tensors, attributes: jnp.take(tensors[0], tensors[1], axis=attributes.get("dim", axis)), gap)
+def _take(axis: int | None, *gaps: Gap) -> JaxCall:
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        return jnp.take(tensors[0], tensors[1], axis=attributes.get("dim", axis))
+
+    return JaxCall(call, first_gap(*gaps))
 
 
 def _scalar_index(specs: Specs, _: Attributes) -> str | None:
@@ -124,27 +121,25 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
     return tuple(axes)
 
 
-def _no_bool(specs: Specs, _: Attributes) -> str | None:
-    is_bool = specs[0] is not None and specs[0].dtype.name == "bool"
-    return "Array.at[…].add takes no bool" if is_bool else None
+_NO_BOOL = takes_no("Array.at[…].add", Kind.BOOL)
 
 
-def _scatter(method: str, gap: Gap) -> JaxCall:
+def _scatter(method: str, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
         part = written[tuple(slice(size) for size in index.shape)]
         return getattr(source.at[_grid(index, attributes["dim"])], method)(part)
 
-    return JaxCall(call, gap)
+    return JaxCall(call, first_gap(*gaps))
 
 
-def _along_index(method: str) -> Callable[[Tensors, Attributes], Any]:
+def _along_index(method: str, *gaps: Gap) -> JaxCall:
     def call(tensors: Tensors, attributes: Attributes) -> Any:
         source, index, written = tensors
         places = (slice(None),) * normalize_dim(attributes["dim"], source.ndim) + (index,)
         return getattr(source.at[places], method)(written)
 
-    return call
+    return JaxCall(call, first_gap(*gaps))
 
 
 def _topk(tensors: Tensors, attributes: Attributes) -> Any:
@@ -165,7 +160,8 @@ CALLS: dict[str, JaxCall] = {
     "permute": JaxCall(lambda tensors, attributes: jnp.transpose(tensors[0], attributes["dims"])),
     "reshape": JaxCall(lambda tensors, attributes: jnp.reshape(tensors[0], attributes["shape"])),
     "broadcast_to": JaxCall(
-        lambda tensors, attributes: jnp.broadcast_to(tensors[0], attributes["size"]), _keeps_a_size
+        lambda tensors, attributes: jnp.broadcast_to(tensors[0], attributes["size"]),
+        lambda _, attributes: "jnp.broadcast_to has no -1 for a size that stays" if -1 in attributes["size"] else None,
     ),
     "tile": JaxCall(lambda tensors, attributes: jnp.tile(tensors[0], attributes["dims"])),
     "flip": JaxCall(lambda tensors, attributes: jnp.flip(tensors[0], attributes["dims"])),
@@ -189,12 +185,12 @@ CALLS: dict[str, JaxCall] = {
         _shorter_index,
     ),
     "index_select": _take(None, _scalar_index),
-    "take": _take(None, no_gap),
-    "embedding": _take(0, first_gap(lacks("jnp.take", padding_idx=None), of_rank("jnp.take", 0, "weight", 2))),
+    "take": _take(None),
+    "embedding": _take(0, lacks("jnp.take", padding_idx=None), of_rank("jnp.take", 0, "weight", 2)),
     "scatter": _scatter("set", _beyond_input),
-    "scatter_add": _scatter("add", first_gap(_no_bool, _beyond_input)),
-    "index_copy": JaxCall(_along_index("set")),
-    "index_add": JaxCall(_along_index("add"), first_gap(lacks("Array.at[…].add", alpha=1.0), _no_bool)),
+    "scatter_add": _scatter("add", _NO_BOOL, _beyond_input),
+    "index_copy": _along_index("set"),
+    "index_add": _along_index("add", lacks("Array.at[…].add", alpha=1.0), _NO_BOOL),
     "topk": JaxCall(_topk, lacks("lax.top_k", largest=True)),
     "sort": JaxCall(_sort),
 }
