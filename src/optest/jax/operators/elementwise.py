@@ -74,13 +74,16 @@ def _saturates(specs: Specs, attributes: Attributes) -> str | None:
     return f"JAX takes negative floats to 0 as {target.name}, the operator lets them wrap" if is_other else None
 
 
-_UNARY: dict[str, Callable[[Any], Any]] = {
+_PLAIN: dict[str, Callable[..., Any]] = {
     "neg": jnp.negative,
     "abs": jnp.abs,
     "floor": jnp.floor,
     "ceil": jnp.ceil,
     "trunc": jnp.trunc,
     "logical_not": jnp.logical_not,
+    "logical_and": jnp.logical_and,
+    "logical_or": jnp.logical_or,
+    "logical_xor": jnp.logical_xor,
     "bitwise_not": jnp.bitwise_not,
     "relu": jax.nn.relu,
     "selu": jax.nn.selu,
@@ -116,16 +119,13 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "le": jnp.less_equal,
     "gt": jnp.greater,
     "ge": jnp.greater_equal,
-    "logical_and": jnp.logical_and,
-    "logical_or": jnp.logical_or,
-    "logical_xor": jnp.logical_xor,
     "bitwise_and": jnp.bitwise_and,
     "bitwise_or": jnp.bitwise_or,
     "bitwise_xor": jnp.bitwise_xor,
 }
 
 CALLS: dict[str, JaxCall] = {
-    **{name: _of_all(function) for name, function in _UNARY.items()},
+    **{name: _of_all(function) for name, function in _PLAIN.items()},
     **{name: _of_all(function, _result_is_float64) for name, function in _INEXACT.items()},
     **{name: _of_all(function, _other_promotion) for name, function in _BINARY.items()},
     "sign": _of_all(jnp.sign, takes_no("jnp.sign", Kind.BOOL)),
