@@ -35,7 +35,12 @@ __all__ = [
 
 Entry = TypeVar("Entry")
 
-EXTRAS = {"torch": "optest[torch]", "safetensors": "optest[safetensors]", "pycparser": "optest[ffi]"}
+EXTRAS = {
+    "torch": "optest[torch]",
+    "jax": "optest[jax]",
+    "safetensors": "optest[safetensors]",
+    "pycparser": "optest[ffi]",
+}
 """What brings a package that optest can do without, by the name of its module."""
 
 

@@ -1,0 +1,27 @@
+"""Which JAX function computes which operator, family by family, and which operators JAX lacks."""
+
+from __future__ import annotations
+
+from optest.jax.operators import contraction, elementwise, movement, reduction
+from optest.jax.operators.calls import JaxCall
+
+__all__ = ["JAX_OPERATORS", "NOT_IN_JAX"]
+
+JAX_OPERATORS: dict[str, JaxCall] = {
+    name: call for family in (elementwise, reduction, contraction, movement) for name, call in family.CALLS.items()
+}
+"""By canonical name."""
+
+_NOT = {
+    "no single call; flax and others compose it": (
+        "swiglu rope causal_softmax layer_norm rms_norm add_rms_norm group_norm batch_norm normalize cross_entropy "
+        "avg_pool2d adaptive_avg_pool2d"
+    ),
+    "no fused call of serving frameworks": (
+        "attention paged_attention paged_caching random_sample topksoftmax topkrouter"
+    ),
+    "no call that quantizes": "quantize dequantize dequantize_awq",
+    "jnp.partition gives no index": "kthvalue",
+}
+NOT_IN_JAX: dict[str, str] = {name: why for why, names in _NOT.items() for name in names.split()}
+"""Why an operator of the catalogue has no call: a composition of calls would test the composition."""

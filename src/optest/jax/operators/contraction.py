@@ -1,0 +1,142 @@
+"""The JAX calls of the contraction, the attention and the pooling family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank
+
+__all__ = ["CALLS"]
+
+
+def _no_addend(name: str, index: int, what: str) -> Gap:
+    """The call makes the product alone: JAX has none that adds ``what`` before it rounds."""
+
+    def gap(specs: Specs, _: Attributes) -> str | None:
+        return f"{name} adds no {what}" if len(specs) > index and specs[index] is not None else None
+
+    return gap
+
+
+def _matmul(tensors: Tensors, attributes: Attributes) -> Any:
+    return jnp.matmul(tensors[0], tensors[1], preferred_element_type=attributes.get("out_dtype"))
+
+
+def _gemm(tensors: Tensors, attributes: Attributes) -> Any:
+    """Where the dimensions of the batch come first; ``bmm`` has neither attribute."""
+    a, b = tensors[:2]
+    batch = tuple(range(a.ndim - 2))
+    left = a.ndim - 2 if attributes.get("trans_a") else a.ndim - 1
+    right = b.ndim - 1 if attributes.get("trans_b") else b.ndim - 2
+    where = (((left,), (right,)), (batch, batch))
+    return lax.dot_general(a, b, where, preferred_element_type=attributes.get("out_dtype"))
+
+
+def _linear(tensors: Tensors, attributes: Attributes) -> Any:
+    source, weight = tensors[:2]
+    where = (((source.ndim - 1,), (1,)), ((), ()))
+    return lax.dot_general(source, weight, where, preferred_element_type=attributes.get("out_dtype"))
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    """One value for every dimension, or one for all of them."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values * rank if len(values) == 1 else values
+
+
+def _sides(padding: Any, rank: int) -> list[tuple[int, int]]:
+    """Padding before and behind every dimension: one value, one for each, or all that come before and all behind."""
+    values = _each(padding, rank)
+    return [(values[dim], values[dim + rank] if len(values) == 2 * rank else values[dim]) for dim in range(rank)]
+
+
+def _convolution(rank: int) -> JaxCall:
+    def convolve(tensors: Tensors, attributes: Attributes) -> Any:
+        source, weight = tensors[:2]
+        padding = attributes.get("padding", 0)
+        is_batch = source.ndim == rank + 2
+        out = lax.conv_general_dilated(
+            source if is_batch else source[None],
+            weight,
+            window_strides=_each(attributes.get("stride", 1), rank),
+            padding=padding.upper() if isinstance(padding, str) else _sides(padding, rank),
+            rhs_dilation=_each(attributes.get("dilation", 1), rank),
+            feature_group_count=attributes.get("groups", 1),
+            preferred_element_type=attributes.get("out_dtype"),
+        )
+        return out if is_batch else out[0]
+
+    return JaxCall(convolve, _no_addend("lax.conv_general_dilated", 2, "bias"))
+
+
+_ATTENTION = "jax.nn.dot_product_attention"
+
+
+def _attention(tensors: Tensors, attributes: Attributes) -> Any:
+    """JAX has the heads behind the tokens."""
+    query, key, value, mask = (*tensors, None)[:4]
+    if mask is not None:
+        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+    is_choice = mask is not None and mask.dtype == jnp.bool_
+    out = jax.nn.dot_product_attention(
+        *(jnp.swapaxes(each, -3, -2) for each in (query, key, value)),
+        bias=None if is_choice else mask,
+        mask=mask if is_choice else None,
+        scale=attributes.get("scale"),
+        is_causal=attributes.get("is_causal", False),
+    )
+    return jnp.swapaxes(out, -3, -2)
+
+
+def _other_attention(specs: Specs, attributes: Attributes) -> str | None:
+    query, key, value, mask = (*specs, None)[:4]
+    if query is None or key is None or value is None:
+        return None
+    if query.dtype.name == "float16" and jax.default_backend() == "cpu":
+        return f"{_ATTENTION} takes no float16 on a CPU"
+    if mask is not None and attributes.get("is_causal", False):
+        return f"{_ATTENTION} takes a mask beside is_causal, and refuses nothing"
+    if query.rank not in (3, 4):
+        return f"{_ATTENTION} takes 3 or 4 dimensions, but query has {query.rank}"
+    if key.shape != value.shape or query.shape[:-3] != key.shape[:-3]:
+        return f"{_ATTENTION} takes key and value of one shape, and broadcasts no batch"
+    if query.shape[-3] != key.shape[-3] and not attributes.get("enable_gqa", False):
+        return f"{_ATTENTION} shares heads without being asked to, and refuses nothing"
+    return None
+
+
+def _max_pool2d(tensors: Tensors, attributes: Attributes) -> Any:
+    (source,) = tensors
+    window = _each(attributes["kernel_size"], 2)
+    before = source.ndim - 2
+    lowest = -jnp.inf if jnp.issubdtype(source.dtype, jnp.inexact) else jnp.iinfo(source.dtype).min
+    return lax.reduce_window(
+        source,
+        np.asarray(lowest, source.dtype),
+        lax.max,
+        (1,) * before + window,
+        (1,) * before + _each(attributes.get("stride") or window, 2),
+        [(0, 0)] * before + _sides(attributes.get("padding", 0), 2),
+        window_dilation=(1,) * before + _each(attributes.get("dilation", 1), 2),
+    )
+
+
+CALLS: dict[str, JaxCall] = {
+    "matmul": JaxCall(_matmul),
+    "bmm": JaxCall(_gemm, of_rank("lax.dot_general", 0, "input", 3)),
+    "gemm": JaxCall(_gemm, first_gap(_no_addend("lax.dot_general", 2, "c"), lacks("lax.dot_general", alpha=1.0))),
+    "linear": JaxCall(
+        _linear, first_gap(_no_addend("lax.dot_general", 2, "bias"), of_rank("lax.dot_general", 1, "weight", 2))
+    ),
+    "einsum": JaxCall(lambda tensors, attributes: jnp.einsum(attributes["equation"], *tensors)),
+    "conv1d": _convolution(1),
+    "conv2d": _convolution(2),
+    "conv3d": _convolution(3),
+    "scaled_dot_product_attention": JaxCall(_attention, _other_attention),
+    "max_pool2d": JaxCall(_max_pool2d, lacks("lax.reduce_window", ceil_mode=False)),
+}
