@@ -35,7 +35,14 @@ __all__ = [
 
 Entry = TypeVar("Entry")
 
-EXTRAS = {"torch": "optest[torch]", "safetensors": "optest[safetensors]", "pycparser": "optest[ffi]"}
+EXTRAS = {
+    "torch": "optest[torch]",
+    "safetensors": "optest[safetensors]",
+    "pycparser": "optest[ffi]",
+    "onnx": "optest[onnx]",
+    "onnxruntime": "optest[onnx]",
+    "openvino": "optest[openvino]",
+}
 """What brings a package that optest can do without, by the name of its module."""
 
 

@@ -109,6 +109,7 @@ _BUILTINS = (
     _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
     _Builtin(name="stub", path="optest.backends.numpy_reference:StubBackend", kind="stub", by_name_only=True),
     _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
+    _Builtin(name="onnxruntime", path="optest.onnx.runtime:OnnxRuntimeBackend", kind="onnx"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
     _Builtin(name="function", path="optest.backends.function:FunctionBackend", kind="cpu", by_name_only=True),

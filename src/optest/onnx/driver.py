@@ -1,0 +1,103 @@
+"""What all backends that run ONNX models share: which cases have a model, and programs kept for later cases."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from optest.backends import BackendDriver
+from optest.onnx.models import Model, checked, model_of, why_no_model
+from optest.onnx.nodes import why_none
+from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TestCase
+
+__all__ = ["OnnxBackend"]
+
+_KEPT = 16
+"""Programs that are kept: each may hold threads. Cases of one operator come one after another."""
+_COUNT_FROM_THE_END = ("Gather", "GatherElements", "ScatterElements")
+
+
+class OnnxBackend(BackendDriver):
+    """Makes a model of a case, loads it unless one of the last models was the same, and calls it."""
+
+    kind = "onnx"
+    numerics = Numerics(processor="cpu")
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, Any] = OrderedDict()
+        self._compile_s: float | None = None
+
+    @abstractmethod
+    def loaded(self, content: bytes) -> Any:
+        """A program of a serialized model.
+
+        Raises:
+            Fault: UNSUPPORTED if there is no kernel for it.
+        """
+
+    @abstractmethod
+    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        """The outputs as arrays.
+
+        Raises:
+            Fault: UNSUPPORTED if there is no kernel for it.
+        """
+
+    def lacks(self, descriptor: OperatorDescriptor) -> str | None:
+        return why_none(descriptor)
+
+    def unsupported(self, case: TestCase) -> str | None:
+        return why_no_model(case)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        self._compile_s = None
+        model = model_of(case)
+        _require_definite(case, model, inputs)
+        return self.called(self.program(model), model, model.fed(inputs))
+
+    def program(self, model: Model) -> Any:
+        """The model as what is called."""
+        content = checked(model)
+        if content not in self._kept:
+            began = time.perf_counter()
+            made = self.loaded(content)
+            self._compile_s = time.perf_counter() - began
+            self._kept[content] = made
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(content)
+        return self._kept[content]
+
+    def forget(self) -> None:
+        """Load everything anew, for another configuration."""
+        self._kept.clear()
+
+    def compile_s(self) -> float | None:
+        return self._compile_s
+
+    def device(self) -> str | None:
+        return "cpu"
+
+    def versions(self) -> Mapping[str, str]:
+        return {"onnx": str(onnx.__version__)}
+
+    def doctor(self) -> Sequence[str]:
+        return tuple(f"{name} {version}" for name, version in self.versions().items())
+
+
+def _require_definite(case: TestCase, model: Model, inputs: Sequence[Any]) -> None:
+    """Negative indices have to be refused as the catalogue has it, and mean something in ONNX.
+
+    Raises:
+        Fault: UNSUPPORTED for a call with some that should be refused.
+    """
+    if case.expects_error is None or model.op not in _COUNT_FROM_THE_END:
+        return
+    if any(each.dtype.kind == "i" and bool(np.any(each < 0)) for each in inputs[1:2]):
+        raise Fault(Reason.UNSUPPORTED, f"ONNX: {model.op} counts negative indices from the end")

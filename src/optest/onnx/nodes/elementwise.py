@@ -1,0 +1,65 @@
+"""Elementwise operators, activations, casts and quantization."""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Any
+
+from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf
+from optest.spec import dtype
+
+__all__ = ["NODES"]
+
+
+def _div(asked: Asked) -> Node:
+    whole, mode = asked.spec().dtype.is_integer, asked["rounding_mode"]
+    if mode != ("trunc" if whole else None):
+        raise Differs("Div rounds integers towards zero and floats not at all")
+    return Node(op="Div")
+
+
+def _softplus(asked: Asked) -> Node:
+    """torch's threshold leaves exp(-threshold) out, which is a part of the last place of float64 alone."""
+    if asked["beta"] != 1:
+        raise Differs("Softplus has no beta")
+    least, entry = asked["threshold"], asked.spec().dtype
+    if least <= 0 or exp(-min(least, 700.0)) > entry.unit_roundoff * least / 4:
+        raise Differs("Softplus has no threshold, and leaves nothing out above it")
+    return Node(op="Softplus")
+
+
+def _cast(asked: Asked) -> Node:
+    is_narrow = asked["dtype"].startswith("float8")
+    return Node(
+        op="Cast", attributes={"to": dtype(asked["dtype"]), "saturate": asked["saturate"] if is_narrow else None}
+    )
+
+
+def _quantize(asked: Asked) -> Node:
+    for name in ("quant_min", "quant_max"):
+        if asked[name] is not None:
+            raise Differs(f"QuantizeLinear has no {name}")
+    stated = None if asked["dtype"] is None or asked.has(2) else dtype(asked["dtype"])
+    if asked.has(2) and asked["dtype"] not in (None, asked.spec(2).dtype.name):
+        raise Differs("QuantizeLinear has the result in the dtype of the zero point")
+    return Node(op="QuantizeLinear", attributes={"axis": asked["axis"], "output_dtype": stated})
+
+
+def _dequantize(asked: Asked) -> Node:
+    stated: Any = None if asked["dtype"] in (None, asked.spec(1).dtype.name) else dtype(asked["dtype"])
+    return Node(op="DequantizeLinear", attributes={"axis": asked["axis"], "output_dtype": stated})
+
+
+NODES: dict[str, NodeOf] = {
+    "div": _div,
+    "pow": lambda _: Node(op="Pow"),
+    "remainder": lambda _: Node(op="Mod", attributes={"fmod": 0}),
+    "fmod": lambda _: Node(op="Mod", attributes={"fmod": 1}),
+    "clip": lambda asked: Node(op="Clip", attributes={name: asked[name] for name in ("min", "max")}),
+    "selu": lambda _: Node(op="Selu"),
+    "silu": lambda _: Node(op="Swish"),
+    "softplus": _softplus,
+    "cast": _cast,
+    "quantize": _quantize,
+    "dequantize": _dequantize,
+}
