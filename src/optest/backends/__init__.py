@@ -110,6 +110,8 @@ _BUILTINS = (
     _Builtin(name="stub", path="optest.backends.numpy_reference:StubBackend", kind="stub", by_name_only=True),
     _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
     _Builtin(name="onnxruntime", path="optest.onnx.runtime:OnnxRuntimeBackend", kind="onnx"),
+    _Builtin(name="onnx-reference", path="optest.onnx.reference:OnnxReferenceBackend", kind="onnx"),
+    _Builtin(name="openvino", path="optest.onnx.openvino:OpenVinoBackend", kind="onnx"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
     _Builtin(name="function", path="optest.backends.function:FunctionBackend", kind="cpu", by_name_only=True),

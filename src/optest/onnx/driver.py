@@ -66,13 +66,23 @@ class OnnxBackend(BackendDriver):
         content = checked(model)
         if content not in self._kept:
             began = time.perf_counter()
-            made = self.loaded(content)
+            made = self._loaded(content)
             self._compile_s = time.perf_counter() - began
             self._kept[content] = made
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(content)
-        return self._kept[content]
+        found = self._kept[content]
+        if isinstance(found, Fault):
+            raise Fault(found.reason, found.message)
+        return found
+
+    def _loaded(self, content: bytes) -> Any:
+        """What is loaded, or why there is nothing: the next case of the model need not try again."""
+        try:
+            return self.loaded(content)
+        except Fault as fault:
+            return fault
 
     def forget(self) -> None:
         """Load everything anew, for another configuration."""

@@ -109,7 +109,12 @@ def _require_same_meaning(node: Node, asked: Asked) -> None:
         UnfitArguments: with that reason.
     """
     spelling = SPELLINGS.get(node.op)
-    if spelling is None or node.within is not None or any(isinstance(each, Filled) for each in node.inputs):
+    if (
+        spelling is None
+        or asked.case.descriptor.name not in spelling.operators
+        or node.within is not None
+        or any(isinstance(each, Filled) for each in node.inputs)
+    ):
         return
     specs = [asked.specs[place] for place in (node.inputs or range(len(asked.specs))) if isinstance(place, int)]
     stated = {name: value for name, value in node.attributes.items() if value is not None}

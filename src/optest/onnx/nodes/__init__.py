@@ -29,7 +29,7 @@ def node_of(descriptor: OperatorDescriptor) -> NodeOf | None:
 
 def why_none(descriptor: OperatorDescriptor) -> str | None:
     """Why nothing of the operator can be asked, in words, or None."""
-    return None if node_of(descriptor) is not None else "no operator of ONNX"
+    return None if node_of(descriptor) is not None else "not in ONNX"
 
 
 @cache

@@ -50,12 +50,18 @@ def _dequantize(asked: Asked) -> Node:
     return Node(op="DequantizeLinear", attributes={"axis": asked["axis"], "output_dtype": stated})
 
 
+def _truth(op: str) -> NodeOf:
+    """A number that is not zero is true; ONNX takes truth values alone."""
+    return lambda _: Node(op=op, within="bool")
+
+
 NODES: dict[str, NodeOf] = {
     "div": _div,
     "pow": lambda _: Node(op="Pow"),
     "remainder": lambda _: Node(op="Mod", attributes={"fmod": 0}),
     "fmod": lambda _: Node(op="Mod", attributes={"fmod": 1}),
     "clip": lambda asked: Node(op="Clip", attributes={name: asked[name] for name in ("min", "max")}),
+    **{f"logical_{name.lower()}": _truth(name) for name in ("And", "Or", "Xor", "Not")},
     "selu": lambda _: Node(op="Selu"),
     "silu": lambda _: Node(op="Swish"),
     "softplus": _softplus,

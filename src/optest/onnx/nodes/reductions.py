@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, NodeOf
 
 __all__ = ["NODES"]
@@ -41,10 +43,10 @@ def _extreme(op: str) -> NodeOf:
 
 
 def _truth(op: str) -> NodeOf:
+    """The least and the largest truth value; a number that is not zero is true."""
+
     def node(asked: Asked) -> Node:
-        if asked.dtype != "bool":
-            raise Differs(f"{op} is a truth value of bool alone")
-        return _reduced(op)(asked)
+        return replace(_reduced(op)(asked), within="bool")
 
     return node
 

@@ -1,0 +1,151 @@
+"""OpenVINO's CPU plug-in as a backend, in float32 or in the precision that it chooses for the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+from onnx import TensorProto, helper
+
+from optest.backends import PreparedCall
+from optest.backends.abilities import variant_of
+from optest.numerics import numpy_dtype
+from optest.onnx.driver import OnnxBackend
+from optest.onnx.models import Model, model_of
+from optest.spec import Fault, Numerics, Reason, TestCase, dtype
+
+__all__ = ["OpenVinoBackend"]
+
+_DEVICE = "CPU"
+_PRECISION = "INFERENCE_PRECISION_HINT"
+_NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bf16": "bfloat16"}
+"""Our names of its element types, where they are not ``f32``, ``i64`` … in both."""
+_NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "not supported", "unsupported")
+
+
+class OpenVinoBackend(OnnxBackend):
+    """Reads models as it reads any ONNX file and compiles them for the CPU."""
+
+    name = "openvino"
+    options = ("variant",)
+    variants = ("f32", "default")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._variant = self.variants[-1]
+        self._core = openvino.Core()
+        self._precisions: dict[str, str] = {}
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take ``variant``: ``f32`` forbids a narrower precision than that of the model.
+
+        Raises:
+            UnknownName: for another one.
+        """
+        self._variant = variant_of(self.name, self.variants, options)
+        self.forget()
+
+    @property
+    def precision(self) -> str:
+        """What the plug-in says that it computes float32 in: by its own choice ``bfloat16`` on some processors."""
+        if self._variant not in self._precisions:
+            compiled = self._compiled(_smallest_model())
+            found = compiled.get_property(_PRECISION).get_type_name()
+            self._precisions[self._variant] = _dtype_name(found)
+        return self._precisions[self._variant]
+
+    @property
+    def numerics(self) -> Numerics:  # type: ignore[override]
+        return Numerics(processor="cpu", operands=self.precision if self.precision == "bfloat16" else "float32")
+
+    def loaded(self, content: bytes) -> Any:
+        with _faults():
+            return self._compiled(content).create_infer_request()
+
+    def _compiled(self, content: bytes) -> Any:
+        hints = {_PRECISION: "f32"} if self._variant == "f32" else {}
+        return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
+
+    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        _place(program, feeds)
+        with _faults():
+            program.infer()
+        return _outputs(program, model)
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        """One inference of a request whose inputs are set."""
+        model = model_of(case)
+        request = self.program(model)
+        _place(request, model.fed(inputs))
+
+        def outputs() -> list[Any]:
+            request.infer()
+            return _outputs(request, model)
+
+        yield PreparedCall(call=request.infer, outputs=outputs)
+
+    def versions(self) -> Mapping[str, str]:
+        return {"openvino": openvino.__version__.partition("-")[0], **super().versions(), "precision": self.precision}
+
+    def expectations(self) -> str | None:
+        return str(Path(__file__).with_name("openvino_expectations.yaml"))
+
+
+def _smallest_model() -> bytes:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "smallest",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    content: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+    ).SerializeToString()
+    return content
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """What it says that it cannot do at all; it raises one type for everything."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = str(error)
+        if not any(each in words for each in _NO_KERNEL):
+            raise
+        raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {_last(words)}") from error
+
+
+def _last(words: str) -> str:
+    """The line of a message that says what is wrong, without the places in OpenVINO's source."""
+    lines = [line.strip() for line in words.splitlines()]
+    telling = [line for line in lines if any(each in line for each in _NO_KERNEL)]
+    return telling[-1].lstrip("- ")
+
+
+def _place(request: Any, feeds: Mapping[str, Any]) -> None:
+    for name, array in feeds.items():
+        is_numpys = array.dtype.isbuiltin == 1
+        wanted = request.get_tensor(name).element_type
+        stored = array if is_numpys else array.view(f"u{array.itemsize}")
+        tensor = openvino.Tensor(stored) if is_numpys else openvino.Tensor(stored, list(array.shape), wanted)
+        request.set_tensor(name, tensor)
+
+
+def _outputs(request: Any, model: Model) -> list[Any]:
+    return [_array(request.get_tensor(name)) for name in model.outputs]
+
+
+def _array(tensor: Any) -> Any:
+    """The elements, copied: it lends its memory until the next call."""
+    data, entry = np.array(tensor.data), numpy_dtype(dtype(_dtype_name(tensor.element_type.get_type_name())))
+    return data if entry.isbuiltin == 1 else data.view(entry)
+
+
+def _dtype_name(name: str) -> str:
+    return dtype(_NAMES.get(name, name)).name
