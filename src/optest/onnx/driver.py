@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -28,6 +28,8 @@ class OnnxBackend(BackendDriver):
 
     kind = "onnx"
     numerics = Numerics(processor="cpu")
+    sized: ClassVar[Collection[str]] = ()
+    """Operators whose inputs after the first have to have known sizes when a model is loaded."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Any] = OrderedDict()
@@ -53,13 +55,16 @@ class OnnxBackend(BackendDriver):
         return why_none(descriptor)
 
     def unsupported(self, case: TestCase) -> str | None:
-        return why_no_model(case)
+        return why_no_model(case, self.sized)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._compile_s = None
-        model = model_of(case)
+        model = self.model(case)
         _require_definite(case, model, inputs)
         return self.called(self.program(model), model, model.fed(inputs))
+
+    def model(self, case: TestCase) -> Model:
+        return model_of(case, self.sized)
 
     def program(self, model: Model) -> Any:
         """The model as what is called."""

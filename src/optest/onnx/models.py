@@ -5,7 +5,7 @@ Sizes are symbolic, so that cases which differ in sizes alone share a model, unl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -62,14 +62,14 @@ class Model:
         return {name: np.asarray(inputs[place], order="C") for name, place in self.feeds}
 
 
-def why_no_model(case: TestCase) -> str | None:
+def why_no_model(case: TestCase, sized: Collection[str] = ()) -> str | None:
     """Why ONNX has no operator for the case, in words, or None.
 
     What its shape inference says of ranks and axes (a scalar has none) is such a reason, but for calls that have to be
     refused: there the runtime is asked.
     """
     try:
-        model = model_of(case)
+        model = model_of(case, sized)
     except Differs as error:
         return f"ONNX: {error}"
     except UnfitArguments as error:
@@ -78,8 +78,8 @@ def why_no_model(case: TestCase) -> str | None:
     return _words(model.op, problem) if _is_of_types(problem) or (problem and case.expects_error is None) else None
 
 
-def model_of(case: TestCase) -> Model:
-    """The model of a case.
+def model_of(case: TestCase, sized: Collection[str] = ()) -> Model:
+    """The model of a case; of operators that are ``sized`` inputs after the first have the sizes of the case.
 
     Raises:
         Differs, UnfitArguments: where ONNX has no such call.
@@ -88,13 +88,15 @@ def model_of(case: TestCase) -> Model:
     if make is None:
         raise Differs(f"there is no operator {case.descriptor.name}")
     asked = Asked(case)
-    narrow = next((each.name for each in case.dtypes if each.bits == 4), None)
+    node = make(asked)
+    stated = [each for each in node.attributes.values() if isinstance(each, DType)]
+    narrow = next((each.name for each in (*case.dtypes, *stated) if each.bits == 4), None)
     if narrow is not None:
         raise Differs(f"tensors of {narrow} hold two elements in a byte, which is not supported here")
-    node = make(asked)
+    _require_exact(node, asked)
     if not asked.is_refused:
         _require_same_meaning(node, asked)
-    return _Graph(asked, node).model()
+    return _Graph(asked, node, sized).model()
 
 
 def checked(model: Model) -> bytes:
@@ -126,6 +128,20 @@ def _require_same_meaning(node: Node, asked: Asked) -> None:
     spelling.meaning(specs, known)
 
 
+def _require_exact(node: Node, asked: Asked) -> None:
+    """Attributes of nodes are float32, which is as good as any for operands that are not wider.
+
+    Raises:
+        Differs: for another number beside float64.
+    """
+    if not any(each.name == "float64" for each in asked.case.dtypes):
+        return
+    for name in schema_of(node.op).attributes:
+        value = node.attributes.get(name)
+        if isinstance(value, float) and float(np.float32(value)) != value:
+            raise Differs(f"{name} is a float32, which does not hold {value!r}")
+
+
 def _is_of_types(problem: str) -> bool:
     return any(words in problem for words in _TYPE_ERRORS)
 
@@ -150,6 +166,7 @@ class _Graph:
 
     asked: Asked
     node: Node
+    sized: Collection[str]
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
@@ -191,9 +208,10 @@ class _Graph:
         if spec is None:
             return ""
         name = f"x{given}"
-        type_ = ELEMENT_TYPES[spec.dtype.name]
+        type_, is_sized = ELEMENT_TYPES[spec.dtype.name], given > 0 and self.node.op in self.sized
+        sizes = list(spec.shape) if is_sized else [None] * spec.rank
         self.feeds.append((name, sum(self.asked.has(place) for place in range(given))))
-        self.inputs.append(helper.make_tensor_value_info(name, type_, [None] * spec.rank))
+        self.inputs.append(helper.make_tensor_value_info(name, type_, sizes))
         if self.node.within is None or self.node.within == spec.dtype.name:
             return name
         wide = f"{name}_{self.node.within}"

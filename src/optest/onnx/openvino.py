@@ -15,7 +15,7 @@ from optest.backends import PreparedCall
 from optest.backends.abilities import variant_of
 from optest.numerics import numpy_dtype
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.models import Model, model_of
+from optest.onnx.models import Model
 from optest.spec import Fault, Numerics, Reason, TestCase, dtype
 
 __all__ = ["OpenVinoBackend"]
@@ -33,6 +33,7 @@ class OpenVinoBackend(OnnxBackend):
     name = "openvino"
     options = ("variant",)
     variants = ("f32", "default")
+    sized = ("Conv", "ConvInteger")
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class OpenVinoBackend(OnnxBackend):
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """One inference of a request whose inputs are set."""
-        model = model_of(case)
+        model = self.model(case)
         request = self.program(model)
         _place(request, model.fed(inputs))
 

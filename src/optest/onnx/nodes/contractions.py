@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf, each_of, named
+from optest.spec import dtype
 
 __all__ = ["NODES"]
 
@@ -65,9 +66,13 @@ def _convolution(rank: int) -> NodeOf:
         for name, own in (("strides", "stride"), ("dilations", "dilation")):
             stated[name] = each_of(asked[own], rank)
         padding = asked["padding"]
-        if isinstance(padding, str):
-            if asked.is_refused:
-                raise Differs("SAME_UPPER takes any stride")
+        if isinstance(padding, str) and asked.is_refused:
+            raise Differs("SAME_UPPER takes any stride")
+        if padding == "same" and max(stated["dilations"]) > 1:  # auto_pad is taken without dilations by most runtimes
+            kernel = asked.spec(1).shape[2:]
+            totals = [(size - 1) * gap for size, gap in zip(kernel, stated["dilations"], strict=True)]
+            stated["pads"] = (*(total // 2 for total in totals), *(total - total // 2 for total in totals))
+        elif isinstance(padding, str):
             stated["auto_pad"] = {"same": "SAME_UPPER", "valid": "VALID"}[padding]
         else:
             stated["pads"] = _pads(padding, rank)
@@ -89,7 +94,10 @@ def _attention(asked: Asked) -> Node:
         raise Differs("Attention takes fewer heads of K than of Q without being told")
     if asked.is_refused and asked.has(3):
         raise Differs("Attention pads a mask, and takes one beside is_causal")
-    return Node(op="Attention", attributes={"is_causal": asked["is_causal"], "scale": asked["scale"]})
+    # The default is the precision of the operands, which is narrower than what the catalogue asks of 16 bits.
+    precision = dtype("float32") if asked.spec().dtype.bits == 16 else None
+    stated = {"is_causal": asked["is_causal"], "scale": asked["scale"], "softmax_precision": precision}
+    return Node(op="Attention", attributes=stated)
 
 
 def _rope(asked: Asked) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, inf
 from typing import Any
 
 from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf
@@ -50,6 +50,17 @@ def _dequantize(asked: Asked) -> Node:
     return Node(op="DequantizeLinear", attributes={"axis": asked["axis"], "output_dtype": stated})
 
 
+def _clip(asked: Asked) -> Node:
+    """A bound that is left out is the lowest or largest finite number in ONNX, which infinities exceed."""
+    bounds = {name: asked[name] for name in ("min", "max")}
+    if bounds["min"] is None and bounds["max"] is None:
+        raise Differs("Clip without bounds clips infinities")
+    if asked.spec().dtype.is_float:
+        for name, none in (("min", -inf), ("max", inf)):
+            bounds[name] = none if bounds[name] is None else bounds[name]
+    return Node(op="Clip", attributes=bounds)
+
+
 def _truth(op: str) -> NodeOf:
     """A number that is not zero is true; ONNX takes truth values alone."""
     return lambda _: Node(op=op, within="bool")
@@ -60,7 +71,7 @@ NODES: dict[str, NodeOf] = {
     "pow": lambda _: Node(op="Pow"),
     "remainder": lambda _: Node(op="Mod", attributes={"fmod": 0}),
     "fmod": lambda _: Node(op="Mod", attributes={"fmod": 1}),
-    "clip": lambda asked: Node(op="Clip", attributes={name: asked[name] for name in ("min", "max")}),
+    "clip": _clip,
     **{f"logical_{name.lower()}": _truth(name) for name in ("And", "Or", "Xor", "Not")},
     "selu": lambda _: Node(op="Selu"),
     "silu": lambda _: Node(op="Swish"),

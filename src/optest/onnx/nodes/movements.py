@@ -16,11 +16,11 @@ def _transpose(asked: Asked) -> Node:
     if order:
         one, other = asked.axis(asked["dim0"]), asked.axis(asked["dim1"])
         order[one], order[other] = other, one
-    return Node(op="Transpose", attributes={"perm": order})
+    return Node(op="Transpose", attributes={"perm": order or None})
 
 
 def _permute(asked: Asked) -> Node:
-    return Node(op="Transpose", attributes={"perm": [asked.axis(dim) for dim in asked["dims"]]})
+    return Node(op="Transpose", attributes={"perm": [asked.axis(dim) for dim in asked["dims"]] or None})
 
 
 def _expand(asked: Asked) -> Node:
@@ -85,6 +85,8 @@ def _pad(asked: Asked) -> Node:
     before, after = ([0] * (asked.rank - len(stated) // 2) + [*stated[first::2]][::-1] for first in (0, 1))
     mode = next(own for own, ours in PAD_MODES.items() if ours == asked["mode"])
     value = asked["value"] if mode == "constant" else None
+    if asked.is_refused and mode == "wrap":
+        raise Differs("Pad wraps around as often as it takes")
     if asked.is_refused and value is not None and not asked.spec().dtype.is_inexact:
         raise Differs("the value of Pad has the dtype of the data, so that another cannot be stated")
     return Node(op="Pad", attributes={"pads": (*before, *after), "constant_value": value, "mode": mode})
@@ -92,11 +94,35 @@ def _pad(asked: Asked) -> Node:
 
 def _scatter(reduction: str) -> NodeOf:
     def node(asked: Asked) -> Node:
+        _require_dimension(asked, "ScatterElements")
         if asked.spec(1).shape != asked.spec(2).shape:
             raise Differs("ScatterElements takes indices and updates of one shape")
         return Node(op="ScatterElements", attributes={"axis": asked["dim"], "reduction": reduction})
 
     return node
+
+
+def _gather_elements(asked: Asked) -> Node:
+    _require_dimension(asked, "GatherElements")
+    return Node(op="GatherElements", attributes={"axis": asked["dim"]})
+
+
+def _require_dimension(asked: Asked, op: str) -> None:
+    if not asked.rank:
+        raise Differs(f"{op} takes one dimension or more")
+
+
+def _index_select(asked: Asked) -> Node:
+    if not asked.spec(1).rank:
+        raise Differs("Gather takes the dimension away for a scalar index")
+    return Node(op="Gather", attributes={"axis": asked["dim"]})
+
+
+def _embedding(asked: Asked) -> Node:
+    asked.require_rank("the table of rows", 2)
+    if asked.is_refused and asked["padding_idx"] is not None:
+        raise Differs("Gather has no padding_idx")
+    return Node(op="Gather", attributes={"axis": 0})
 
 
 def _trilu(asked: Asked, *, upper: bool) -> Node:
@@ -120,9 +146,9 @@ NODES: dict[str, NodeOf] = {
     "pad": _pad,
     "tril": lambda asked: _trilu(asked, upper=False),
     "triu": lambda asked: _trilu(asked, upper=True),
-    "gather": lambda asked: Node(op="GatherElements", attributes={"axis": asked["dim"]}),
-    "index_select": lambda asked: Node(op="Gather", attributes={"axis": asked["dim"]}),
-    "embedding": lambda _: Node(op="Gather", attributes={"axis": 0}),
+    "gather": _gather_elements,
+    "index_select": _index_select,
+    "embedding": _embedding,
     "scatter": _scatter("none"),
     "scatter_add": _scatter("add"),
     "topk": _topk,

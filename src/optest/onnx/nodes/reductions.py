@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, NodeOf
+from optest.spec import dtype
 
 __all__ = ["NODES"]
 
@@ -13,9 +15,28 @@ def _reduced(op: str) -> NodeOf:
     def node(asked: Asked) -> Node:
         dims = asked["dim"]
         axes = (dims,) if isinstance(dims, int) else tuple(dims or ()) or None
+        if asked.is_refused:
+            _require_refused(op, asked, axes)
         return Node(op=op, attributes={"axes": axes, "keepdims": asked["keepdim"]}, within=_result(asked))
 
     return node
+
+
+def _require_refused(op: str, asked: Asked, axes: tuple[int, ...] | None) -> None:
+    """What ONNX gives a meaning to, or does not speak of, need not be refused.
+
+    Raises:
+        Differs: for such a call.
+    """
+    shape = asked.spec().shape
+    if axes is not None and all(-len(shape) <= axis < len(shape) for axis in axes):
+        if len({axis % len(shape) for axis in axes}) < len(axes):
+            raise Differs(f"{op} says nothing of an axis that is stated twice")
+        shape = tuple(shape[axis] for axis in axes)
+    if 0 in shape:
+        raise Differs(f"{op} has a value of no elements")
+    if asked.spec().dtype.is_integer:
+        raise Differs(f"{op} takes integers")
 
 
 def _result(asked: Asked) -> str | None:
@@ -35,6 +56,8 @@ def _norm(asked: Asked) -> Node:
 
 def _extreme(op: str) -> NodeOf:
     def node(asked: Asked) -> Node:
+        if asked.is_refused and asked["dim"] is None and asked["keepdim"]:
+            raise Differs(f"{op} keeps dimensions without an axis")
         if asked["dim"] is not None:
             raise Differs(f"{op} has no indices among its results")
         return _reduced(op)(asked)
@@ -46,6 +69,8 @@ def _truth(op: str) -> NodeOf:
     """The least and the largest truth value; a number that is not zero is true."""
 
     def node(asked: Asked) -> Node:
+        if asked.dtype == "uint8":
+            raise Differs(f"{op} of bool gives bool, not uint8")
         return replace(_reduced(op)(asked), within="bool")
 
     return node
@@ -74,6 +99,8 @@ def _over_last(op: str, eps: float) -> NodeOf:
         shape = tuple(asked["normalized_shape"])
         if not shape or (asked.is_refused and shape != asked.spec().shape[-len(shape) :]):
             raise Differs(f"{op} takes an axis, and sizes from its inputs")
+        if asked.is_refused and any(asked.has(place) and asked.spec(place).shape != shape for place in (1, 2)):
+            raise Differs(f"{op} broadcasts scale and bias")
         scale = 1 if asked.has(1) else Filled(shape, 1.0)
         bias = (2,) if asked.has(2) else ()
         attributes = {"axis": -len(shape), "epsilon": eps if asked["eps"] is None else asked["eps"]}
@@ -99,13 +126,19 @@ def _by_channel(asked: Asked, op: str, weight: int) -> tuple[int | Filled, int |
 
 def _group_norm(asked: Asked) -> Node:
     parameters = _by_channel(asked, "GroupNormalization", 1)
-    attributes = {"num_groups": asked["num_groups"], "epsilon": asked["eps"]}
+    if asked.is_refused and asked["num_groups"] == prod(asked.spec().shape[1:]):
+        raise Differs("GroupNormalization takes groups of one element")
+    # The first stage is computed in float32, in float64 too, unless this attribute says otherwise.
+    stash = dtype("float64") if asked.dtype == "float64" else None
+    attributes = {"num_groups": asked["num_groups"], "epsilon": asked["eps"], "stash_type": stash}
     return Node(op="GroupNormalization", attributes=attributes, inputs=(0, *parameters))
 
 
 def _batch_norm(asked: Asked) -> Node:
     if asked["training"] or not (asked.has(1) and asked.has(2)):
         raise Differs("BatchNormalization has its running statistics among the results in training")
+    if asked["eps"] < 0:
+        raise Differs("BatchNormalization takes any epsilon")
     parameters = _by_channel(asked, "BatchNormalization", 3)
     return Node(op="BatchNormalization", attributes={"epsilon": asked["eps"]}, inputs=(0, *parameters, 1, 2))
 
