@@ -18,9 +18,9 @@ from optest.numerics import numpy_dtype
 from optest.onnx.nodes import node_of
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schema_of
 from optest.operators.onnx import SPELLINGS
-from optest.spec import DType, TestCase, UnfitArguments, dtype
+from optest.spec import Call, DType, TestCase, UnfitArguments, dtype
 
-__all__ = ["ELEMENT_TYPES", "Model", "checked", "model_of", "why_no_model"]
+__all__ = ["ELEMENT_TYPES", "Model", "checked", "meaning_of", "model_of", "why_no_model"]
 
 ELEMENT_TYPES: dict[str, int] = {
     "bool": TensorProto.BOOL,
@@ -95,7 +95,7 @@ def model_of(case: TestCase, sized: Collection[str] = ()) -> Model:
         raise Differs(f"tensors of {narrow} hold two elements in a byte, which is not supported here")
     _require_exact(node, asked)
     if not asked.is_refused:
-        _require_same_meaning(node, asked)
+        meaning_of(node, asked)
     return _Graph(asked, node, sized).model()
 
 
@@ -104,28 +104,23 @@ def checked(model: Model) -> bytes:
     return _inferred(model.content)[0]
 
 
-def _require_same_meaning(node: Node, asked: Asked) -> None:
-    """What plans say with ONNX's name has a meaning in the catalogue, or a reason why it has none.
+def meaning_of(node: Node, asked: Asked) -> Call | None:
+    """What a plan says with the node: the call that it came from. None where plans say something else with its name.
 
     Raises:
-        UnfitArguments: with that reason.
+        UnfitArguments: for what plans do not take of ONNX, with the reason: its definition is another one.
     """
-    spelling = SPELLINGS.get(node.op)
-    if (
-        spelling is None
-        or asked.case.descriptor.name not in spelling.operators
-        or node.within is not None
-        or any(isinstance(each, Filled) for each in node.inputs)
-    ):
-        return
-    specs = [asked.specs[place] for place in (node.inputs or range(len(asked.specs))) if isinstance(place, int)]
-    stated = {name: value for name, value in node.attributes.items() if value is not None}
-    if isinstance(stated.get("to"), DType):
-        stated["to"] = stated["to"].name
+    spelling, own = SPELLINGS.get(node.op), asked.case.descriptor.name
+    is_plain = node.within is None and not any(isinstance(each, Filled) for each in node.inputs)
+    if spelling is None or own not in spelling.operators or not is_plain:
+        return None
+    places = [each for each in node.inputs or range(len(asked.specs)) if isinstance(each, int)]
+    stated = {name: each.name if isinstance(each, DType) else each for name, each in node.attributes.items()}
     known = {
-        each.name: each.read(stated[each.name]) if each.name in stated else each.default for each in spelling.attributes
+        each.name: each.default if stated.get(each.name) is None else each.read(stated[each.name])
+        for each in spelling.attributes
     }
-    spelling.meaning(specs, known)
+    return spelling.meaning([asked.specs[place] for place in places], known)
 
 
 def _require_exact(node: Node, asked: Asked) -> None:
