@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,8 +28,8 @@ class OnnxBackend(BackendDriver):
 
     kind = "onnx"
     numerics = Numerics(processor="cpu")
-    sized: ClassVar[Collection[str]] = ()
-    """Operators whose inputs after the first have to have known sizes when a model is loaded."""
+    sized: ClassVar[Mapping[str, int]] = {}
+    """Operators of which sizes have to be known when a model is loaded: of inputs from this place on."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[bytes, Any] = OrderedDict()

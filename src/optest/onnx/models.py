@@ -5,7 +5,7 @@ Sizes are symbolic, so that cases which differ in sizes alone share a model, unl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -44,6 +44,8 @@ ELEMENT_TYPES: dict[str, int] = {
 
 _IR_VERSION = 10
 """What runtimes of the opset read, and those that came a little earlier."""
+_SYMBOLIC: Mapping[str, int] = {}
+"""No operator of which sizes have to be known."""
 _TYPE_ERRORS = ("has unsupported type", "has inconsistent type")
 """How ONNX's shape inference says that an input has a dtype which the operator does not declare."""
 
@@ -62,7 +64,7 @@ class Model:
         return {name: np.asarray(inputs[place], order="C") for name, place in self.feeds}
 
 
-def why_no_model(case: TestCase, sized: Collection[str] = ()) -> str | None:
+def why_no_model(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> str | None:
     """Why ONNX has no operator for the case, in words, or None.
 
     What its shape inference says of ranks and axes (a scalar has none) is such a reason, but for calls that have to be
@@ -78,8 +80,8 @@ def why_no_model(case: TestCase, sized: Collection[str] = ()) -> str | None:
     return _words(model.op, problem) if _is_of_types(problem) or (problem and case.expects_error is None) else None
 
 
-def model_of(case: TestCase, sized: Collection[str] = ()) -> Model:
-    """The model of a case; of operators that are ``sized`` inputs after the first have the sizes of the case.
+def model_of(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> Model:
+    """The model of a case; of operators that are ``sized``, inputs from that place on have the sizes of the case.
 
     Raises:
         Differs, UnfitArguments: where ONNX has no such call.
@@ -161,7 +163,7 @@ class _Graph:
 
     asked: Asked
     node: Node
-    sized: Collection[str]
+    sized: Mapping[str, int]
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     inputs: list[Any] = field(default_factory=list)
@@ -203,7 +205,7 @@ class _Graph:
         if spec is None:
             return ""
         name = f"x{given}"
-        type_, is_sized = ELEMENT_TYPES[spec.dtype.name], given > 0 and self.node.op in self.sized
+        type_, is_sized = ELEMENT_TYPES[spec.dtype.name], given >= self.sized.get(self.node.op, given + 1)
         sizes = list(spec.shape) if is_sized else [None] * spec.rank
         self.feeds.append((name, sum(self.asked.has(place) for place in range(given))))
         self.inputs.append(helper.make_tensor_value_info(name, type_, sizes))
