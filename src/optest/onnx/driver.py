@@ -13,7 +13,7 @@ import onnx
 
 from optest.backends import BackendDriver
 from optest.onnx.models import Model, checked, model_of, why_no_model
-from optest.onnx.nodes import why_none
+from optest.onnx.nodes import node_of
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TestCase
 
 __all__ = ["OnnxBackend"]
@@ -52,7 +52,7 @@ class OnnxBackend(BackendDriver):
         """
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
-        return why_none(descriptor)
+        return None if node_of(descriptor) is not None else "not in ONNX"
 
     def unsupported(self, case: TestCase) -> str | None:
         return why_no_model(case, self.sized)
@@ -64,6 +64,7 @@ class OnnxBackend(BackendDriver):
         return self.called(self.program(model), model, model.fed(inputs))
 
     def model(self, case: TestCase) -> Model:
+        """The model of a case, with the sizes that this runtime needs."""
         return model_of(case, self.sized)
 
     def program(self, model: Model) -> Any:

@@ -72,9 +72,7 @@ def why_no_model(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> str | 
     """
     try:
         model = model_of(case, sized)
-    except Differs as error:
-        return f"ONNX: {error}"
-    except UnfitArguments as error:
+    except (Differs, UnfitArguments) as error:
         return f"ONNX: {error}"
     problem = _inferred(model.content)[1]
     return _words(model.op, problem) if _is_of_types(problem) or (problem and case.expects_error is None) else None

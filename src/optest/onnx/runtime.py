@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def _faults() -> Iterator[None]:
     try:
         yield
     except state.NotImplemented as error:
-        raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {_words(error)}") from error
+        words = str(error).partition("NOT_IMPLEMENTED : ")[2].strip() or str(error)
+        raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {words}") from error
     except (state.Fail, state.RuntimeException, RuntimeError) as error:
         why = next((why for words, why in _LACKING.items() if words in str(error)), None)
         if why is None:
@@ -144,10 +146,7 @@ def _faults() -> Iterator[None]:
         raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {why}") from error
 
 
-def _words(error: Exception) -> str:
-    return str(error).partition("NOT_IMPLEMENTED : ")[2].strip() or str(error)
-
-
+@cache
 def _quiet() -> Any:
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL

@@ -11,7 +11,7 @@ from optest.onnx.nodes.node import NodeOf, named
 from optest.operators.onnx import SPELLINGS
 from optest.spec import OperatorDescriptor
 
-__all__ = ["NODES", "node_of", "why_none"]
+__all__ = ["NODES", "node_of"]
 
 NODES: dict[str, NodeOf] = {
     name: node for family in (elementwise, reductions, contractions, movements) for name, node in family.NODES.items()
@@ -25,11 +25,6 @@ def node_of(descriptor: OperatorDescriptor) -> NodeOf | None:
         return NODES[descriptor.name]
     own = next((name for name in descriptor.alias_tensors if name not in SPELLINGS and name in _names()), None)
     return None if own is None else named(own)
-
-
-def why_none(descriptor: OperatorDescriptor) -> str | None:
-    """Why nothing of the operator can be asked, in words, or None."""
-    return None if node_of(descriptor) is not None else "not in ONNX"
 
 
 @cache

@@ -36,9 +36,8 @@ def _cast(asked: Asked) -> Node:
 
 
 def _quantize(asked: Asked) -> Node:
-    for name in ("quant_min", "quant_max"):
-        if asked[name] is not None:
-            raise Differs(f"QuantizeLinear has no {name}")
+    if asked["quant_min"] is not None or asked["quant_max"] is not None:
+        raise Differs("QuantizeLinear has no bounds but those of the dtype")
     stated = None if asked["dtype"] is None or asked.has(2) else dtype(asked["dtype"])
     if asked.has(2) and asked["dtype"] not in (None, asked.spec(2).dtype.name):
         raise Differs("QuantizeLinear has the result in the dtype of the zero point")

@@ -49,22 +49,13 @@ def _slice(asked: Asked) -> Node:
     stated = [asked[name] for name in ("dim", "start", "end", "step")]
     count = max((len(values) for values in stated if values is not None), default=1)
     starts, ends, steps = (values or (None,) * count for values in stated[1:])
-    steps = [1 if step is None else step for step in steps]
-    return Node(
-        op="Slice",
-        attributes={
-            "starts": tuple(
-                each if each is not None else (0 if step > 0 else _LAST)
-                for each, step in zip(starts, steps, strict=True)
-            ),
-            "ends": tuple(
-                each if each is not None else (_LAST if step > 0 else _FIRST)
-                for each, step in zip(ends, steps, strict=True)
-            ),
-            "axes": tuple(stated[0] or range(count)),
-            "steps": tuple(steps),
-        },
-    )
+    strides = tuple(1 if step is None else int(step) for step in steps)
+    left_out = [(0, _LAST) if step > 0 else (_LAST, _FIRST) for step in strides]
+    bounds = {
+        name: tuple(usual[place] if each is None else each for each, usual in zip(values, left_out, strict=True))
+        for place, (name, values) in enumerate({"starts": starts, "ends": ends}.items())
+    }
+    return Node(op="Slice", attributes={**bounds, "axes": tuple(stated[0] or range(count)), "steps": strides})
 
 
 def _split(asked: Asked) -> Node:
