@@ -90,10 +90,6 @@ class OnnxBackend(BackendDriver):
         except Fault as fault:
             return fault
 
-    def forget(self) -> None:
-        """Load everything anew, for another configuration."""
-        self._kept.clear()
-
     def compile_s(self) -> float | None:
         return self._compile_s
 

@@ -44,8 +44,6 @@ ELEMENT_TYPES: dict[str, int] = {
 
 _IR_VERSION = 10
 """What runtimes of the opset read, and those that came a little earlier."""
-_SYMBOLIC: Mapping[str, int] = {}
-"""No operator of which sizes have to be known."""
 _TYPE_ERRORS = ("has unsupported type", "has inconsistent type")
 """How ONNX's shape inference says that an input has a dtype which the operator does not declare."""
 
@@ -64,7 +62,7 @@ class Model:
         return {name: np.asarray(inputs[place], order="C") for name, place in self.feeds}
 
 
-def why_no_model(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> str | None:
+def why_no_model(case: TestCase, sized: Mapping[str, int] | None = None) -> str | None:
     """Why ONNX has no operator for the case, in words, or None.
 
     What its shape inference says of ranks and axes (a scalar has none) is such a reason, but for calls that have to be
@@ -78,7 +76,7 @@ def why_no_model(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> str | 
     return _words(model.op, problem) if _is_of_types(problem) or (problem and case.expects_error is None) else None
 
 
-def model_of(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> Model:
+def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
     """The model of a case; of operators that are ``sized``, inputs from that place on have the sizes of the case.
 
     Raises:
@@ -96,7 +94,7 @@ def model_of(case: TestCase, sized: Mapping[str, int] = _SYMBOLIC) -> Model:
     _require_exact(node, asked)
     if not asked.is_refused:
         meaning_of(node, asked)
-    return _Graph(asked, node, sized).model()
+    return _Graph(asked, node, sized or {}).model()
 
 
 def checked(model: Model) -> bytes:

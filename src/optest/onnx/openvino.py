@@ -24,8 +24,7 @@ _DEVICE = "CPU"
 _PRECISION = "INFERENCE_PRECISION_HINT"
 _NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bf16": "bfloat16"}
 """Our names of its element types, where they are not ``f32``, ``i64`` … in both."""
-_NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "not supported", "unsupported")
-
+_NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "Unsupported padding")
 _NARROWED = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
 _PLACES = ("argmax", "argmin")
 """Operators whose result is an index, which fits into int32."""
@@ -52,7 +51,7 @@ class OpenVinoBackend(OnnxBackend):
             UnknownName: for another one.
         """
         self._variant = variant_of(self.name, self.variants, options)
-        self.forget()
+        self._kept.clear()
 
     @property
     def precision(self) -> str:

@@ -66,7 +66,7 @@ class OnnxRuntimeBackend(OnnxBackend):
         if found is None:
             raise UnknownName("execution provider of onnxruntime", stated, known)
         self._provider = found
-        self.forget()
+        self._kept.clear()
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]

@@ -94,6 +94,9 @@ def _attention(asked: Asked) -> Node:
         raise Differs("Attention takes fewer heads of K than of Q without being told")
     if asked.is_refused and asked.has(3):
         raise Differs("Attention pads a mask, and takes one beside is_causal")
+    (batch, heads), key, value = asked.spec().shape[:2], asked.spec(1).shape[:2], asked.spec(2).shape[:2]
+    if not asked.is_refused and (key != value or batch != key[0] or heads % max(key[1], 1)):
+        raise Differs("Attention broadcasts neither batches nor heads")
     # The default is the precision of the operands, which is narrower than what the catalogue asks of 16 bits.
     precision = dtype("float32") if asked.spec().dtype.bits == 16 else None
     stated = {"is_causal": asked["is_causal"], "scale": asked["scale"], "softmax_precision": precision}
