@@ -26,6 +26,7 @@ _NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
 """Our names of its element types, where they are not ``f32``, ``i64`` … in both."""
 _NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "Unsupported padding")
 _NARROWED = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
+_QUANTIZED = {"QuantizeLinear": 0, "DequantizeLinear": 0}
 _PLACES = ("argmax", "argmin")
 """Operators whose result is an index, which fits into int32."""
 
@@ -36,7 +37,13 @@ class OpenVinoBackend(OnnxBackend):
     name = "openvino"
     options = ("variant",)
     variants = ("f32", "default")
-    sized: ClassVar[Mapping[str, int]] = {"Conv": 1, "ConvInteger": 1, "RotaryEmbedding": 1, "Attention": 0}
+    sized: ClassVar[Mapping[str, int]] = {
+        "Conv": 1,
+        "ConvInteger": 1,
+        "RotaryEmbedding": 1,
+        "Attention": 0,
+        **_QUANTIZED,
+    }
 
     def __init__(self) -> None:
         super().__init__()
