@@ -50,9 +50,19 @@ def test_operators_of_every_family_pass(backend: str) -> None:
     assert outcome.exit_status == 0
 
 
-@pytest.mark.parametrize("variant", ["disabled", "all"])
-def test_the_whole_catalogue_on_onnx_runtime(variant: str) -> None:
-    outcome = asked("onnxruntime", variant=variant)
+@pytest.mark.parametrize(
+    ("backend", "variant"),
+    [
+        ("onnxruntime", "disabled"),
+        ("onnxruntime", "all"),
+        ("onnx-reference", None),
+        pytest.param("openvino", "f32", marks=pytest.mark.heavy),
+    ],
+)
+def test_the_whole_catalogue(backend: str, variant: str | None) -> None:
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+    outcome = asked(backend, variant=variant)
     assert outcome.exit_status == 0
     passed = {each.operator for each in outcome.results if each.status is Status.PASSED}
     assert len(passed) > 85
