@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Argument", "Command", "CommandContext", "Guest", "Option", "RunHooks", "backends_of", "guests", "run_hooks"]
 
-_GUESTS = ("optest.torch.guest:GUEST", "optest.clib.guest:GUEST", "optest.backends.function:GUEST")
+_GUESTS = (
+    "optest.torch.guest:GUEST",
+    "optest.clib.guest:GUEST",
+    "optest.onnx.guest:GUEST",
+    "optest.backends.function:GUEST",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,9 @@ Entry = TypeVar("Entry")
 EXTRAS = {
     "torch": "optest[torch]",
     "jax": "optest[jax]",
+    "onnx": "optest[onnx]",
+    "onnxruntime": "optest[onnx]",
+    "openvino": "optest[openvino]",
     "safetensors": "optest[safetensors]",
     "pycparser": "optest[ffi]",
 }

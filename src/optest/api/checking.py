@@ -413,8 +413,10 @@ def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
 
 def _variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
     """The baseline and the default of a driver that has both, where no variant is named."""
-    known = driver.variants if isinstance(driver, HasVariants) and not settings["variant"] else ()
-    return {"variants": [known[0], known[-1]]} if len(known) > 1 else {}
+    if settings["variant"] or not isinstance(driver, HasVariants) or not getattr(driver, "compares_variants", True):
+        return {}
+    first, last = driver.variants[0], driver.variants[-1]
+    return {"variants": [first, last]} if first != last else {}
 
 
 def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Settings) -> list[TestCase]:

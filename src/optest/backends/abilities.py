@@ -260,7 +260,8 @@ class Configurable(Protocol, metaclass=_Ability):
 @runtime_checkable
 class HasVariants(Protocol, metaclass=_Ability):
     """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
-    ``case.backend.variant`` is the one that is asked; a check asks the baseline, too."""
+    ``case.backend.variant`` is the one that is asked; a check asks the baseline, too, unless ``compares_variants`` is
+    False."""
 
     variants: tuple[str, ...]
 

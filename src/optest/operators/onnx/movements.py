@@ -11,7 +11,7 @@ from optest.spec import Call, UnfitArguments, format_shape
 
 _AXIS = attribute("axis|dim: int = 0", "Dimension along which it works.")
 _AXES = attribute("axes: ints = None", "Dimensions that it is about.")
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
 @spelled(
@@ -134,7 +134,7 @@ def _split(specs: Specs, attributes: Attributes) -> Call:
     attribute(
         "mode: str = 'constant'",
         "What is added: constant_value, a reflection, the edge, or the other end.",
-        choices=tuple(_PAD_MODES),
+        choices=tuple(PAD_MODES),
     ),
     attribute("constant_value|value: float = 0.0", "What mode constant adds."),
     _AXES,
@@ -152,7 +152,7 @@ def _pad(specs: Specs, attributes: Attributes) -> Call:
     padded = [axis for axis in range(rank) if begins[axis] or ends[axis]]
     first = min(padded, default=rank)
     last_first = tuple(each for axis in reversed(range(first, rank)) for each in (begins[axis], ends[axis]))
-    mode = _PAD_MODES[attributes["mode"]] if padded else "constant"
+    mode = PAD_MODES[attributes["mode"]] if padded else "constant"
     return Call(operator="pad", attributes={"pad": last_first, "mode": mode, "value": attributes["constant_value"]})
 
 

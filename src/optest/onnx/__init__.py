@@ -1,0 +1,1 @@
+"""ONNX as a guest: operators of the catalogue as models of one node, and who runs them."""

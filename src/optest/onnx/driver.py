@@ -1,0 +1,121 @@
+"""What all backends that run ONNX models share: which cases have a model, and programs kept for later cases."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx
+
+from optest.backends import BackendDriver
+from optest.backends.abilities import HasVariants
+from optest.onnx.models import Model, checked, model_of, why_no_model
+from optest.onnx.nodes import node_of
+from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TestCase
+
+__all__ = ["OnnxBackend"]
+
+_KEPT = 16
+"""Programs that are kept: each may hold threads. Cases of one operator come one after another."""
+_COUNT_FROM_THE_END = ("Gather", "GatherElements", "ScatterElements")
+
+
+class OnnxBackend(BackendDriver):
+    """Makes a model of a case, loads it unless one of the last models was the same, and calls it."""
+
+    kind = "onnx"
+    numerics = Numerics(processor="cpu")
+    sized: ClassVar[Mapping[str, int]] = {}
+    """Operators of which sizes have to be known when a model is loaded: of inputs from this place on."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[bytes, str], Any] = OrderedDict()
+        self._compile_s: float | None = None
+
+    @abstractmethod
+    def loaded(self, content: bytes, variant: str) -> Any:
+        """A program of a serialized model, by a variant of the backend, "" of one that has none.
+
+        Raises:
+            Fault: UNSUPPORTED if there is no kernel for it.
+        """
+
+    @abstractmethod
+    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        """The outputs as arrays.
+
+        Raises:
+            Fault: UNSUPPORTED if there is no kernel for it.
+        """
+
+    def lacks(self, descriptor: OperatorDescriptor) -> str | None:
+        return None if node_of(descriptor) is not None else "not in ONNX"
+
+    def unsupported(self, case: TestCase) -> str | None:
+        return why_no_model(case, self.sized)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        self._compile_s = None
+        model = self.model(case)
+        _require_definite(case, model, inputs)
+        return self.called(self.program(model, case), model, model.fed(inputs))
+
+    def model(self, case: TestCase) -> Model:
+        """The model of a case, with the sizes that this runtime needs."""
+        return model_of(case, self.sized)
+
+    def program(self, model: Model, case: TestCase) -> Any:
+        """The model of the case as what is called."""
+        key = (checked(model), self.variant_of(case))
+        if key not in self._kept:
+            began = time.perf_counter()
+            made = self._loaded(*key)
+            self._compile_s = time.perf_counter() - began
+            self._kept[key] = made
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        found = self._kept[key]
+        if isinstance(found, Fault):
+            raise Fault(found.reason, found.message)
+        return found
+
+    def variant_of(self, case: TestCase) -> str:
+        """The variant that the case asks, else the default one."""
+        known = self.variants if isinstance(self, HasVariants) else ("",)
+        return case.backend.variant or known[-1]
+
+    def _loaded(self, content: bytes, variant: str) -> Any:
+        """What is loaded, or why there is nothing: the next case of the model need not try again."""
+        try:
+            return self.loaded(content, variant)
+        except Fault as fault:
+            return fault
+
+    def compile_s(self) -> float | None:
+        return self._compile_s
+
+    def device(self) -> str | None:
+        return "cpu"
+
+    def versions(self) -> Mapping[str, str]:
+        return {"onnx": str(onnx.__version__)}
+
+    def doctor(self) -> Sequence[str]:
+        return tuple(f"{name} {version}" for name, version in self.versions().items())
+
+
+def _require_definite(case: TestCase, model: Model, inputs: Sequence[Any]) -> None:
+    """Negative indices have to be refused as the catalogue has it, and mean something in ONNX.
+
+    Raises:
+        Fault: UNSUPPORTED for a call with some that should be refused.
+    """
+    if case.expects_error is None or model.op not in _COUNT_FROM_THE_END:
+        return
+    if any(each.dtype.kind == "i" and bool(np.any(each < 0)) for each in inputs[1:2]):
+        raise Fault(Reason.UNSUPPORTED, f"ONNX: {model.op} counts negative indices from the end")

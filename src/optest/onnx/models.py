@@ -1,0 +1,251 @@
+"""Calls of the catalogue as ONNX models: one node, with casts around it where the catalogue has another result dtype.
+
+Sizes are symbolic, so that cases which differ in sizes alone share a model, unless a size stands in an attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from optest.numerics import numpy_dtype
+from optest.onnx.nodes import node_of
+from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schema_of
+from optest.operators.onnx import SPELLINGS
+from optest.spec import Call, DType, TestCase, UnfitArguments, dtype
+
+__all__ = ["ELEMENT_TYPES", "Model", "checked", "meaning_of", "model_of", "why_no_model"]
+
+ELEMENT_TYPES: dict[str, int] = {
+    "bool": TensorProto.BOOL,
+    "int4": TensorProto.INT4,
+    "uint4": TensorProto.UINT4,
+    "float8_e4m3fn": TensorProto.FLOAT8E4M3FN,
+    "float8_e5m2": TensorProto.FLOAT8E5M2,
+    "bfloat16": TensorProto.BFLOAT16,
+    "float16": TensorProto.FLOAT16,
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "complex64": TensorProto.COMPLEX64,
+    "complex128": TensorProto.COMPLEX128,
+    **{
+        f"{sign}int{size}": getattr(TensorProto, f"{sign}int{size}".upper())
+        for sign in ("", "u")
+        for size in (8, 16, 32, 64)
+    },
+}
+"""ONNX's numbers of dtypes, by our names."""
+
+_IR_VERSION = 10
+"""What runtimes of the opset read, and those that came a little earlier."""
+_TYPE_ERRORS = ("has unsupported type", "has inconsistent type")
+"""How ONNX's shape inference says that an input has a dtype which the operator does not declare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A serialized model. ``feeds`` has the name of each input of the graph with its place among the case's inputs."""
+
+    content: bytes
+    op: str
+    feeds: tuple[tuple[str, int], ...]
+    outputs: tuple[str, ...]
+
+    def fed(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """The inputs by name, dense."""
+        return {name: np.asarray(inputs[place], order="C") for name, place in self.feeds}
+
+
+def why_no_model(case: TestCase, sized: Mapping[str, int] | None = None) -> str | None:
+    """Why ONNX has no operator for the case, in words, or None.
+
+    What its shape inference says of ranks and axes (a scalar has none) is such a reason, but for calls that have to be
+    refused: there the runtime is asked.
+    """
+    try:
+        model = model_of(case, sized)
+    except (Differs, UnfitArguments) as error:
+        return f"ONNX: {error}"
+    problem = _inferred(model.content)[1]
+    return _words(model.op, problem) if _is_of_types(problem) or (problem and case.expects_error is None) else None
+
+
+def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
+    """The model of a case; of operators that are ``sized``, inputs from that place on have the sizes of the case.
+
+    Raises:
+        Differs, UnfitArguments: where ONNX has no such call.
+    """
+    make = node_of(case.descriptor)
+    if make is None:
+        raise Differs(f"there is no operator {case.descriptor.name}")
+    asked = Asked(case)
+    node = make(asked)
+    stated = [each for each in node.attributes.values() if isinstance(each, DType)]
+    narrow = next((each.name for each in (*case.dtypes, *stated) if each.bits == 4), None)
+    if narrow is not None:
+        raise Differs(f"tensors of {narrow} hold two elements in a byte, which is not supported here")
+    _require_exact(node, asked)
+    if not asked.is_refused:
+        meaning_of(node, asked)
+    return _Graph(asked, node, sized or {}).model()
+
+
+def checked(model: Model) -> bytes:
+    """The model with the types that ONNX infers; one that it refuses as it is, so that the runtime refuses it, too."""
+    return _inferred(model.content)[0]
+
+
+def meaning_of(node: Node, asked: Asked) -> Call | None:
+    """What a plan says with the node: the call that it came from. None where plans say something else with its name.
+
+    Raises:
+        UnfitArguments: for what plans do not take of ONNX, with the reason: its definition is another one.
+    """
+    spelling, own = SPELLINGS.get(node.op), asked.case.descriptor.name
+    is_plain = node.within is None and not any(isinstance(each, Filled) for each in node.inputs)
+    if spelling is None or own not in spelling.operators or not is_plain:
+        return None
+    places = [each for each in node.inputs or range(len(asked.specs)) if isinstance(each, int)]
+    stated = {name: each.name if isinstance(each, DType) else each for name, each in node.attributes.items()}
+    known = {
+        each.name: each.default if stated.get(each.name) is None else each.read(stated[each.name])
+        for each in spelling.attributes
+    }
+    return spelling.meaning([asked.specs[place] for place in places], known)
+
+
+def _require_exact(node: Node, asked: Asked) -> None:
+    """Attributes of nodes are float32, which is as good as any for operands that are not wider.
+
+    Raises:
+        Differs: for another number beside float64.
+    """
+    if not any(each.name == "float64" for each in asked.case.dtypes):
+        return
+    for name in schema_of(node.op).attributes:
+        value = node.attributes.get(name)
+        if isinstance(value, float) and float(np.float32(value)) != value:
+            raise Differs(f"{name} is a float32, which does not hold {value!r}")
+
+
+def _is_of_types(problem: str) -> bool:
+    return any(words in problem for words in _TYPE_ERRORS)
+
+
+def _words(op: str, problem: str) -> str:
+    return f"ONNX's {op}: {problem.rpartition('): ')[2]}"
+
+
+@lru_cache(maxsize=256)
+def _inferred(content: bytes) -> tuple[bytes, str]:
+    """The model with inferred types, and what is wrong with it. Sizes are not known, so that ranks alone count."""
+    try:
+        found = onnx.shape_inference.infer_shapes(onnx.load_from_string(content), check_type=True, strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        return content, str(error).strip()
+    return found.SerializeToString(deterministic=True), ""
+
+
+@dataclass
+class _Graph:
+    """A graph while it is put together."""
+
+    asked: Asked
+    node: Node
+    sized: Mapping[str, int]
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+    inputs: list[Any] = field(default_factory=list)
+    feeds: list[tuple[str, int]] = field(default_factory=list)
+
+    def model(self) -> Model:
+        schema, op = schema_of(self.node.op), self.node.op
+        attributes, parameters = _divided(schema, self.node.attributes)
+        names = [self._input(each) for each in self.node.inputs or range(len(self.asked.specs))]
+        for place, name, value in parameters:
+            names += [""] * (place - len(names) + 1)
+            names[place] = self._constant(name, _parameter(schema.inputs[place], schema, value, self._common_dtype))
+        while names and not names[-1]:
+            names.pop()
+        outputs = [f"y{index}" for index in range(self.node.outputs)]
+        self.nodes.append(helper.make_node(op, names, outputs, **attributes))
+        graph = helper.make_graph(
+            self.nodes,
+            op,
+            self.inputs,
+            [onnx.ValueInfoProto(name=each) for each in outputs],
+            initializer=self.constants,
+        )
+        opset = helper.make_opsetid("", opset_of(op))
+        model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="optest")
+        content = model.SerializeToString(deterministic=True)
+        return Model(content=content, op=op, feeds=tuple(self.feeds), outputs=tuple(outputs))
+
+    @property
+    def _common_dtype(self) -> DType:
+        return self.asked.spec().dtype if self.node.within is None else dtype(self.node.within)
+
+    def _input(self, given: int | Filled) -> str:
+        """Name of the value that goes into the node, "" for one that is left out."""
+        if isinstance(given, Filled):
+            values = np.full(given.shape, given.value).astype(numpy_dtype(self._common_dtype))
+            return self._constant(f"filled{len(self.constants)}", values)
+        spec = self.asked.specs[given]
+        if spec is None:
+            return ""
+        name = f"x{given}"
+        type_, is_sized = ELEMENT_TYPES[spec.dtype.name], given >= self.sized.get(self.node.op, given + 1)
+        sizes = list(spec.shape) if is_sized else [None] * spec.rank
+        self.feeds.append((name, sum(self.asked.has(place) for place in range(given))))
+        self.inputs.append(helper.make_tensor_value_info(name, type_, sizes))
+        if self.node.within is None or self.node.within == spec.dtype.name:
+            return name
+        wide = f"{name}_{self.node.within}"
+        self.nodes.append(helper.make_node("Cast", [name], [wide], to=ELEMENT_TYPES[self.node.within]))
+        return wide
+
+    def _constant(self, name: str, values: np.ndarray[Any, Any]) -> str:
+        type_ = next(ELEMENT_TYPES[each] for each in ELEMENT_TYPES if numpy_dtype(dtype(each)) == values.dtype)
+        self.constants.append(helper.make_tensor(name, type_, values.shape, values.tobytes(), raw=True))
+        return name
+
+
+def _divided(schema: Any, stated: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[int, str, Any]]]:
+    """Attributes of the node as it takes them, and with its place each that is an input of the node."""
+    attributes: dict[str, Any] = {}
+    parameters: list[tuple[int, str, Any]] = []
+    places = {each.name: place for place, each in enumerate(schema.inputs)}
+    for name, value in stated.items():
+        if value is None:
+            continue
+        if name in schema.attributes:
+            attributes[name] = _plain(value)
+        else:
+            parameters.append((places[name], name, value))
+    return attributes, sorted(parameters)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DType):
+        return ELEMENT_TYPES[value.name]
+    return int(value) if isinstance(value, bool) else value
+
+
+def _parameter(formal: Any, schema: Any, value: Any, common: DType) -> np.ndarray[Any, Any]:
+    """An input of the node that is stated: in the dtype of its data where ONNX says so, else int64.
+
+    Raises:
+        Differs: for a number that the dtype of the data does not have.
+    """
+    if formal.type_str != schema.inputs[0].type_str:
+        return np.array(value, np.int64)
+    if common.is_integer and not common.min_int <= value <= common.max_int:
+        raise Differs(f"{formal.name} has the dtype of the data, and {common} does not hold {value}")
+    return np.array(value).astype(numpy_dtype(common))

@@ -1,0 +1,164 @@
+"""OpenVINO's CPU plug-in as a backend, in float32 or in the precision that it chooses for the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import openvino
+from onnx import TensorProto, helper
+
+from optest.backends import PreparedCall
+from optest.numerics import numpy_dtype
+from optest.onnx.driver import OnnxBackend
+from optest.onnx.models import Model
+from optest.spec import Fault, Numerics, Reason, TestCase, dtype
+
+__all__ = ["OpenVinoBackend"]
+
+_DEVICE = "CPU"
+_PRECISION = "INFERENCE_PRECISION_HINT"
+_NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bf16": "bfloat16"}
+"""Our names of its element types, where they are not ``f32``, ``i64`` … in both."""
+_NO_KERNEL = ("No conversion rule found for operations", "Unsupported data type", "Unsupported padding")
+_NARROWED = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
+_QUANTIZED = {"QuantizeLinear": 0, "DequantizeLinear": 0}
+_PLACES = ("argmax", "argmin")
+"""Operators whose result is an index, which fits into int32."""
+
+
+class OpenVinoBackend(OnnxBackend):
+    """Reads models as it reads any ONNX file and compiles them for the CPU."""
+
+    name = "openvino"
+    variants = ("default", "f32")
+    compares_variants = False  # precisions, and no optimisation
+    sized: ClassVar[Mapping[str, int]] = {
+        "Conv": 1,
+        "ConvInteger": 1,
+        "RotaryEmbedding": 1,
+        "Attention": 0,
+        **_QUANTIZED,
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._core = openvino.Core()
+        self._precisions: dict[str, str] = {}
+
+    def precision_of(self, variant: str) -> str:
+        """What the plug-in says that it computes float32 in: by its own choice ``bfloat16`` on some processors."""
+        if variant not in self._precisions:
+            found = self._compiled(_smallest_model(), variant).get_property(_PRECISION).get_type_name()
+            self._precisions[variant] = _dtype_name(found)
+        return self._precisions[variant]
+
+    def numerics_of(self, case: TestCase) -> Numerics:
+        is_cut = self.precision_of(self.variant_of(case)) == "bfloat16"
+        return Numerics(processor="cpu", operands="bfloat16" if is_cut else "float32")
+
+    def unsupported(self, case: TestCase) -> str | None:
+        """What the plug-in computes in a narrower dtype, as its documentation says, is another call."""
+        name = case.descriptor.name
+        is_cut = self.precision_of(self.variant_of(case)) == "bfloat16" and (
+            name == "dot" or case.descriptor.category in ("contraction", "attention")
+        )
+        if is_cut and any(each.name == "float16" for each in case.dtypes):
+            return f"OpenVINO's CPU plug-in computes {name} of float16 in bfloat16 here; --variant f32 does not"
+        dtypes = [case.inputs[0].spec.dtype.name] if case.inputs else []
+        if name not in _PLACES:
+            dtypes += [each.dtype.name for each in case.outputs[:1]]
+        dtypes += [each.name for each in case.dtypes if each.name == "float64"]
+        wide = next((each for each in dtypes if each in _NARROWED), None)
+        if wide is not None:
+            return f"OpenVINO's CPU plug-in computes {wide} in {_NARROWED[wide]}"
+        return super().unsupported(case)
+
+    def loaded(self, content: bytes, variant: str) -> Any:
+        with _faults():
+            return self._compiled(content, variant).create_infer_request()
+
+    def _compiled(self, content: bytes, variant: str) -> Any:
+        hints = {_PRECISION: "f32"} if variant == "f32" else {}
+        return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
+
+    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        _place(program, feeds)
+        with _faults():
+            program.infer()
+        return _outputs(program, model)
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        """One inference of a request whose inputs are set."""
+        model = self.model(case)
+        request = self.program(model, case)
+        _place(request, model.fed(inputs))
+
+        def outputs() -> list[Any]:
+            request.infer()
+            return _outputs(request, model)
+
+        yield PreparedCall(call=request.infer, outputs=outputs)
+
+    def versions(self) -> Mapping[str, str]:
+        return {"openvino": openvino.__version__.partition("-")[0], **super().versions()}
+
+    def doctor(self) -> Sequence[str]:
+        return (*super().doctor(), *(f"variant {each} computes in {self.precision_of(each)}" for each in self.variants))
+
+    def expectations(self) -> str | None:
+        return str(Path(__file__).with_name("openvino_expectations.yaml"))
+
+
+def _smallest_model() -> bytes:
+    made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y"))
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "smallest", *([each] for each in made))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """What it says that it cannot do at all; it raises one type for everything."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = str(error)
+        if not any(each in words for each in _NO_KERNEL):
+            raise
+        raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {_last(words)}") from error
+
+
+def _last(words: str) -> str:
+    """The line of a message that says what is wrong, without the places in OpenVINO's source."""
+    lines = [line.strip() for line in words.splitlines()]
+    telling = [line for line in lines if any(each in line for each in _NO_KERNEL)]
+    return telling[-1].lstrip("- ")
+
+
+def _place(request: Any, feeds: Mapping[str, Any]) -> None:
+    for name, array in feeds.items():
+        is_numpys = array.dtype.isbuiltin == 1
+        wanted = request.get_tensor(name).element_type
+        stored = array if is_numpys else array.view(f"u{array.itemsize}")
+        tensor = openvino.Tensor(stored) if is_numpys else openvino.Tensor(stored, list(array.shape), wanted)
+        request.set_tensor(name, tensor)
+
+
+def _outputs(request: Any, model: Model) -> list[Any]:
+    return [_array(request.get_tensor(name)) for name in model.outputs]
+
+
+def _array(tensor: Any) -> Any:
+    """The elements, copied: it lends its memory until the next call."""
+    data, entry = np.array(tensor.data), numpy_dtype(dtype(_dtype_name(tensor.element_type.get_type_name())))
+    return data if entry.isbuiltin == 1 else data.view(entry)
+
+
+def _dtype_name(name: str) -> str:
+    return dtype(_NAMES.get(name, name)).name

@@ -1,0 +1,169 @@
+"""ONNX Runtime as a backend, at each of its levels of graph optimization."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from optest.backends import PreparedCall
+from optest.errors import UnknownName
+from optest.numerics import numpy_dtype
+from optest.onnx.driver import OnnxBackend
+from optest.onnx.models import ELEMENT_TYPES, Model
+from optest.spec import Fault, Numerics, Reason, TestCase, dtype
+
+__all__ = ["OnnxRuntimeBackend"]
+
+_LEVELS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+_SUFFIX = "ExecutionProvider"
+_CPU = f"CPU{_SUFFIX}"
+_FATAL = 4
+"""The severity from which on the runtime logs: what it refuses it raises, too."""
+_DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
+_LACKING = {
+    "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and nothing is run elsewhere",
+    "is not currently registered or supported": "it has no tensors of this dtype",
+    "data type is not supported with": "it has no such kernel for this dtype",
+}
+"""What it says of kernels that it lacks, where it has no error of its own for it."""
+
+
+class OnnxRuntimeBackend(OnnxBackend):
+    """Runs models on one execution provider; nodes that it has no kernel for are gaps, not run elsewhere."""
+
+    name = "onnxruntime"
+    options = ("provider",)
+    variants = tuple(_LEVELS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._provider = _CPU
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take ``provider``, with or without the end of its name.
+
+        Raises:
+            UnknownName: for a provider that this build does not have.
+        """
+        stated, known = str(options.get("provider") or _CPU), onnxruntime.get_available_providers()
+        found = next((each for each in known if stated.lower() in (each.lower(), each[: -len(_SUFFIX)].lower())), None)
+        if found is None:
+            raise UnknownName("execution provider of onnxruntime", stated, known)
+        self._provider = found
+        self._kept.clear()
+
+    @property
+    def numerics(self) -> Numerics:  # type: ignore[override]
+        return Numerics(processor="cpu" if self._provider == _CPU else "accelerator")
+
+    def unsupported(self, case: TestCase) -> str | None:
+        if case.descriptor.name == "einsum" and any(0 in each.spec.shape for each in case.inputs):
+            return "ONNX Runtime dies (SIGFPE) of a size of 0 in Einsum"
+        return super().unsupported(case)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        if case.descriptor.name == "div" and all(each.dtype == np.int64 for each in inputs):
+            least = np.iinfo(np.int64).min
+            if np.any(inputs[0] == least) and np.any(inputs[1] == -1):
+                raise Fault(Reason.UNSUPPORTED, "ONNX Runtime dies (SIGFPE) of the smallest int64 divided by -1 in Div")
+        return super().run(case, inputs)
+
+    def loaded(self, content: bytes, variant: str) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[variant])
+        options.log_severity_level = _FATAL
+        if self._provider != _CPU:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        with _faults():
+            return onnxruntime.InferenceSession(content, options, providers=[self._provider])
+
+    def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
+        with _faults():
+            values = {name: _value(array) for name, array in feeds.items()}
+            return [_array(each) for each in program.run_with_ort_values(list(model.outputs), values, _quiet())]
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        """One run of a session whose inputs are bound; it allocates its outputs."""
+        model = self.model(case)
+        session = self.program(model, case)
+        binding, values = session.io_binding(), {name: _value(array) for name, array in model.fed(inputs).items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in model.outputs:
+            binding.bind_output(name)
+
+        def call() -> None:
+            session.run_with_iobinding(binding)
+
+        def outputs() -> list[Any]:
+            call()
+            return [_array(each) for each in binding.get_outputs()]
+
+        yield PreparedCall(call=call, outputs=outputs)
+
+    def device(self) -> str | None:
+        return self._provider[: -len(_SUFFIX)].lower()
+
+    def versions(self) -> Mapping[str, str]:
+        return {"onnxruntime": str(onnxruntime.__version__), **super().versions()}
+
+    def expectations(self) -> str | None:
+        return str(Path(__file__).with_name("runtime_expectations.yaml")) if self._provider == _CPU else None
+
+    def doctor(self) -> Sequence[str]:
+        return (*super().doctor(), f"providers: {', '.join(onnxruntime.get_available_providers())}")
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """What the runtime says that it has no kernel for."""
+    try:
+        yield
+    except state.NotImplemented as error:
+        words = str(error).partition("NOT_IMPLEMENTED : ")[2].strip() or str(error)
+        raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {words}") from error
+    except (state.Fail, state.RuntimeException, RuntimeError) as error:
+        why = next((why for words, why in _LACKING.items() if words in str(error)), None)
+        if why is None:
+            raise
+        raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {why}") from error
+
+
+@cache
+def _quiet() -> Any:
+    options = onnxruntime.RunOptions()
+    options.log_severity_level = _FATAL
+    return options
+
+
+def _value(array: np.ndarray[Any, Any]) -> Any:
+    """A tensor of the runtime; it takes dtypes of NumPy alone, others as their bits."""
+    if array.dtype.isbuiltin == 1:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    number = next(number for number, name in _DTYPES.items() if numpy_dtype(dtype(name)) == array.dtype)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.itemsize}"), number)
+
+
+def _array(value: Any) -> Any:
+    """The elements of a tensor of the runtime, copied."""
+    entry = numpy_dtype(dtype(_DTYPES[value.element_type()]))
+    if entry.isbuiltin == 1:
+        return value.numpy()
+    shape = tuple(value.shape())
+    size = int(np.prod(shape, dtype=np.int64)) * entry.itemsize
+    content = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(bytearray(content), entry).reshape(shape)

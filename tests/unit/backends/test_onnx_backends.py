@@ -1,0 +1,208 @@
+"""Operators as ONNX models: what is asked, what is a gap, and that a wrong model is found."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.api.checking import check, sample_cases
+from optest.api.running import RunOutcome
+from optest.backends import backend_manager
+from optest.backends.abilities import configure
+from optest.core.inputs import make_inputs
+from optest.core.runner import execute
+from optest.errors import UnknownName
+from optest.operators import operators
+from optest.spec import BackendTarget, Reason, Status, TestCase, Tier
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from optest.onnx import nodes
+from optest.onnx.models import meaning_of, model_of, why_no_model
+from optest.onnx.nodes.node import Asked, Differs, Node
+
+STATED_OTHERWISE = ("out_dtype", "threshold", "enable_gqa", "saturate", "split_size_or_sections")
+FEW = ("relu", "softmax", "sum", "conv2d", "topk", "where", "gather", "batch_norm", "cast", "split")
+
+
+def asked(backend: str, **options: Any) -> RunOutcome:
+    given = {"backend": backend, "isolate": "none", "jobs": 1, "tier": "smoke", **options}
+    return check(given, stream=io.StringIO())
+
+
+def case_of(operator: str, **attributes: Any) -> TestCase:
+    """The first sample of the operator, with these attributes."""
+    case = sample_cases(operator, Tier.SMOKE)[0]
+    return replace(case, attributes={**case.attributes, **attributes})
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "onnx-reference", "openvino"])
+def test_operators_of_every_family_pass(backend: str) -> None:
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+    outcome = asked(backend, op=FEW)
+    assert {each.status for each in outcome.results} == {Status.PASSED}
+    assert outcome.exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "variant"),
+    [
+        ("onnxruntime", "disabled"),
+        ("onnxruntime", "all"),
+        ("onnx-reference", None),
+        pytest.param("openvino", "f32", marks=pytest.mark.heavy),
+    ],
+)
+def test_the_whole_catalogue(backend: str, variant: str | None) -> None:
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+    outcome = asked(backend, variant=variant)
+    assert outcome.exit_status == 0
+    passed = {each.operator for each in outcome.results if each.status is Status.PASSED}
+    assert len(passed) > 85
+    assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED, Status.XFAILED}
+
+
+def test_a_wrong_model_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mean(made: Asked) -> Node:
+        return Node(op="ReduceMean", attributes={"axes": made["dim"], "keepdims": made["keepdim"]})
+
+    monkeypatch.setitem(nodes.NODES, "sum", mean)
+    outcome = asked("onnxruntime", op=("sum",), dtype=("float32",))
+    assert {each.reason for each in outcome.results} == {Reason.VALUE}
+    assert outcome.exit_status == 1
+
+
+def test_a_wrong_attribute_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(nodes.NODES, "softmax", lambda _: Node(op="Softmax", attributes={"axis": 0}))
+    assert {each.reason for each in asked("onnxruntime", op=("softmax",)).results} == {Reason.VALUE}
+
+
+def test_cases_that_differ_in_sizes_share_a_session() -> None:
+    driver = backend_manager.get("onnxruntime")
+    configure(driver, {})
+    cases = [
+        each for each in sample_cases("relu") if each.dtypes[0].name == "float32" and each.inputs[0].spec.rank == 2
+    ]
+    cases = [each for each in cases if not each.expects_error]
+    assert len({model_of(each).content for each in cases}) == 1
+    first, second = (execute([each], driver).timings for each in cases[:2])
+    assert (first.compile_s is None, second.compile_s) == (False, None)
+
+
+def test_every_dtype_goes_through_unchanged() -> None:
+    driver = backend_manager.get("onnxruntime")
+    configure(driver, {})
+    found = {each.dtypes[0].name: each for each in sample_cases("clone") if why_no_model(each) is None}
+    tried = ["bool", "uint64", "float8_e4m3fn", "bfloat16", "float16", "float64"]
+    for name in tried:
+        inputs, _ = make_inputs(found[name])
+        (output,) = driver.run(found[name], inputs)
+        assert output.dtype == inputs[0].dtype
+        assert output.tobytes() == np.ascontiguousarray(inputs[0]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "words"),
+    [
+        ("add", {"alpha": 2.0}, "Add has no alpha"),
+        ("norm", {"p": 3.0}, "no other order"),
+        ("argmax", {"dim": None}, "takes one dimension"),
+        ("batch_norm", {"training": True}, "running statistics"),
+        ("avg_pool2d", {"divisor_override": 3}, "no divisor_override"),
+        ("remainder", {}, "ONNX takes 0 of integers alone"),
+        ("max", {"dim": 1}, "no indices"),
+    ],
+)
+def test_another_definition_is_a_gap(operator: str, attributes: dict[str, Any], words: str) -> None:
+    reason = why_no_model(case_of(operator, **attributes))
+    assert reason is not None
+    assert words in reason
+
+
+def test_dtypes_are_those_that_onnx_declares() -> None:
+    found = {each.dtypes[0].name: why_no_model(each) for each in sample_cases("relu") if not each.expects_error}
+    assert found["float32"] is None
+    assert "unsupported type: tensor(uint8)" in str(found["uint8"])
+    mixed = next(each for each in sample_cases("add") if len({entry.name for entry in each.dtypes}) > 1)
+    assert "inconsistent type" in str(why_no_model(mixed))
+
+
+def test_operators_that_onnx_has_not_are_not_asked() -> None:
+    driver: Any = backend_manager.get("onnx-reference")
+    assert driver.lacks(operators.get("digamma")) == "not in ONNX"
+    assert driver.lacks(operators.get("exp")) is None
+
+
+def test_choices_that_there_are_not() -> None:
+    with pytest.raises(UnknownName, match=r"(?s)execution provider of onnxruntime.*CPUExecutionProvider"):
+        asked("onnxruntime", op=("relu",), provider="Abacus")
+    with pytest.raises(UnknownName, match="all, basic, disabled, extended"):
+        asked("onnxruntime", op=("relu",), variant="most")
+
+
+def test_another_provider_does_not_fall_back() -> None:
+    import onnxruntime
+
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this build has the CPU alone")
+    outcome = asked("onnxruntime", op=("relu",), provider="Azure")
+    assert {each.verdict.message for each in outcome.results} == {
+        "ONNX Runtime: the provider has no kernel, and nothing is run elsewhere"
+    }
+
+
+def test_a_session_can_be_timed() -> None:
+    driver: Any = backend_manager.get("onnxruntime")
+    configure(driver, {})
+    case = case_of("softmax")
+    inputs, _ = make_inputs(case)
+    with driver.prepared(case, inputs) as ready:
+        ready.call()
+        (timed,) = ready.outputs()
+    (ran,) = driver.run(case, inputs)
+    assert timed.tobytes() == ran.tobytes()
+
+
+def test_openvino_says_its_precision() -> None:
+    pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+    driver: Any = backend_manager.get("openvino")
+    case = case_of("softmax")
+    found = {
+        variant: driver.numerics_of(replace(case, backend=BackendTarget(name="openvino", variant=variant))).operands
+        for variant in driver.variants
+    }
+    assert found["f32"] == driver.numerics_of(case).operands == "float32"
+    assert found["default"] in ("float32", "bfloat16")
+    assert "variant f32 computes in float32" in driver.doctor()
+
+
+def test_a_node_means_what_plans_mean_with_its_name() -> None:
+    """The table of this backend and that of ONNX's names in plans are each other's inverse."""
+    seen = set()
+    for descriptor in operators:
+        make = nodes.node_of(descriptor)
+        for case in sample_cases(descriptor.name, Tier.SMOKE) if make else ():
+            made = Asked(case)
+            try:
+                node = make(made) if make else Node(op="")
+            except Differs:
+                continue
+            if descriptor.name == "remainder":  # of floats, which ONNX's Mod is not for
+                continue
+            call = meaning_of(node, made)
+            if call is None:
+                continue
+            assert call.operator == descriptor.name
+            bound = descriptor.bind(call.attributes)
+            for name, value in case.attributes.items():
+                if name not in STATED_OTHERWISE and value is not None:
+                    assert np.all(np.equal(bound[name], value)), (node, name)
+            seen.add(node.op)
+    assert len(seen) > 15
