@@ -29,6 +29,7 @@ class SourceDocument:
     """The cases of one source as a plan, where they are from, and what has to be said of the choice."""
 
     plan: PlanDocument
+    backend: str
     origin: str
     notes: tuple[str, ...]
 
@@ -55,7 +56,9 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
     if empty:
         raise NothingSelected(f"--source {' '.join(settings['source'])} has no case: {'; '.join(empty)}")
     return [
-        SourceDocument(plan=document_of(each.entries, each.origin), origin=each.origin, notes=each.notes)
+        SourceDocument(
+            plan=document_of(each.entries, each.origin), backend=each.backend, origin=each.origin, notes=each.notes
+        )
         for each in documents
     ]
 

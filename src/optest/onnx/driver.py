@@ -15,10 +15,13 @@ from optest.backends import BackendDriver
 from optest.backends.abilities import HasVariants
 from optest.onnx.models import Model, checked, model_of, why_no_model
 from optest.onnx.nodes import node_of
+from optest.registry import load_object
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TestCase
 
-__all__ = ["OnnxBackend"]
+__all__ = ["NODE_TEST", "OnnxBackend"]
 
+NODE_TEST = "ONNX node test"
+"""The category of operators in ONNX's own tests (:mod:`optest.onnx.node_tests`)."""
 _KEPT = 16
 """Programs that are kept: each may hold threads. Cases of one operator come one after another."""
 _COUNT_FROM_THE_END = ("Gather", "GatherElements", "ScatterElements")
@@ -56,7 +59,7 @@ class OnnxBackend(BackendDriver):
         return None if node_of(descriptor) is not None else "not in ONNX"
 
     def unsupported(self, case: TestCase) -> str | None:
-        return why_no_model(case, self.sized)
+        return None if case.descriptor.category == NODE_TEST else why_no_model(case, self.sized)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._compile_s = None
@@ -65,8 +68,11 @@ class OnnxBackend(BackendDriver):
         return self.called(self.program(model, case), model, model.fed(inputs))
 
     def model(self, case: TestCase) -> Model:
-        """The model of a case, with the sizes that this runtime needs."""
-        return model_of(case, self.sized)
+        """The model of a case, with the sizes that this runtime needs; a test of ONNX's own brings its model."""
+        if case.descriptor.category != NODE_TEST:
+            return model_of(case, self.sized)
+        own: Model = load_object("optest.onnx.node_tests:model_of_test")(case)
+        return own
 
     def program(self, model: Model, case: TestCase) -> Any:
         """The model of the case as what is called."""

@@ -17,12 +17,13 @@ from onnx.backend.test.loader import load_model_tests
 
 from optest.errors import UnknownName
 from optest.numerics import dtype_of
+from optest.onnx.driver import NODE_TEST
+from optest.onnx.models import Model
 from optest.plan.sources import Collected, SourceRequest
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
-__all__ = ["CATEGORY", "TestTensors", "collect", "descriptor_of", "model_of_test"]
+__all__ = ["TestTensors", "collect", "descriptor_of", "model_of_test"]
 
-CATEGORY = "ONNX node test"
 PREFIX = "onnx."
 _OWN_DOMAINS = ("", "ai.onnx")
 
@@ -43,40 +44,47 @@ def collect(request: SourceRequest) -> Collected:
     Raises:
         UnknownName: for an operator of which there is no test.
     """
-    known = {name: _operators_of(test) for name, test in _tests().items()}
+    known = {name: _operator_of(name) for name in _tests()}
     chosen: dict[str, None] = {}
     for asked in request.names:
-        matching = [name for name, of in known.items() if asked == "all" or asked in of or fnmatch.fnmatch(name, asked)]
+        matching = [name for name, of in known.items() if asked in ("all", of) or fnmatch.fnmatch(name, asked)]
         if not matching:
-            raise UnknownName("ONNX operator with tests", asked, sorted({each for of in known.values() for each in of}))
+            raise UnknownName("ONNX operator with tests", asked, sorted({*known.values()}))
         chosen |= dict.fromkeys(matching)
     entries = [_entry(name, known[name]) for name in chosen]
     if request.dtypes:
-        entries = [each for each in entries if not {*request.dtypes}.isdisjoint(each.get("dtypes", ()))]
+        entries = [each for each in entries if not {*request.dtypes}.isdisjoint(each.get("dtypes", {}).values())]
     notes = () if entries else (f"no test has inputs of {', '.join(request.dtypes)}",)
-    return Collected(origin=f"node tests of onnx {onnx.__version__}", entries=entries, notes=notes)
+    origin = f"node tests of onnx {onnx.__version__}"
+    return Collected(backend="onnxruntime", origin=origin, entries=entries, notes=notes)
 
 
-def _operators_of(test: Any) -> tuple[str, ...]:
-    """The operators of a test's model; one that is expanded to others has the name of the test's function."""
-    return tuple(dict.fromkeys(node.op_type for node in test.model.graph.node))
+def _operator_of(name: str) -> str:
+    """The operator that a test is of; where the model has an operator expanded to others, that of the plain test."""
+    plain = name.partition("_expanded")[0]
+    node = _tests()[plain if plain in _tests() else name].model.graph.node[0]
+    return str(node.op_type)
 
 
-def _entry(name: str, operators: Sequence[str]) -> dict[str, Any]:
+def _entry(name: str, operator: str) -> dict[str, Any]:
     test = _tests()[name]
     entry: dict[str, Any] = {
-        "op": f"{PREFIX}{operators[0]}",
+        "op": f"{PREFIX}{operator}",
         "name": f"onnx-node::{name}",
         "attributes": {"test": name},
-        "tags": ["onnx-node", *(["expanded"] if len(operators) > 1 else [])],
+        "tags": ["onnx-node", *(["expanded"] if "_expanded" in name else [])],
     }
     if why := _why_not(test):
         return {**entry, "skip": why}
-    inputs, _ = test.data_sets[0]
+    tensors = {
+        f"{side}{place}": _array(each)
+        for side, arrays in zip(("input", "output"), test.data_sets[0], strict=True)
+        for place, each in enumerate(arrays)
+    }
     return {
         **entry,
-        "shapes": {f"input{place}": list(array.shape) for place, array in enumerate(map(np.asarray, inputs))},
-        "dtypes": [dtype_of(np.asarray(array).dtype).name for array in inputs],
+        "shapes": {name: list(array.shape) for name, array in tensors.items()},
+        "dtypes": {name: dtype_of(array.dtype).name for name, array in tensors.items()},
         "generator": f"{__name__}:TestTensors",
         "tolerance": {"rtol": test.rtol, "atol": test.atol},
     }
@@ -89,12 +97,20 @@ def _why_not(test: Any) -> str | None:
     for array in (*test.data_sets[0][0], *test.data_sets[0][1]):
         if isinstance(array, (list, dict)) or array is None:
             return "it has sequences, maps or optional values, which are no tensors"
+        kind = _array(array).dtype
         try:
-            dtype_of(np.asarray(array).dtype)
+            known = dtype_of(kind)
         except (KeyError, UnknownName, TypeError, ValueError):
-            return f"optest has no tensors of {np.asarray(array).dtype}"
+            return f"optest has no tensors of {'text' if kind.hasobject else kind}"
+        if known.bits == 4:
+            return f"tensors of {known} hold two elements in a byte, which is not supported here"
     domains = {node.domain for node in test.model.graph.node} - {*_OWN_DOMAINS}
     return f"it is of the domain {', '.join(sorted(domains))}" if domains else None
+
+
+def _array(value: Any) -> Any:
+    """Tensors of dtypes that NumPy lacks come as messages."""
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
 class TestTensors:
@@ -107,7 +123,7 @@ class TestTensors:
         UnknownName: if the installed package has no such test.
         """
         inputs, outputs = _test_of(case).data_sets[0]
-        return [np.array(each) for each in inputs], [np.array(each) for each in outputs]
+        return [np.array(_array(each)) for each in inputs], [np.array(_array(each)) for each in outputs]
 
 
 def _test_of(case: TestCase) -> Any:
@@ -117,17 +133,19 @@ def _test_of(case: TestCase) -> Any:
     return _tests()[name]
 
 
-def model_of_test(case: TestCase) -> onnx.ModelProto:
-    """The model of a test, whose inputs are the case's in order."""
-    model: onnx.ModelProto = _test_of(case).model
-    return model
+def model_of_test(case: TestCase) -> Model:
+    """The model of a test; the case's inputs are those of its graph in order."""
+    model = _test_of(case).model
+    feeds = tuple((each.name, place) for place, each in enumerate(model.graph.input))
+    outputs = tuple(each.name for each in model.graph.output)
+    return Model(model.SerializeToString(), model.graph.node[0].op_type, feeds, outputs)
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
     """The descriptor of an operator of ONNX in such tests, which bring what they expect."""
     return OperatorDescriptor(
         name=name,
-        category=CATEGORY,
+        category=NODE_TEST,
         signature="*input -> *output",
         attributes=(Attribute(name="test", type="str"),),
     )

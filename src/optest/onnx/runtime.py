@@ -124,6 +124,9 @@ class OnnxRuntimeBackend(OnnxBackend):
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("runtime_expectations.yaml")) if self._provider == _CPU else None
 
+    def expectations_of_samples(self) -> str | None:
+        return str(Path(__file__).with_name("node_expectations.yaml")) if self._provider == _CPU else None
+
     def doctor(self) -> Sequence[str]:
         return (*super().doctor(), f"providers: {', '.join(onnxruntime.get_available_providers())}")
 

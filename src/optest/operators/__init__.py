@@ -120,7 +120,10 @@ class OperatorRegistry:
 
 operators = OperatorRegistry(
     builtins="optest.operators.catalogue:DESCRIPTORS",
-    families={"torch.": "optest.torch.calls.descriptors:descriptor_of"},
+    families={
+        "torch.": "optest.torch.calls.descriptors:descriptor_of",
+        "onnx.": "optest.onnx.node_tests:descriptor_of",
+    },
     spellings="optest.operators.onnx:SPELLINGS",
 )
 register = operators.register

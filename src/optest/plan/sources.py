@@ -34,9 +34,10 @@ class SourceRequest:
 class Collected:
     """Cases as entries of a plan, each with a name, and ``origin``, where they are from, in words.
 
-    ``notes`` say what of the request has no case at all.
+    ``notes`` say what of the request has no case at all. ``backend`` is asked where nobody names one.
     """
 
+    backend: str
     origin: str
     entries: Sequence[Mapping[str, Any]]
     notes: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class Collected:
 
 SOURCES: Registry[Any] = Registry("source")
 SOURCES.register("opinfo", "optest.torch.opinfo.source:collect")
+SOURCES.register("onnx-node", "optest.onnx.node_tests:collect")
 
 
 def collected(

@@ -25,10 +25,10 @@ _CORE: tuple[Option, ...] = (
         flags=("--source",),
         repeat=True,
         group="What to run",
-        metavar="opinfo:OP,OP",
+        metavar="SOURCE:OP,OP",
         commands=("run", "list"),
         in_trends=True,
-        help="Cases from elsewhere: opinfo:add,softmax are torch's own samples, opinfo:all all of them. Repeatable.",
+        help="Cases from elsewhere: opinfo:add,softmax are torch's own samples, onnx-node:all ONNX's tests. Repeatable.",
     ),
     Option(
         name="op",

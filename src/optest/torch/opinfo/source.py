@@ -42,7 +42,7 @@ def collect(request: SourceRequest) -> Collected:
                 without.setdefault(dtype, []).append(name)
         entries += error_entries(name, info, supported, request)
     notes = tuple(_note_without(dtype, names) for dtype, names in without.items())
-    return Collected(origin=f"OpInfo of torch {torch.__version__}", entries=entries, notes=notes)
+    return Collected(backend="torch", origin=f"OpInfo of torch {torch.__version__}", entries=entries, notes=notes)
 
 
 def _note_without(dtype: str, names: Sequence[str]) -> str:

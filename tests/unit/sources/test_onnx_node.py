@@ -1,0 +1,68 @@
+"""ONNX's own node tests as cases: which there are, that a wrong answer is found, and what becomes of them."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.errors import NothingSelected, UnknownName
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from optest.api import cases
+from optest.api.running import RunOutcome, run
+from optest.onnx.runtime import OnnxRuntimeBackend
+from optest.spec import Reason, Status
+
+
+def asked(*names: str, **options: Any) -> RunOutcome:
+    given = {"source": (f"onnx-node:{','.join(names)}",), "isolate": "none", **options}
+    return run(given, stream=io.StringIO())
+
+
+def test_tests_are_chosen_by_operator_and_by_name() -> None:
+    found = cases(source=("onnx-node:Softmax,test_relu*",))
+    assert {each.descriptor.name for each in found} == {"onnx.Softmax", "onnx.Relu"}
+    assert len({each.id for each in found}) == len(found) > 10
+    assert all(each.backend.name == "onnxruntime" for each in found)
+    case = next(each for each in found if each.id == "onnx-node::test_relu")
+    assert (case.inputs[0].spec.shape, case.outputs[0].shape) == ((3, 4, 5), (3, 4, 5))
+    with pytest.raises(UnknownName, match="did you mean .Softmax"):
+        cases(source=("onnx-node:Sofmax",))
+    with pytest.raises(NothingSelected, match="no test has inputs of uint64"):
+        cases(source=("onnx-node:Softmax",), dtype="uint64")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "onnx-reference"])
+def test_right_answers_pass(backend: str) -> None:
+    outcome = asked("Softmax", "Add", "Shape", "test_cast_FLOAT_to_*", backend=backend)
+    statuses = Counter(each.status for each in outcome.results)
+    assert statuses[Status.PASSED] > 40
+    assert statuses.keys() <= {Status.PASSED, Status.SKIPPED}
+
+
+def test_wrong_answers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = OnnxRuntimeBackend.called
+    monkeypatch.setattr(OnnxRuntimeBackend, "called", lambda *given: [each * 1.01 for each in right(*given)])
+    outcome = asked("test_softmax_example")
+    assert {(each.status, each.reason) for each in outcome.results} == {(Status.FAILED, Reason.VALUE)}
+
+
+def test_a_backend_of_other_operators_has_none_of_them() -> None:
+    outcome = asked("test_relu", backend="numpy")
+    assert {each.status for each in outcome.results} & {Status.PASSED} == set()
+
+
+@pytest.mark.heavy
+def test_onnx_runtime_passes_all_but_what_is_known() -> None:
+    outcome = asked("all", isolate="auto")
+    assert outcome.exit_status == 0, [each.id for each in outcome.results if each.status is Status.FAILED]
+    assert len(outcome.results) >= 1800
+    statuses = Counter(each.status for each in outcome.results)
+    assert statuses[Status.PASSED] > 1500
+    assert np.isclose(statuses[Status.XFAILED], 28, atol=8)
