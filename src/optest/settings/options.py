@@ -28,7 +28,7 @@ _CORE: tuple[Option, ...] = (
         metavar="SOURCE:OP,OP",
         commands=("run", "list"),
         in_trends=True,
-        help="Cases from elsewhere: opinfo:add,softmax are torch's own samples, onnx-node:all ONNX's tests. Repeatable.",
+        help="Cases from elsewhere: opinfo:add,softmax are torch's samples, onnx-node:all ONNX's tests. Repeatable.",
     ),
     Option(
         name="op",

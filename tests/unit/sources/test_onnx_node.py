@@ -32,7 +32,7 @@ def test_tests_are_chosen_by_operator_and_by_name() -> None:
     assert all(each.backend.name == "onnxruntime" for each in found)
     case = next(each for each in found if each.id == "onnx-node::test_relu")
     assert (case.inputs[0].spec.shape, case.outputs[0].shape) == ((3, 4, 5), (3, 4, 5))
-    with pytest.raises(UnknownName, match="did you mean .Softmax"):
+    with pytest.raises(UnknownName, match="did you mean 'Softmax'"):
         cases(source=("onnx-node:Sofmax",))
     with pytest.raises(NothingSelected, match="no test has inputs of uint64"):
         cases(source=("onnx-node:Softmax",), dtype="uint64")
