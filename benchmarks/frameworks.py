@@ -2,7 +2,7 @@
 
     python benchmarks/frameworks.py                 # tier parity; the better part of an hour on two cores
     python benchmarks/frameworks.py --tier smoke    # seconds for each
-    python benchmarks/frameworks.py numpy jax       # these alone
+    python benchmarks/frameworks.py numpy jax:jit   # these alone
 
 A framework that is not installed has a row that says so. Exits with 1 if something failed.
 """
@@ -73,8 +73,9 @@ def main() -> int:
     print("| backend | version | operators | asked | passed | gaps | expected | failed | time |")
     print("|---|---|---|---|---|---|---|---|---|")
     failed = False
-    for backend in stated.backends or ASKED:
-        for variant in ASKED.get(backend, ()) or ("",):
+    for name in stated.backends or ASKED:
+        backend, _, named = name.partition(":")
+        for variant in (named,) if named else ASKED.get(backend, ()) or ("",):
             cells, is_bad = row(backend, variant, stated.tier, stated.jobs)
             failed |= is_bad
             print(f"| {' | '.join(cells)} |", flush=True)

@@ -41,6 +41,7 @@ EXTRAS = {
     "onnx": "optest[onnx]",
     "onnxruntime": "optest[onnx]",
     "openvino": "optest[openvino]",
+    "pyopencl": "optest[opencl]",
     "safetensors": "optest[safetensors]",
     "pycparser": "optest[ffi]",
 }

@@ -40,6 +40,7 @@ THIRD_PARTY = {
     "torch": {"torch", "infiniop", "generators"},
     "jax": {"jax"},
     "safetensors": {"generators", "torch"},
+    "pyopencl": {"backends"},
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},
     "openvino": {"onnx"},

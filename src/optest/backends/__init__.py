@@ -116,6 +116,7 @@ _BUILTINS = (
     _Builtin(name="onnx-reference", path="optest.onnx.reference:OnnxReferenceBackend", kind="onnx"),
     _Builtin(name="openvino", path="optest.onnx.openvino:OpenVinoBackend", kind="onnx"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
+    _Builtin(name="opencl", path="optest.backends.opencl:OpenClBackend", kind="opencl"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
     _Builtin(name="function", path="optest.backends.function:FunctionBackend", kind="cpu", by_name_only=True),
     _Builtin(name="ffi", path="optest.clib.library.driver:FfiBackend", kind="cpu", by_name_only=True),

@@ -1,0 +1,186 @@
+"""OpenCL kernels as a backend: a source, the name of a kernel in it, and what its arguments are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+from optest.backends import BackendDriver, Fault, Reason
+from optest.backends.command_config import case_tokens, why_outside
+from optest.backends.sections import SectionReader
+from optest.backends.tokens import expand, problems_of, tokens_of
+from optest.errors import Unavailable
+from optest.spec import TestCase
+from optest.store import path_of
+
+__all__ = ["OpenClBackend"]
+
+_KEYS = ("source", "kernel", "arguments", "global", "local", "options", "workdir", "promises")
+_NUMBERS: dict[str, Any] = {
+    "int": np.int32,
+    "uint": np.uint32,
+    "long": np.int64,
+    "ulong": np.uint64,
+    "float": np.float32,
+    "double": np.float64,
+}
+"""The scalar types of OpenCL C, by their names there."""
+_GUARD_BYTES = 256
+_GUARD, _BEHIND_INPUTS = 0xA5, 0x5A
+"""Different, or a kernel that copies what lies behind an input behind an output would write what stands there."""
+
+
+class OpenClBackend(BackendDriver):
+    """Runs the kernels of ``backend_config.opencl`` on the first OpenCL device, or the one that PYOPENCL_CTX names.
+
+    Outputs lie in front of a guard zone and hold optest's poison when the kernel begins.
+    """
+
+    name = "opencl"
+    kind = "opencl"
+
+    def __init__(self) -> None:
+        self._programs: dict[tuple[str, str, str], Any] = {}
+
+    def configure(self, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - it takes none
+        """Open the device and compile something: compilers install handlers of signals when they are first used.
+
+        Raises:
+            Unavailable: without a device.
+        """
+        cl.Kernel(cl.Program(self._context, "__kernel void nothing(void) {}").build(), "nothing")
+
+    def problems(self, case: TestCase) -> Sequence[str]:
+        return () if why_outside(case, self.name) else _read(case, self.name)[1]
+
+    def unsupported(self, case: TestCase) -> str | None:
+        return why_outside(case, self.name)
+
+    def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Call the kernel once.
+
+        Raises:
+            Fault: BAD_CASE for a wrong section, COMPILE with the compiler's words, OUT_OF_BOUNDS for a write behind an
+                output, RAISED for what OpenCL says of the call.
+        """
+        section, problems = _read(case, self.name)
+        if problems:
+            raise Fault(Reason.BAD_CASE, "\n".join(problems))
+        kernel = self._kernel(case, section)
+        tokens, flags = case_tokens(case), cl.mem_flags
+        try:
+            given = {
+                argument.path: self._buffer(flags.READ_ONLY, array, _BEHIND_INPUTS)
+                for argument, array in zip(case.inputs, inputs, strict=True)
+            }
+            written = {
+                f"output{place}": self._buffer(flags.READ_WRITE, array, _GUARD) for place, array in enumerate(outputs)
+            }
+            buffers = {**given, **written}
+            sizes = [int(expand(str(each), tokens)) for each in section["global"]]
+            local = [int(expand(str(each), tokens)) for each in section.get("local", ())]
+            if local:  # as OpenCL 1 wants it; the kernel looks where it is
+                sizes = [-(-size // each) * each for size, each in zip(sizes, local, strict=True)]
+            arguments = [_argument(each, tokens, buffers) for each in section["arguments"]]
+            if 0 not in sizes:
+                kernel(self._queue, sizes, local or None, *arguments)
+            self._queue.finish()
+            for (name, buffer), output in zip(written.items(), outputs, strict=True):
+                self._received(name, buffer, output)
+        except cl.MemoryError as error:
+            raise Fault(Reason.OUT_OF_MEMORY, f"OpenCL: {error}") from None
+        except cl.Error as error:
+            raise Fault(Reason.RAISED, f"OpenCL: {error}") from error
+
+    def device(self) -> str | None:
+        return self._context.devices[0].name.split("-", 1)[0].strip()  # type: ignore[no-any-return]
+
+    def versions(self) -> Mapping[str, str]:
+        device = self._context.devices[0]
+        return {"pyopencl": cl.VERSION_TEXT, "opencl": device.version.strip(), "driver": device.driver_version}
+
+    def doctor(self) -> Sequence[str]:
+        return tuple(f"{each.platform.name.strip()}: {each.name.strip()}" for each in self._context.devices)
+
+    @cached_property
+    def _context(self) -> Any:
+        try:
+            return cl.create_some_context(interactive=False)
+        except cl.Error as error:
+            raise Unavailable("an OpenCL device", f"{error}; Debian has one for CPUs: pocl-opencl-icd") from None
+
+    @cached_property
+    def _queue(self) -> Any:
+        return cl.CommandQueue(self._context)
+
+    def _kernel(self, case: TestCase, section: Mapping[str, Any]) -> Any:
+        """The kernel, built once for the same text and options."""
+        tokens = case_tokens(case)
+        path = Path(path_of(case, section["source"], path_of(case, section.get("workdir", "."))))
+        options = " ".join(expand(each, tokens) for each in section.get("options", ()))
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise Fault(Reason.BAD_CASE, f"backend_config.opencl.source cannot be read: {error}") from None
+        key = (str(path), text, options)
+        if key not in self._programs:
+            try:
+                self._programs[key] = cl.Program(self._context, text).build(options=options)
+            except cl.RuntimeError as error:
+                raise Fault(Reason.COMPILE, f"OpenCL could not build {path.name}: {str(error)[:4000]}") from None
+        try:
+            return cl.Kernel(self._programs[key], section["kernel"])
+        except cl.Error:
+            known = self._programs[key].kernel_names
+            raise Fault(Reason.BAD_CASE, f"{path.name} has no kernel {section['kernel']!r}; it has {known}") from None
+
+    def _buffer(self, flags: int, array: Any, behind: int) -> Any:
+        """The dense bytes of an array on the device, and the guard zone behind them."""
+        guard = np.full(_GUARD_BYTES, behind, np.uint8)
+        held = np.concatenate([np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8), guard])
+        return cl.Buffer(self._context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=held)
+
+    def _received(self, name: str, buffer: Any, output: Any) -> None:
+        held = np.empty(buffer.size, np.uint8)
+        cl.enqueue_copy(self._queue, held, buffer)
+        if not (held[-_GUARD_BYTES:] == _GUARD).all():
+            raise Fault(Reason.OUT_OF_BOUNDS, f"the kernel wrote behind the end of {name}")
+        output[...] = held[:-_GUARD_BYTES].view(output.dtype).reshape(output.shape)
+
+
+def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:
+    """The section, and what is wrong with it."""
+    reader = SectionReader(case, section, "source, kernel, arguments and global")
+    stated = reader.section
+    reader.unknown_keys(stated, _KEYS)
+    for key, kind in (("source", str), ("kernel", str), ("arguments", list), ("global", list)):
+        if not isinstance(stated.get(key), (list, tuple) if kind is list else kind):
+            reader.say(key, f"is {stated.get(key)!r}, but should be {'a list' if kind is list else 'text'}")
+    known = case_tokens(case)
+    tensors = [*(each.path for each in case.inputs), *(f"output{place}" for place in range(len(case.outputs)))]
+    for key in ("arguments", "global", "local", "options") if not reader.problems else ():
+        for text in map(str, stated.get(key, ())):
+            for problem in problems_of(text, [*known, *(tensors if key == "arguments" else ())]):
+                reader.say(key, problem)
+            word = text.split()[0] if text.split() else ""
+            if key == "arguments" and not _is_tensor(text) and word not in _NUMBERS:
+                reader.say(key, f"has {text!r}, but should have a tensor, or a number: {', '.join(_NUMBERS)}")
+    return stated, reader.problems
+
+
+def _is_tensor(text: str) -> bool:
+    return any(token.startswith(("input", "output")) for token in tokens_of(text))
+
+
+def _argument(text: str, tokens: Mapping[str, str], buffers: Mapping[str, Any]) -> Any:
+    """A buffer, or the number of ``int {numel0}``."""
+    if _is_tensor(text):
+        return buffers[tokens_of(text)[0]]
+    kind, _, number = str(text).partition(" ")
+    value = expand(number, tokens)
+    return _NUMBERS[kind](float(value)) if kind in ("float", "double") else _NUMBERS[kind](int(value))

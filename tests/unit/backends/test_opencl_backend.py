@@ -1,0 +1,117 @@
+"""OpenCL kernels: right ones pass, and what is wrong with others has its reason. Needs a device, as PoCL's CPU."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optest.api.checking import check
+from optest.api.running import RunOutcome
+from optest.errors import OptestError
+from optest.spec import BAD_STATUSES, Reason, Status
+
+cl = pytest.importorskip("pyopencl")
+pytestmark = pytest.mark.slow
+
+SOURCE = """\
+__kernel void relu(__global const float *x, __global float *y, int n) {
+    int i = get_global_id(0);
+    if (i < n) y[i] = x[i] < 0 ? 0 : x[i];
+}
+__kernel void relu_of_nan(__global const float *x, __global float *y, int n) {
+    int i = get_global_id(0);
+    if (i < n) y[i] = x[i] > 0 ? x[i] : 0;
+}
+__kernel void relu_beyond(__global const float *x, __global float *y, int n) {
+    int i = get_global_id(0);
+    if (i <= n) y[i] = i < n && x[i] < 0 ? 0 : x[i];
+}
+__kernel void relu_without_the_last(__global const float *x, __global float *y, int n) {
+    int i = get_global_id(0);
+    if (i < n - 1) y[i] = x[i] < 0 ? 0 : x[i];
+}
+__kernel void scaled(__global const float *x, __global float *y, float slope) {
+    int i = get_global_id(0);
+    y[i] = x[i] < 0 ? x[i] * slope : x[i];
+}
+"""
+RELU = {
+    "kernel": "relu",
+    "arguments": ["{input0}", "{output0}", "int {numel0}"],
+    "global": ["{numel0}"],
+    "local": [64],
+    "promises": {"dtypes": "float32"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> None:
+    try:
+        cl.get_platforms()[0].get_devices()
+    except (cl.Error, IndexError):
+        pytest.skip("there is no OpenCL device; Debian's pocl-opencl-icd is one")
+
+
+def asked(folder: Path, operator: str = "relu", source: str = SOURCE, **changes: Any) -> RunOutcome:
+    (folder / "kernels.cl").write_text(source)
+    section = {"source": "kernels.cl", "operators": {operator: {**RELU, **changes}}}
+    (folder / "kernels.yaml").write_text(yaml.safe_dump({"opencl": section}))
+    options = {"backend": "opencl", "config": str(folder / "kernels.yaml"), "isolate": "none", "jobs": 1}
+    return check({**options, "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+
+
+def reasons(outcome: RunOutcome) -> set[Reason | None]:
+    return {each.reason for each in outcome.results if each.status in BAD_STATUSES}
+
+
+def test_a_right_kernel_passes(tmp_path: Path) -> None:
+    outcome = asked(tmp_path)
+    assert outcome.exit_status == 0
+    assert sum(each.status is Status.PASSED for each in outcome.results) > 30
+
+
+def test_numbers_come_from_attributes_and_options_reach_the_compiler(tmp_path: Path) -> None:
+    arguments = ["{input0}", "{output0}", "float {attr:negative_slope}"]
+    changes: dict[str, Any] = {"kernel": "scaled", "arguments": arguments, "local": [], "options": ["-DSIGN=-1"]}
+    assert asked(tmp_path, "leaky_relu", **changes).exit_status == 0
+    wrong = SOURCE.replace("x[i] * slope", "x[i] * slope * SIGN")
+    assert reasons(asked(tmp_path, "leaky_relu", source=wrong, **changes)) >= {Reason.VALUE}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        ("relu_of_nan", Reason.NAN),
+        ("relu_beyond", Reason.OUT_OF_BOUNDS),
+        ("relu_without_the_last", Reason.UNWRITTEN),
+        ("relo", Reason.BAD_CASE),
+    ],
+)
+def test_a_wrong_kernel_has_its_reason(tmp_path: Path, kernel: str, reason: Reason) -> None:
+    assert reason in reasons(asked(tmp_path, kernel=kernel))
+
+
+def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
+    outcome = asked(tmp_path, source=SOURCE.replace("int i =", "integer i ="))
+    assert reasons(outcome) == {Reason.COMPILE}
+    assert "integer" in outcome.results[0].verdict.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kernal": "relu"}, "did you mean 'kernel'?"),
+        ({"arguments": "{input0}"}, "should be a list"),
+        ({"arguments": ["{input0}", "{output0}", "integer {numel0}"]}, "a number: int, uint"),
+        ({"arguments": ["{input0}", "{output1}"]}, "unknown token {output1}"),
+        ({"global": ["{numels}"]}, "unknown token {numels}"),
+    ],
+)
+def test_a_wrong_section_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptestError) as caught:
+        asked(tmp_path, **changes)
+    assert said in str(caught.value)
