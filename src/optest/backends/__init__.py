@@ -285,7 +285,7 @@ class BackendManager:
             self.get(name)
 
     def target(self, driver: BackendDriver, chip: str | None = None, variant: str | None = None) -> BackendTarget:
-        """Who is asked; without a variant the driver's default one, if it has any.
+        """Who is asked; without a variant the default one of a driver whose variants are compared.
 
         Raises:
             UnknownName: for a variant that it does not have.
@@ -293,7 +293,7 @@ class BackendManager:
         known = driver.variants if isinstance(driver, HasVariants) else ()
         if variant is not None and variant not in known:
             raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",))
-        chosen = variant or (known[-1] if known else None)
+        chosen = variant or (known[-1] if known and getattr(driver, "compares_variants", True) else None)
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
 
 

@@ -15,7 +15,7 @@ from optest.backends.arguments import at_their_places
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TestCase
-from optest.torch.calls.compiled import require_compiler
+from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
 from optest.torch.calls.device_under_test import DeviceUnderTest, settings_kept
@@ -24,6 +24,7 @@ from optest.torch.calls.names import declared_operators
 from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
 from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
+from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
 from optest.torch.tensors import Inexpressible, from_torch, to_torch
 
@@ -59,6 +60,8 @@ class TorchBackend(BackendDriver):
     options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback", "same_strides")
     name = "torch"
     kind = "torch"
+    variants = ("inductor", "aot_eager", "eager")
+    compares_variants = False  # a compiler takes seconds for each of more than twenty thousand calls
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
@@ -105,10 +108,31 @@ class TorchBackend(BackendDriver):
         with _faults_of_torch():
             tensors = self._placed(case, inputs)
             with torch.no_grad():
-                output = operator(at_their_places(case, tensors), case.attributes)
+                outputs = self._made(operator, case, tensors)
             self._synchronize()
-            outputs = output if isinstance(output, (tuple, list)) else (output,)
             return [self._received(each) for each in outputs]
+
+    def _made(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """What the operator makes of the tensors, called as it is or, by another variant than eager, compiled."""
+        places, attributes = at_their_places(case, range(len(tensors))), case.attributes
+
+        def call(*given: torch.Tensor) -> list[Any]:
+            output = operator([None if place is None else given[place] for place in places], attributes)
+            return list(output) if isinstance(output, (tuple, list)) else [output]
+
+        variant = case.backend.variant or "eager"
+        if variant == "eager":
+            return call(*tensors)
+        name, may_fall_back = case.descriptor.name, case.descriptor.name in self._may_fall_back
+        self._target = DeviceUnderTest(name, self._device, variant, may_fall_back, self._synchronize, False)
+        try:
+            with settings_kept(f"what {variant} compiled"):
+                return compiled(call, tensors, self._target, refuses=case.expects_error is not None)
+        except Fault as fault:
+            own = ("Unsupported", "data-dependent expression")  # what the call asks of values in Python
+            if fault.reason is Reason.COMPILE and any(words in str(fault.details) for words in own):
+                raise Fault(Reason.UNSUPPORTED, f"optest's call of torch for {name} is not one graph") from None
+            raise
 
     def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The inputs on the device, where they have the strides and offsets of the case."""
@@ -138,7 +162,8 @@ class TorchBackend(BackendDriver):
         )
 
     def compile_s(self) -> float | None:
-        return None if self._target is None or self._compiler is None else self._target.compilation.seconds
+        target = self._target
+        return None if target is None or target.compiler is None else target.compilation.seconds
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
         return () if self._target is None else self._target.checks()

@@ -10,10 +10,11 @@ import pytest
 from handmade import case_of, spec
 
 from optest.backends import BackendDriver, Fault, Reason
+from optest.backends.abilities import MeasuresCompilation
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.numerics import numpy_dtype, round_to
 from optest.operators import operators
-from optest.spec import Numerics, OperatorDescriptor, Status
+from optest.spec import BackendTarget, Numerics, OperatorDescriptor, Status
 from optest.spec import dtype as dtype_called
 
 torch = pytest.importorskip("torch")
@@ -207,3 +208,19 @@ def test_the_precision_of_operands_is_what_torch_is_set_to(driver: BackendDriver
         assert driver.numerics.operands == "bfloat16"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.slow
+def test_a_variant_is_compiled(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [np.array(A, np.float32)]
+    case = case_of(
+        operators.get("relu"), spec("float32", 2, 2), backend=BackendTarget(name="torch", variant="aot_eager")
+    )
+    (output,) = driver.run(case, given)
+    assert output.tolist() == A
+    assert isinstance(driver, MeasuresCompilation)
+    assert (driver.compile_s() or 0) > 0
+    monkeypatch.setitem(TORCH_OPERATORS, "relu", lambda tensors, _: tensors[0] if tensors[0].sum() > 0 else -tensors[0])
+    with pytest.raises(Fault, match="optest's call of torch for relu is not one graph") as caught:
+        driver.run(case, given)
+    assert caught.value.reason is Reason.UNSUPPORTED
