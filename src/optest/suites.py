@@ -52,6 +52,8 @@ def define_backend_tests(name: str, factory: Callable[[], BackendDriver], *, tie
     if not callable(factory):
         raise UsageError(f"the factory of suite {name} is {factory!r}, but should be a function that makes the driver")
     namespace: dict[str, Any] = sys._getframe(1).f_globals
+    if isinstance(namespace.get(name), BackendTests):
+        raise UsageError(f"this file defines two suites called {name}; give them different names")
 
     def make() -> BackendDriver:
         try:

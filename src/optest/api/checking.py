@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,13 +26,14 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import RunOutcome, run_cases, unused_expectations
-from optest.backends import BackendDriver, backend_manager
+from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
     ChecksReadiness,
     HasVariants,
     KnowsExpectations,
     SelectsSamples,
+    StatesCapabilities,
     case_options_of,
     lack_of,
 )
@@ -118,7 +120,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         notes = [(note, "dim") for note in _notes(request)]
         if settings["bench"] and "variants" in request.run.facts:
             table, slower = _variant_table(in_order(results), request.run.facts["variants"], settings["fail_if_slower"])
-            notes = [*table, *((line, "bad") for line in slower), *notes]
+            notes = [*table, *notes]
             unused.extend(slower)
         if settings["seed"]:
             message = f"expected, but did not happen with seed {settings['seed']}"
@@ -143,6 +145,11 @@ def _variant_table(
     lines = variant_lines(results, variants)
     text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(lines, variants))]
     slower = [
+        f"not timed in both variants, so that --fail-if-slower shows nothing of it: {line.operator}"
+        for line in lines
+        if most and not line.timed
+    ]
+    slower += [
         f"slower: {line.operator} takes {1 / speedup:.2f} times as long in {variants[1]} as in {variants[0]}"
         for line in lines
         if most and (speedup := line.speedup) is not None and speedup * most < 1
@@ -193,6 +200,9 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)
+    _require_known_capabilities(driver)
+    _require_config(driver, settings)
+    _require_timings(driver, settings)
     programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else {}
     chosen, lacking = _available(driver, _chosen_operators(settings["op"]), programs)
     built = _built_cases(chosen, settings, target, driver, programs)
@@ -232,6 +242,37 @@ def _ready_driver(settings: Settings) -> BackendDriver:
     if why is not None:
         raise UsageError(why)
     return driver
+
+
+def _require_known_capabilities(driver: BackendDriver) -> None:
+    """Raise ``UsageError`` or ``UnknownName`` for capabilities of another form, or of operators that there are not."""
+    stated: Any = driver.capabilities if isinstance(driver, StatesCapabilities) else {}
+    if not isinstance(stated, Mapping) or not all(isinstance(each, Capability) for each in stated.values()):
+        raise UsageError(f"capabilities of backend {driver.name} should map names of operators to Capability(…)")
+    for name in stated:
+        operators.get(name)
+
+
+def _require_config(driver: BackendDriver, settings: Settings) -> None:
+    """Raise ``UsageError`` if a backend that runs programs is told of none, or another one is."""
+    if getattr(driver, "needs_config", False) == bool(settings["config"]):
+        return
+    if settings["config"]:
+        raise UsageError(f"--config is not for backend {driver.name}, which runs no programs; drop it")
+    example = f"optest check --backend {driver.name} --config kernels.yaml"
+    raise UsageError(f"backend {driver.name} does not know what to run\n  for example: {example}")
+
+
+def _require_timings(driver: BackendDriver, settings: Settings) -> None:
+    """Raise ``UsageError`` for ``--fail-if-slower`` where nothing can decide it."""
+    if not settings["fail_if_slower"]:
+        return
+    if not 1 <= settings["fail_if_slower"] < math.inf:
+        raise UsageError(f"--fail-if-slower is {settings['fail_if_slower']}, but should be a number of 1 or more")
+    if not settings["bench"]:
+        raise UsageError("--fail-if-slower decides by times; add --bench")
+    if not _variants(driver, settings):
+        raise UsageError("--fail-if-slower compares a backend's default variant with its baseline; here is one alone")
 
 
 def _built_cases(

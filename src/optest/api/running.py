@@ -336,7 +336,8 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     plugins = (*plugin_modules(), *request.plugins)
     if not plugins:
         return line
-    search = os.pathsep.join(_entries_that_find(plugins, environment().get("PYTHONPATH", "")))
+    entries = _entries_that_find(plugins, environment().get("PYTHONPATH", ""))
+    search = os.pathsep.join(dict.fromkeys([*entries, *_folders_of(request.plugins)]))
     found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
 
@@ -349,6 +350,14 @@ def _without(options: Mapping[str, Any], case: TestCase) -> TestCase:
     rest = {key: value for key, value in config.items() if key not in options}
     others = {name: each for name, each in case.backend_config.items() if name != case.backend.name}
     return dataclasses.replace(case, backend_config={**others, **({case.backend.name: rest} if rest else {})})
+
+
+def _folders_of(modules: Iterable[str]) -> Iterable[str]:
+    """Where test files lie that are modules for pytest alone, relative to this folder, where that is another."""
+    for module in modules:
+        if file := file_of_module(module):
+            folder = os.path.relpath(Path(file).parents[module.count(".")])
+            yield from () if folder == "." else (folder,)
 
 
 def _entries_that_find(modules: Iterable[str], search: str) -> list[str]:

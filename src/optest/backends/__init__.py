@@ -132,6 +132,7 @@ class BackendManager:
         self._by_name_only: set[str] = set()
         self._lazy: dict[str, str | Callable[[], BackendDriver]] = {}
         self._factories: set[str] = set()
+        self._made_by: dict[str, str] = {}
         self._own = {builtin.name for builtin in builtins}
         for builtin in builtins:
             self._lazy[builtin.name] = builtin.path
@@ -224,8 +225,12 @@ class BackendManager:
         assert callable(factory)
         driver = factory()
         _require_sound(driver)
-        if driver.name in self._own:
-            raise UsageError(f"suite {name!r} tests a driver called {driver.name!r}, which is optest's own; rename it")
+        if driver.name != name and driver.name in self.names() and self._made_by.get(driver.name) != name:
+            raise UsageError(
+                f"suite {name!r} tests a driver called {driver.name!r}, and so is another one that is registered\n"
+                "  which of the two is asked would be a guess: give them different names"
+            )
+        self._made_by[driver.name] = name
         del self._lazy[name]
         for each in (name, driver.name):
             self._registry.register(each, driver, replace=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from optest.spec import OperatorDescriptor, TensorSpec, TestCase
+from optest.errors import UsageError, did_you_mean
+from optest.spec import OperatorDescriptor, TensorSpec, TestCase, dtype_names
 
 __all__ = ["LAYOUTS", "Capabilities", "Capability", "capability_of"]
 
@@ -24,6 +26,22 @@ class Capability:
     layouts: tuple[str, ...] = ()
     broadcasts: bool = True
     refuses: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises:
+        UsageError: for dtypes or layouts that there are not, or ranks that are no tuple of numbers.
+        """
+        for name, known in (("dtypes", dtype_names()), ("layouts", LAYOUTS)):
+            stated = getattr(self, name)
+            if not isinstance(stated, (tuple, list)):  # ("a") is a text
+                raise UsageError(f"{name} of a capability is {stated!r}, but should be a tuple of names")
+            for each in stated:
+                if each not in known:
+                    hint = did_you_mean(str(each), known, f"known: {', '.join(known)}")
+                    raise UsageError(f"{name} of a capability has {each!r}; {hint}")
+        ranks: Any = self.ranks
+        if not isinstance(ranks, (tuple, list)) or not all(type(each) is int for each in ranks):
+            raise UsageError(f"ranks of a capability are {ranks!r}, but should be a tuple of numbers")
 
     def lacks(self, case: TestCase) -> str | None:
         """Why the case is outside of it, None if it is inside."""

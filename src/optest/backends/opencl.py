@@ -30,7 +30,7 @@ _NUMBERS: dict[str, Any] = {
     "double": np.float64,
 }
 """The scalar types of OpenCL C, by their names there."""
-_GUARD_BYTES = 256
+_GUARD_BYTES = 1 << 16
 _GUARD, _BEHIND_INPUTS = 0xA5, 0x5A
 """Different, or a kernel that copies what lies behind an input behind an output would write what stands there."""
 
@@ -43,6 +43,7 @@ class OpenClBackend(BackendDriver):
 
     name = "opencl"
     kind = "opencl"
+    needs_config = True
 
     def __init__(self) -> None:
         self._programs: dict[tuple[str, str, str], Any] = {}
@@ -75,7 +76,7 @@ class OpenClBackend(BackendDriver):
         tokens, flags = case_tokens(case), cl.mem_flags
         try:
             given = {
-                argument.path: self._buffer(flags.READ_ONLY, array, _BEHIND_INPUTS)
+                argument.path: self._buffer(flags.READ_WRITE, array, _BEHIND_INPUTS)
                 for argument, array in zip(case.inputs, inputs, strict=True)
             }
             written = {
@@ -90,8 +91,12 @@ class OpenClBackend(BackendDriver):
             if 0 not in sizes:
                 kernel(self._queue, sizes, local or None, *arguments)
             self._queue.finish()
+            for argument, array in zip(case.inputs, inputs, strict=True):
+                held = self._received(argument.name, given[argument.path], _BEHIND_INPUTS)
+                if held.tobytes() != np.ascontiguousarray(array).tobytes():
+                    raise Fault(Reason.INPUT_MUTATED, f"the kernel wrote into input {argument.name}")
             for (name, buffer), output in zip(written.items(), outputs, strict=True):
-                self._received(name, buffer, output)
+                output[...] = self._received(name, buffer, _GUARD).view(output.dtype).reshape(output.shape)
         except cl.MemoryError as error:
             raise Fault(Reason.OUT_OF_MEMORY, f"OpenCL: {error}") from None
         except cl.Error as error:
@@ -145,12 +150,17 @@ class OpenClBackend(BackendDriver):
         held = np.concatenate([np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8), guard])
         return cl.Buffer(self._context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=held)
 
-    def _received(self, name: str, buffer: Any, output: Any) -> None:
+    def _received(self, name: str, buffer: Any, behind: int) -> Any:
+        """The bytes of a tensor as the kernel left them.
+
+        Raises:
+            Fault: OUT_OF_BOUNDS if it wrote into the guard zone behind them.
+        """
         held = np.empty(buffer.size, np.uint8)
         cl.enqueue_copy(self._queue, held, buffer)
-        if not (held[-_GUARD_BYTES:] == _GUARD).all():
+        if not (held[-_GUARD_BYTES:] == behind).all():
             raise Fault(Reason.OUT_OF_BOUNDS, f"the kernel wrote behind the end of {name}")
-        output[...] = held[:-_GUARD_BYTES].view(output.dtype).reshape(output.shape)
+        return held[:-_GUARD_BYTES]
 
 
 def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:

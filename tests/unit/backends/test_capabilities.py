@@ -12,7 +12,7 @@ from optest.api.checking import check_request, sample_cases
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import lack_of, outside_capabilities
 from optest.core.runner import execute, why_not_run
-from optest.errors import NothingSelected
+from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.spec import Fault, Reason, Status, TestCase
 
@@ -82,3 +82,33 @@ def test_an_alias_states_the_operator() -> None:
     driver.capabilities = {alias: Capability()}
     assert lack_of(driver, operators.get("relu")) is None
     assert all(outside_capabilities(driver, case) is None for case in cases())
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"dtypes": ("flaot32",)}, "did you mean float32"),
+        ({"dtypes": "float32"}, "should be a tuple of names"),
+        ({"layouts": ("dens",)}, "did you mean dense"),
+        ({"ranks": 2}, "should be a tuple of numbers"),
+    ],
+)
+def test_a_slip_in_a_capability_hides_nothing(stated: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Capability(**stated)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "said"),
+    [
+        ({"sofmax": Capability()}, "did you mean .?softmax"),
+        (["softmax"], "should map"),
+        ({"softmax": None}, "should map"),
+    ],
+)
+def test_a_slip_in_capabilities_ends_the_check(capabilities: Any, said: str) -> None:
+    driver = Stating()
+    driver.capabilities = capabilities
+    backend_manager.register(driver, replace=True)
+    with pytest.raises(UsageError, match=said):
+        check_request({"backend": "stating"})

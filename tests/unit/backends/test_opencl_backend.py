@@ -34,6 +34,15 @@ __kernel void relu_without_the_last(__global const float *x, __global float *y, 
     int i = get_global_id(0);
     if (i < n - 1) y[i] = x[i] < 0 ? 0 : x[i];
 }
+__kernel void relu_that_clears(__global float *x, __global float *y, int n) {
+    int i = get_global_id(0);
+    if (i < n) { y[i] = x[i] < 0 ? 0 : x[i]; x[i] = 0; }
+}
+__kernel void relu_far_away(__global const float *x, __global float *y, int n) {
+    int i = get_global_id(0);
+    if (i < n) y[i] = x[i] < 0 ? 0 : x[i];
+    if (i == 0) y[n + 5000] = 7;
+}
 __kernel void scaled(__global const float *x, __global float *y, float slope) {
     int i = get_global_id(0);
     y[i] = x[i] < 0 ? x[i] * slope : x[i];
@@ -88,6 +97,8 @@ def test_numbers_come_from_attributes_and_options_reach_the_compiler(tmp_path: P
         ("relu_of_nan", Reason.NAN),
         ("relu_beyond", Reason.OUT_OF_BOUNDS),
         ("relu_without_the_last", Reason.UNWRITTEN),
+        ("relu_that_clears", Reason.INPUT_MUTATED),
+        ("relu_far_away", Reason.OUT_OF_BOUNDS),
         ("relo", Reason.BAD_CASE),
     ],
 )

@@ -130,6 +130,10 @@ def test_a_wrong_config_is_refused(tmp_path: Path, changes: dict[str, Any], said
 def test_an_operator_that_the_config_has_not_is_none(tmp_path: Path) -> None:
     with pytest.raises(NothingSelected, match="relu is not in the config"):
         cases(config(tmp_path), op=("relu",))
+    with pytest.raises(OptestError, match="--backend command --config kernels"):
+        check_request({"backend": "command"})
+    with pytest.raises(OptestError, match="--config is not for backend numpy"):
+        check_request({"backend": "numpy", "config": config(tmp_path)})
     with pytest.raises(OptestError, match="not for ascend"):
         check_request({"backend": "ascend", "config": config(tmp_path)})
 

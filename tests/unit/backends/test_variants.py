@@ -16,7 +16,7 @@ from optest.api.checking import check, check_request
 from optest.api.run_request import run_request
 from optest.api.running import RunOutcome
 from optest.backends import BackendDriver, PreparedCall, backend_manager
-from optest.errors import UnknownName
+from optest.errors import UnknownName, UsageError
 from optest.spec import BAD_STATUSES, TestCase
 
 
@@ -99,4 +99,23 @@ def test_a_time_decides_only_where_that_is_wanted() -> None:
     assert outcome.exit_status == 0
     outcome, text = checked(bench=True, bench_time="20ms", op=("neg",), fail_if_slower=1.5)
     assert "slower: neg takes" in text
+    assert outcome.exit_status == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "add --bench"),
+        ({"bench": True, "variant": "fused"}, "here is one alone"),
+        ({"bench": True, "fail_if_slower": float("nan")}, "should be a number of 1 or more"),
+    ],
+)
+def test_a_gate_that_cannot_decide_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        checked(**{"fail_if_slower": 1.5, **options})
+
+
+def test_a_gate_fails_for_what_was_not_timed() -> None:
+    outcome, text = checked(bench=True, bench_time="20ms", op=("relu",), fail_if_slower=1.5)
+    assert "shows nothing of it: relu" in text
     assert outcome.exit_status == 1

@@ -105,3 +105,30 @@ def test_without_the_plug_in_a_test_fails(project: Path) -> None:
 def test_a_wrong_definition_is_refused(name: str, factory: object, tier: str) -> None:
     with pytest.raises(UsageError):
         define_backend_tests(name, factory, tier=tier)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('define_backend_tests("others", Mine)\n', "give them different names"),
+        ('define_backend_tests("mine_backend_tests", Mine)\n', "two suites called mine_backend_tests"),
+        (
+            "from optest.backends import backend_manager\nbackend_manager.register(Mine())\n",
+            "give them different names",
+        ),
+    ],
+)
+def test_two_drivers_of_one_name_are_no_guess(tmp_path: Path, more: str, said: str) -> None:
+    (tmp_path / "pytest.ini").write_text(INI)
+    (tmp_path / "test_suite.py").write_text(SUITE + more)
+    ended = run(tmp_path, "-q")
+    assert ended.returncode != 0
+    assert said in ended.stdout
+
+
+def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(INI)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "test_below.py").write_text(SUITE)
+    ended = run(tmp_path, "-q", "below/test_below.py", "--optest-tier", "parity", "-k", "sum_matches_torch")
+    assert "again: PYTHONPATH=below OPTEST_PLUGINS=test_below optest run" in ended.stdout
