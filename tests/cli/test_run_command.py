@@ -105,7 +105,7 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
             ["--plan", "a.yaml", "--plan", "b.yaml"],
             "--plan is given 3 times, but should be given once; a plan includes",
         ),
-        (["--torch-device", "cuda"], "--torch-device is not for backend numpy"),
+        (["--backend", "numpy", "--torch-device", "cuda"], "--torch-device is not for backend numpy"),
         (["--torch-device", ""], "--torch-device (OPTEST_TORCH_DEVICE) is empty; state one"),
         (["--tag", ""], "--tag (OPTEST_TAG) is empty; state one"),
         (["--jobs", "2", "--isolate", "none"], "--jobs"),
