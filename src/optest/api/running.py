@@ -330,8 +330,9 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
         path = directory.artifact_dir(case.key) / f"case-{digest}.yaml"
         path.write_text(text, encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
-    if isinstance(request.driver, HasVariants) and case.backend.variant != request.driver.variants[-1]:
-        flags = [*flags, "--variant", str(case.backend.variant)]
+    variant = case.backend.variant
+    if variant and isinstance(request.driver, HasVariants) and variant != request.driver.variants[-1]:
+        flags = [*flags, "--variant", variant]
     line = shlex.join(["optest", *arguments, *flags])
     plugins = (*plugin_modules(), *request.plugins)
     if not plugins:

@@ -56,7 +56,8 @@ def checked(**options: Any) -> tuple[RunOutcome, str]:
 
 
 def test_the_baseline_is_asked_beside_the_default() -> None:
-    outcome, _ = checked()
+    outcome, text = checked()
+    assert "--variant" not in text  # the line that runs a case again asks the default by itself
     bad = {each.id for each in outcome.results if each.status in BAD_STATUSES}
     assert {each.target for each in outcome.results} == {"optimising:plain", "optimising:fused"}
     assert bad == {"relu/ordinary/1[float32](4x37)"}
@@ -119,3 +120,16 @@ def test_a_gate_fails_for_what_was_not_timed() -> None:
     outcome, text = checked(bench=True, bench_time="20ms", op=("relu",), fail_if_slower=1.5)
     assert "shows nothing of it: relu" in text
     assert outcome.exit_status == 1
+
+
+def test_a_failure_of_the_baseline_is_asked_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Optimising, "variants", ("fused", "plain"))
+    _, text = checked(op=("relu",))
+    assert "--backend optimising --variant fused" in text
+
+
+def test_a_backend_whose_variants_are_not_compared_has_none_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Optimising, "compares_variants", False, raising=False)
+    outcome, text = checked()
+    assert {each.target for each in outcome.results} == {"optimising"}
+    assert "--variant" not in text
