@@ -5,7 +5,7 @@
     define_backend_tests("faer_backend_tests", lambda: FaerBackend())
 
 With ``addopts = -p optest.pytest_plugin`` in the project's ini every case of ``optest check`` is a test of its own:
-``test_suite.py::faer_backend_tests::softmax_matches_torch::ordinary/1[float32](4x37)``.
+``test_suite.py::faer_backend_tests::softmax_matches_torch::ordinary/1[float32 (4x37)]``.
 """
 
 from __future__ import annotations

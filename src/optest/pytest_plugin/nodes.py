@@ -64,9 +64,11 @@ class SuiteNode(CaseCollector):
 
 
 def _parts_in_suite(case: Any) -> list[str]:
-    """``softmax_matches_torch`` and ``ordinary/1[float32](4x37)``."""
+    """``softmax_matches_torch`` and ``ordinary/1[float32 (4x37)]``: pytest wants a bracket to end the name."""
     operator = case.descriptor.name
-    return [f"{operator}_matches_torch", case.id.removeprefix(f"{operator}/")]
+    place, _, rest = case.id.removeprefix(f"{operator}/").partition("[")
+    dtypes, _, shapes = rest.partition("]")
+    return [f"{operator}_matches_torch", f"{place}[{dtypes} {shapes}]" if rest else place]
 
 
 class PlanFile(pytest.File, CaseCollector):

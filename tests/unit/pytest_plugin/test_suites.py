@@ -71,7 +71,9 @@ def test_a_fault_of_parity_is_found_and_can_be_run_again(project: Path) -> None:
     assert "sum of" in ended.stdout or "elements are off" in ended.stdout
     assert "OPTEST_PLUGINS=test_suite optest run" in ended.stdout
     tests = ElementTree.parse(project / "report.xml").getroot().iter("testcase")
-    assert {each.get("classname", "").rpartition(".")[2] for each in tests} == {"sum_matches_torch"}
+    found = [(each.get("classname", "").rpartition(".")[2], each.get("name", "")) for each in tests]
+    assert {operator for operator, _ in found} == {"sum_matches_torch"}
+    assert "ordinary/1[float32 (4x37, dim=[1])]" in [name for _, name in found]
 
 
 def test_workers_of_xdist_share_it(project: Path) -> None:
