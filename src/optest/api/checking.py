@@ -30,12 +30,13 @@ from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
     ChecksReadiness,
-    HasVariants,
     KnowsExpectations,
     SelectsSamples,
     StatesCapabilities,
     case_options_of,
+    compared_variants,
     lack_of,
+    runs_programs,
 )
 from optest.core.border import Border
 from optest.core.expected import is_own
@@ -255,7 +256,7 @@ def _require_known_capabilities(driver: BackendDriver) -> None:
 
 def _require_config(driver: BackendDriver, settings: Settings) -> None:
     """Raise ``UsageError`` if a backend that runs programs is told of none, or another one is."""
-    if getattr(driver, "needs_config", False) == bool(settings["config"]):
+    if runs_programs(driver) == bool(settings["config"]):
         return
     if settings["config"]:
         raise UsageError(f"--config is not for backend {driver.name}, which runs no programs; drop it")
@@ -454,10 +455,8 @@ def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
 
 def _variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
     """The baseline and the default of a driver that has both, where no variant is named."""
-    if settings["variant"] or not isinstance(driver, HasVariants) or not getattr(driver, "compares_variants", True):
-        return {}
-    first, last = driver.variants[0], driver.variants[-1]
-    return {"variants": [first, last]} if first != last else {}
+    known = () if settings["variant"] else compared_variants(driver)
+    return {"variants": [known[0], known[-1]]} if len(known) > 1 else {}
 
 
 def _baselines(cases: Sequence[TestCase], driver: BackendDriver, settings: Settings) -> list[TestCase]:

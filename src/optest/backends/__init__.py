@@ -11,7 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from optest.backends.abilities import FurtherAnswer, HasVariants, PreparedCall, Script, ScriptInput, WritesOutputs
+from optest.backends.abilities import (
+    FurtherAnswer,
+    HasVariants,
+    PreparedCall,
+    Script,
+    ScriptInput,
+    WritesOutputs,
+    compared_variants,
+)
 from optest.backends.capabilities import Capability
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension, load_object
@@ -298,7 +306,7 @@ class BackendManager:
         known = driver.variants if isinstance(driver, HasVariants) else ()
         if variant is not None and variant not in known:
             raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",))
-        chosen = variant or (known[-1] if known and getattr(driver, "compares_variants", True) else None)
+        chosen = variant or next(iter(compared_variants(driver)[-1:]), None)
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
 
 

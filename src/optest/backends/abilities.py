@@ -19,6 +19,7 @@ __all__ = [
     "Blames",
     "ChecksConfig",
     "ChecksReadiness",
+    "ComparesVariants",
     "Configurable",
     "CountsOperators",
     "ExplainsItself",
@@ -38,6 +39,7 @@ __all__ = [
     "PreparedCall",
     "PreparesCalls",
     "RunsInForks",
+    "RunsPrograms",
     "Script",
     "ScriptInput",
     "SelectsSamples",
@@ -47,12 +49,14 @@ __all__ = [
     "WritesOutputs",
     "WritesScripts",
     "case_options_of",
+    "compared_variants",
     "configure",
     "guards_memory",
     "keeps_deadline",
     "lack_of",
     "options_of",
     "outside_capabilities",
+    "runs_programs",
 ]
 
 
@@ -260,10 +264,23 @@ class Configurable(Protocol, metaclass=_Ability):
 @runtime_checkable
 class HasVariants(Protocol, metaclass=_Ability):
     """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
-    ``case.backend.variant`` is the one that is asked; a check asks the baseline, too, unless ``compares_variants`` is
-    False."""
+    ``case.backend.variant`` is the one that is asked; a check asks the baseline, too (:class:`ComparesVariants`)."""
 
     variants: tuple[str, ...]
+
+
+@runtime_checkable
+class ComparesVariants(Protocol, metaclass=_Ability):
+    """Where False, a check asks no baseline, and no variant is asked by itself; a driver that says nothing compares."""
+
+    compares_variants: bool
+
+
+@runtime_checkable
+class RunsPrograms(Protocol, metaclass=_Ability):
+    """Where true, a check has to name the programs of operators (``--config``)."""
+
+    runs_programs: bool
 
 
 @runtime_checkable
@@ -382,6 +399,17 @@ def guards_memory(driver: object) -> bool:
 
 def keeps_deadline(driver: object) -> bool:
     return isinstance(driver, KeepsDeadline) and driver.keeps_deadline
+
+
+def runs_programs(driver: object) -> bool:
+    return isinstance(driver, RunsPrograms) and driver.runs_programs
+
+
+def compared_variants(driver: object) -> tuple[str, ...]:
+    """The variants of a driver that are held against each other, the baseline first; () of one that has none."""
+    if not isinstance(driver, HasVariants) or (isinstance(driver, ComparesVariants) and not driver.compares_variants):
+        return ()
+    return driver.variants
 
 
 def options_of(driver: object) -> tuple[str, ...]:

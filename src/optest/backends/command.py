@@ -49,7 +49,7 @@ class CommandBackendDriver(BackendDriver):
     name = "command"
     kind = "command"
     chips: tuple[str, ...] = ("*",)
-    needs_config = True
+    runs_programs = True
     isolated = False  # the foreign code has processes of its own, under a guard
     keeps_deadline = True
 

@@ -43,7 +43,7 @@ class OpenClBackend(BackendDriver):
 
     name = "opencl"
     kind = "opencl"
-    needs_config = True
+    runs_programs = True
 
     def __init__(self) -> None:
         self._programs: dict[tuple[str, str, str], Any] = {}

@@ -33,7 +33,7 @@ from optest.core.messages import (
 )
 from optest.core.phases import Phase, PhasePage
 from optest.core.runner import ExecutionResult
-from optest.core.verdicts import excused
+from optest.core.verdicts import after_attempts, excused
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, heap_was_broken, overtime, stderr_report
 from optest.errors import InternalError, UsageError
@@ -408,11 +408,11 @@ class WorkerProcess:
     def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         returncode, signal = child.wait()
         phase, tail = page.of_a_death(), child.stderr_tail()
-        if self._is_of_an_earlier_case(phase, signal, tail):
-            self._give_up(child, page)
-            return self._execute(cases)
         report = stderr_report(child.stderr_tail(_REPORT_BYTES))
         verdict = death(phase, returncode, signal, tail, report)
+        if self._is_of_an_earlier_case(phase, signal, tail):
+            self._give_up(child, page)
+            return self._once_more(cases, phase, verdict)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
     def _fork_died(
@@ -421,11 +421,11 @@ class WorkerProcess:
         """The same of a fork of the worker, which goes on with what it was asked ahead."""
         phase, said = Phase(died.phase), _said_by_fork(child, died.number)
         tail = said[-_TAIL_CHARACTERS:]
+        verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
         if self._is_of_an_earlier_case(phase, died.signal, tail):
             self._give_up(child, page)
-            return self._execute(cases)
+            return self._once_more(cases, phase, verdict)
         self._answers = 0
-        verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
         if died.spoilt:
             verdict = _answer_spoilt(died.spoilt, tail)
         timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
@@ -435,6 +435,13 @@ class WorkerProcess:
         """Whether the process may have died of what an earlier case left behind: the backend had not been asked yet, or
         malloc found its heap broken. The case runs once more in a new process, where nothing came before it."""
         return self._answers > 0 and (phase in _BEFORE_THE_BACKEND or heap_was_broken(signal, tail) is not None)
+
+    def _once_more(self, cases: Sequence[TestCase], phase: Phase, died: Verdict) -> ExecutionResult:
+        """The outcome in a new process. A pass there is suspect: an earlier case broke this one, and perhaps passed."""
+        execution = self._execute(cases)
+        if phase is Phase.IDLE:
+            return execution
+        return replace(execution, verdicts=tuple(after_attempts(each, 2, died) for each in execution.verdicts))
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None

@@ -54,7 +54,13 @@ def test_a_driver_without_abilities_has_plain_answers() -> None:
     ("name", "able"),
     [
         ("numpy", {"ExplainsItself", "PreparesCalls", "WritesScripts"}),
-        ("command", {"ChecksConfig", "ExplainsItself", "KeepsDeadline", "KeepsGolden", "KnowsDtypes", "WritesScripts"}),
+        (
+            "command",
+            {
+                *("ChecksConfig", "ExplainsItself", "KeepsDeadline", "KeepsGolden", "KnowsDtypes"),
+                *("RunsPrograms", "WritesScripts"),
+            },
+        ),
     ],
 )
 def test_abilities_of_built_in_drivers(name: str, able: set[str]) -> None:
