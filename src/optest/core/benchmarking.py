@@ -104,8 +104,9 @@ def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequ
         for argument, array in zip(case.inputs, inputs, strict=True)
     ]
     with ErrorStateKept(), Border(f"backend {driver.name}, as it made the call ready,", Reason.RAISED):
-        has_call = isinstance(driver, PreparesCalls) and not is_composed(driver, case.descriptor)
-        context = driver.prepared(case, private) if has_call else None
+        context = None
+        if isinstance(driver, PreparesCalls) and not is_composed(driver, case.descriptor):
+            context = driver.prepared(case, private)
         if context is None:
             raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed by itself")
         return stack.enter_context(context)

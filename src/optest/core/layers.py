@@ -37,8 +37,8 @@ def lack_of_operator(driver: BackendDriver, descriptor: OperatorDescriptor) -> s
     """Why a check asks the driver for no case of an operator or layer, None if it asks."""
     if not is_composed(driver, descriptor):
         return lack_of(driver, descriptor)
-    lacks = [name for name in descriptor.parts if lack_of(driver, operators.get(name)) is not None]
-    return f"made of {', '.join(lacks)}, which the backend lacks" if lacks else None
+    lacking = next((name for name in descriptor.parts if lack_of(driver, operators.get(name)) is not None), None)
+    return None if lacking is None else f"made of {lacking}, which the backend lacks"
 
 
 def composed_outputs(case: TestCase, driver: BackendDriver, inputs: Sequence[Array], ask: Ask) -> list[Array]:
@@ -47,8 +47,7 @@ def composed_outputs(case: TestCase, driver: BackendDriver, inputs: Sequence[Arr
     Raises:
         Fault: what a part raises, and which it was; UNSUPPORTED if the driver does not take one.
     """
-    hook = case.descriptor.composition
-    layer = load_object(hook) if isinstance(hook, str) else hook
+    layer = _loaded(case.descriptor.composition)
     by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
     placed = [by_name.get(parameter.name) for parameter in case.descriptor.tensors.inputs]
     with Border(f"the composition of {case.descriptor.name}", Reason.BAD_CASE):
@@ -81,16 +80,18 @@ class _Calls:
         ):
             if actual != wanted:
                 raise Fault(reason, f"{place} is {actual}, but should be {wanted}")
-        return np.ascontiguousarray(first).reshape(first.shape)
+        return first
 
     def constant(self, values: Any) -> Array:
-        return round_to(np.asarray(values, np.float64), self._case.inputs[0].spec.dtype)
+        values = np.asarray(values, np.float64)
+        return round_to(values, self._case.inputs[0].spec.dtype)
 
     def _part(
         self, descriptor: OperatorDescriptor, tensors: Sequence[Array | None], attributes: dict[str, Any]
     ) -> tuple[TestCase, list[Array]]:
         """The call of a part as a case of its own, with the inputs that it has."""
-        arrays, arguments = [], []
+        arrays: list[Array] = []
+        arguments = []
         for place, tensor in enumerate(tensors):
             if tensor is None:
                 continue
@@ -104,7 +105,11 @@ class _Calls:
             self._case, descriptor=descriptor, inputs=tuple(arguments), outputs=(), attributes=bound, name="", tags=()
         )
         try:
-            outputs = load_object(descriptor.infer)(specs, bound)
+            outputs = _loaded(descriptor.infer)(specs, bound)
         except UnfitArguments as error:
             raise Fault(Reason.BAD_CASE, f"the layer makes no call of {descriptor.name}: {error}") from None
         return replace(part, outputs=tuple(outputs)), arrays
+
+
+def _loaded(hook: Any) -> Any:
+    return load_object(hook) if isinstance(hook, str) else hook

@@ -29,8 +29,8 @@ def in_module(
     The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
     need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
     ``NAME_samples``, ``NAME_reference``, ``NAME_terms`` where the rule has terms, and ``NAME`` for the composition of a
-    layer; ``"helpers:infer_mean"`` is of a module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has
-    its source on the operator's page. An alias may say what its tensors are called under it: ``"Add: A, B -> C"``.
+    layer; ``"helpers:infer_mean"`` is of a module beside it, ``"..shapes:infer_same"`` of one above. A composed rule
+    has its source on the operator's page. An alias may say what its tensors are called under it: ``"Add: A, B -> C"``.
     ``shared`` are the fields of all descriptors that state none of their own.
     """
     package, _, own = module.rpartition(".")

@@ -78,7 +78,7 @@ DESCRIPTORS = in_module(
         domain={"positions": Interval(low=0.0, high=4096.0)},
         generator={"positions": {"fill": "arange", "start": 0.0, "step": 1.0}},
         description="Rotates pairs of (…, S, D) as rope does, with frequencies scaled by YaRN (Peng et al., 2023, "
-        "arXiv 2309.00071, §3.2 to §3.4), and tables times 0.1·ln(factor) + 1. Positions are numbers of the input's dtype.",
+        "arXiv 2309.00071, §3.2 to §3.4), and tables times 0.1·ln(factor) + 1. Positions have the input's dtype.",
     ),
     OperatorDescriptor(
         name="training_step",
@@ -198,8 +198,8 @@ _EXTREME = {"fill": "uniform", "low": -10.0, "high": 10.0}
 
 
 def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
-    shapes = {"input": (rows, size), "up": (hidden, size), "down": (size, hidden)}
-    return call(attributes, **shapes, **({"up_bias": (hidden,), "down_bias": (size,)} if biases else {}))
+    shapes: dict[str, Any] = {"input": (rows, size), "up": (hidden, size), "down": (size, hidden)}
+    return call(attributes, **(shapes | {"up_bias": (hidden,), "down_bias": (size,)} if biases else shapes))
 
 
 def gated_feed_forward_samples() -> Iterator[Sample]:
@@ -216,8 +216,13 @@ def gated_feed_forward_samples() -> Iterator[Sample]:
 
 
 def _gated(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
-    shapes = {"input": (rows, size), "gate": (hidden, size), "up": (hidden, size), "down": (size, hidden)}
-    more = {"gate_bias": (hidden,), "up_bias": (hidden,), "down_bias": (size,)}
+    shapes: dict[str, Any] = {
+        "input": (rows, size),
+        "gate": (hidden, size),
+        "up": (hidden, size),
+        "down": (size, hidden),
+    }
+    more: dict[str, Any] = {"gate_bias": (hidden,), "up_bias": (hidden,), "down_bias": (size,)}
     return call(attributes, **shapes, **(more if biases else {}))
 
 
@@ -254,8 +259,13 @@ def _attention(
     **attributes: Any,
 ) -> dict[str, Any]:
     inner = size // heads * (shared or heads)
-    shapes = {"query": (size, size), "key": (inner, size), "value": (inner, size), "output": (size, size)}
-    more = {f"{name}_bias": shape[:1] for name, shape in shapes.items()}
+    shapes: dict[str, Any] = {
+        "query": (size, size),
+        "key": (inner, size),
+        "value": (inner, size),
+        "output": (size, size),
+    }
+    more: dict[str, Any] = {f"{name}_bias": shape[:1] for name, shape in shapes.items()}
     stated = {"num_heads": heads, **({"num_key_value_heads": shared} if shared else {}), **attributes}
     return call(stated, dtypes=dtypes, input=(tokens, size), **shapes, **(more if biases else {}))
 
