@@ -13,12 +13,13 @@ import numpy as np
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import MeasuresCompilation, WritesOutputs, outside_capabilities
 from optest.compare import Expected
-from optest.core.actual import BackendAnswer, ask_backend
+from optest.core.actual import BackendAnswer, ask_backend, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs
+from optest.core.invariants import further_calls, invariants_of
 from optest.core.kept_tensors import tensors_kept
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
@@ -126,9 +127,20 @@ class _Run:
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
+            return self._with_further_calls(answer) if invariants_of(case) and answer.fault is None else answer
         except Fault as fault:
             return fault
-        return answer
+
+    def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
+        """The answer with those to the calls of its invariants, whose time is not that of the case."""
+        case, driver, clock = self._cases[0], self._driver, self._clock
+        known = further_answers(case, driver)  # before it runs anything else
+        clock.enter(COMPARE)
+        with clock.announced(RUN):
+            further, checks = further_calls(
+                case, driver, self._inputs, answer.outputs, self._layouts, self._interrupted
+            )
+        return answer._replace(further=(*known, *further), checks=(*answer.checks, *checks))
 
     def _prepare(self) -> None:
         """Make the inputs and the expected outputs."""

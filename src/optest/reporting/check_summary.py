@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optest.reporting.failure_groups import merged_text, skeleton
+from optest.reporting.tally import by_invariants_text, passed_by_invariants
 from optest.reporting.typography import duration, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
 
@@ -42,6 +43,8 @@ class OperatorLine:
     failed: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
     gap_reasons: Counter[str] = field(default_factory=Counter)
+    invariant: int = 0
+    """How many of the passed have no reference."""
 
     @property
     def ran(self) -> bool:
@@ -50,6 +53,7 @@ class OperatorLine:
     def add(self, result: CaseResult) -> None:
         column = self._column(result.status)
         column[case_set_of(result)] += 1
+        self.invariant += passed_by_invariants(result)
         if column is self.gaps:
             self.gap_reasons[_gap_text(result)] += 1
 
@@ -173,7 +177,8 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     )
     unchecked = sum(line.unchecked.total() for line in lines)
     missing = summary.total - passed - gaps - expected - failed - unchecked
-    parts = [f"{passed:,} passed" if passed else "nothing passed"]
+    by_invariants = by_invariants_text(sum(line.invariant for line in lines))
+    parts = [f"{passed:,} passed{by_invariants}" if passed else "nothing passed"]
     parts += [f"{failed:,} failed"] if failed else []
     parts += [_counted(expected, "expected difference")] if expected else []
     parts += [f"{unchecked:,} not compared"] if unchecked else []
