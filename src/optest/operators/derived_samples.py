@@ -26,7 +26,7 @@ from optest.registry import load_object
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 from optest.spec.invariants import INVARIANTS
 
-__all__ = ["derived_samples", "further_layouts"]
+__all__ = ["INVARIANT_SET", "derived_samples", "further_layouts"]
 
 _SMALL = 4_096
 """Elements of a tensor that is asked again in other layouts: enough for a tile and a tail."""
@@ -158,6 +158,8 @@ def _scaled(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> Iterator[S
 _OF_ELEMENTS = ("activation", "attention", "contraction", "indexing", "normalization", "pooling", "reduction")
 """Families whose results are computed for the elements of a batch; others have none, or nothing but elements."""
 _ELEMENTS = 5
+INVARIANT_SET = "invariants"
+"""The one derived set that has no own samples."""
 
 
 def _with_invariants(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> Iterator[Sample]:
@@ -173,7 +175,7 @@ def _with_invariants(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> I
             _, _, call, names = max(ranked, key=lambda each: each[:2])
             shapes = {key: [_ELEMENTS, *shape[1:]] if key in names else shape for key, shape in call["shapes"].items()}
             case = {**call, "shapes": shapes, "invariants": list(INVARIANTS)}
-            yield Sample(case_set="invariants", case=case)
+            yield Sample(case_set=INVARIANT_SET, case=case)
 
 
 def _holding_batch(descriptor: OperatorDescriptor, call: Call) -> tuple[Sequence[str], int]:
