@@ -133,14 +133,14 @@ class _Run:
 
     def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
         """The answer with those to the calls of its invariants, whose time is not that of the case."""
-        case, driver, clock = self._cases[0], self._driver, self._clock
-        known = further_answers(case, driver)  # before it runs anything else
-        clock.enter(COMPARE)
-        with clock.announced(RUN):
-            further, checks = further_calls(
-                case, driver, self._inputs, answer.outputs, self._layouts, self._interrupted
-            )
+        known = further_answers(self._cases[0], self._driver)  # before it runs anything else
+        self._clock.enter(COMPARE)
+        further, checks = further_calls(self._comparison(self._cases[0], answer, ()), self._layouts)
         return answer._replace(further=(*known, *further), checks=(*answer.checks, *checks))
+
+    def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:
+        outputs, clock = answer.outputs, self._clock
+        return Comparison(case, self._driver, self._inputs, outputs, expected, clock, self._interrupted)
 
     def _prepare(self) -> None:
         """Make the inputs and the expected outputs."""
@@ -171,7 +171,7 @@ class _Run:
         expected = _on_shelf(self) or ()
 
         def compared(case: TestCase) -> Comparison:
-            return Comparison(case, self._driver, self._inputs, answer.outputs, expected, clock, self._interrupted)
+            return self._comparison(case, answer, expected)
 
         verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):

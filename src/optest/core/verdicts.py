@@ -75,7 +75,8 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         )
     try:
         if not comparison.expected:
-            return _by_further_alone(comparison, answer)
+            with Border("the comparison", _INTERNAL):
+                return _by_further_alone(comparison, answer)
         verdict = _judged(comparison, every_measure=every_measure, checks=answer.checks)
         if verdict.status is Status.FAILED:
             verdict = diagnosed(comparison, verdict)
@@ -199,7 +200,7 @@ def _verdict_of_further(
             verdict = judged(with_values._replace(outputs=outputs), every_measure=True)
         if verdict.status is not _PASSED:
             is_wrong = verdict.status is Status.FAILED and not isinstance(other.outputs, Fault)
-            if is_wrong and other.premise and (why := other.premise(comparison.expected)):
+            if is_wrong and other.premise and (why := other.premise(comparison)):
                 raise Fault(Reason.BAD_CASE, f"{other.how}: {why}; state the invariants of the case")
             return replace(
                 verdict,

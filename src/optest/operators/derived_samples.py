@@ -10,7 +10,6 @@ from math import prod
 from typing import Any
 
 from optest.errors import UnknownName
-from optest.operators.batches import batch_inputs
 from optest.operators.samples import (
     LARGE_SIZE,
     LAYOUTS_AT_ONCE,
@@ -22,6 +21,7 @@ from optest.operators.samples import (
     strides_of,
     with_padded_rows,
 )
+from optest.operators.shapes import batch_inputs
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 from optest.spec.invariants import INVARIANTS

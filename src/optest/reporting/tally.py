@@ -7,20 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from optest.reporting.typography import by_invariants_text
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
-__all__ = [
-    "UNNAMED",
-    "WRONG_DATA",
-    "GroupTally",
-    "Tally",
-    "by_invariants_text",
-    "in_plan_order",
-    "model_of",
-    "passed_by_invariants",
-    "skip_text",
-    "spent_s",
-]
+__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "skip_text", "spent_s"]
 
 
 _LONGEST_KIND = 30
@@ -98,15 +88,6 @@ def skip_text(why: tuple[str, str]) -> str:
     return ": ".join(part for part in why if part) or "no reason given"
 
 
-def passed_by_invariants(result: CaseResult) -> bool:
-    return result.status is Status.PASSED and result.verdict.evidence is Evidence.INVARIANT
-
-
-def by_invariants_text(count: int) -> str:
-    """What is said behind a number of passed cases of those whose values were never compared."""
-    return f" ({count:,} by invariants alone, never compared with a reference)" if count else ""
-
-
 def spent_s(result: CaseResult) -> float:
     """Seconds of all phases of a case."""
     return result.timings.total_s or 0.0
@@ -130,11 +111,11 @@ class Tally:
     all: GroupTally = field(default_factory=GroupTally)
     refused: int = 0
     """How many of those that passed were refused, as they had to be."""
-    invariant: int = 0
-    """How many of those that passed have no reference and keep their invariants."""
+    by_invariants: int = 0
+    """How many of those that passed have no reference."""
 
     def add(self, result: CaseResult) -> None:
-        self.invariant += passed_by_invariants(result)
+        self.by_invariants += result.status is Status.PASSED and result.verdict.evidence is Evidence.INVARIANT
         self.refused += result.verdict.evidence is Evidence.RAISED_AS_EXPECTED
         operator = self.operators.get(result.operator)
         if operator is None:
@@ -171,12 +152,9 @@ class Tally:
 
     def phrase(self) -> str:
         """``12 passed, 2 failed, 3 errors``, or ``nothing ran``."""
-        words = {Status.PASSED: by_invariants_text(self.invariant)}
-        counted = [
-            _counted(status, self.statuses[status]) + words.get(status, "")
-            for status in Status
-            if self.statuses[status]
-        ]
+        counted = [_counted(status, self.statuses[status]) for status in Status if self.statuses[status]]
+        if self.by_invariants:
+            counted[0] += by_invariants_text(self.by_invariants)  # the passed come first
         return ", ".join(counted) or "nothing ran"
 
     def worst_first(self) -> list[tuple[str, GroupTally]]:
