@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, FurtherAnswer
 from optest.core.runner import execute
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
@@ -262,6 +262,16 @@ def test_what_the_backend_does_not_promise_is_not_asked() -> None:
     assert [each.detail for each in found.checks if each.name == "invariant batch"] == [
         "with element 0 of the batch alone: one row"
     ]
+
+
+def test_what_the_driver_found_in_the_first_call_is_judged_too() -> None:
+    class Noticing(Calls):
+        def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+            alone = len(self.shapes) == 1
+            return [FurtherAnswer(outputs=softmax(np.ones((5, 8), np.float32)), how="with 2 threads")] * alone
+
+    case = case_of(operators.get("softmax"), (5, 8), invariants=("batch",))
+    assert execute([case], Noticing(softmax)).verdicts[0].message.startswith("with 2 threads: ")
 
 
 # Statements
