@@ -19,6 +19,7 @@ from optest.core.actual import actual_outputs
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.inputs import make_inputs
+from optest.core.layers import is_composed
 from optest.core.phases import RUN
 from optest.operators.shapes import batch_inputs, batch_size, resized
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
@@ -136,9 +137,10 @@ def _outputs(call: _Call, first: Comparison, layouts: Layouts | None) -> list[Ar
     Raises:
         Fault: UNSUPPORTED where the driver says no before it is called, and whatever the call ends with.
     """
-    with Border("the backend's `unsupported`", Reason.RAISED):
-        if lack := outside_capabilities(first.driver, call.case) or first.driver.unsupported(call.case):
-            raise Fault(Reason.UNSUPPORTED, lack)
+    if not is_composed(first.driver, call.case.descriptor):
+        with Border("the backend's `unsupported`", Reason.RAISED):
+            if lack := outside_capabilities(first.driver, call.case) or first.driver.unsupported(call.case):
+                raise Fault(Reason.UNSUPPORTED, lack)
     rows = call.rows
     if layouts is not None and rows is not None:
         layouts = [(name, resized(spec, len(rows))) for name, spec in layouts]
