@@ -176,7 +176,8 @@ def figures(directories: Iterable[Path]) -> list[str]:
         f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
     )
     lines = [*operator_lines(tally), *model_lines(tally, info)] if tally.models else []
-    return [*(f"note: {note}" for note in notes), *(line for line, _ in lines if line), again]
+    counted = [tally.phrase()] if tally.by_invariants else []  # where a bare pass would say too much
+    return [*(f"note: {note}" for note in notes), *(line for line, _ in lines if line), *counted, again]
 
 
 def failure_text(result: CaseResult) -> str:

@@ -86,13 +86,15 @@ class FurtherAnswer:
     ``outputs`` by name or in order, with other bits than those that ``run`` returned. ``how`` says what was different
     ("with 2 threads"). ``reason`` is what it is called when this answer leaves the rule and the first one does not;
     None keeps the reason of the comparison. ``inputs`` are those that had other values than the case's, by name; what
-    is expected is asked of the reference once more, and nothing where it refuses.
+    is expected is asked of the reference once more, and nothing where it refuses. ``premise`` is asked where the answer
+    leaves the rule, with the first one's comparison: why that shows nothing of the backend, "" where it does.
     """
 
     outputs: Any
     how: str
     reason: Reason | None = None
     inputs: Mapping[str, Any] | None = None
+    premise: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ __all__ = [
     "BY_BACKEND",
     "BY_ITSELF",
     "expected_of_other_inputs",
+    "expected_of_outputs",
     "expected_outputs",
     "is_own",
     "may_refuse",
@@ -77,10 +78,7 @@ def expected_outputs(
             if values is None:
                 return [], ()
             values, device_notes = _without_notes(values, driver.device())
-        terms = None
-        if _has_terms(case.descriptor) and any(map(_may_be_judged_by_class, cases)):
-            with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
-                terms = _terms(case, padded)
+        terms = _terms_if_needed(cases, padded, interrupted)
     placed = _placed(case, values, terms)
     if case.descriptor.alternatives is not None and case.reference is None and not notes:
         # They say what is as right as the operator's own reference, and nothing of what anyone else expects.
@@ -103,6 +101,32 @@ def expected_of_other_inputs(
     except Fault as fault:
         return fault.message.partition("\n")[0]
     return "the backend keeps what it expects of the case's own values alone" if BY_BACKEND in notes else expected
+
+
+def expected_of_outputs(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Expected]:
+    """The outputs of a first call as what those of further calls should be; floats of an operator without a rule are
+    held to the tolerance of close results.
+
+    Raises:
+        Fault: MISSING_OUTPUT, EXTRA_OUTPUT, if the operator cannot have so many.
+    """
+    count, signature = len(outputs), case.descriptor.tensors
+    if signature.output_names(count) is None or len(case.outputs or outputs) != count:
+        wanted = len(case.outputs or signature.outputs)
+        reason = Reason.MISSING_OUTPUT if count < wanted else Reason.EXTRA_OUTPUT
+        raise Fault(reason, f"the number of outputs is {count}, but should be {wanted}")
+    with ErrorStateKept():
+        terms = _terms_if_needed([case], _with_left_out(case, inputs))
+    placed = _placed(replace(case, outputs=()), outputs, terms)
+    specs = case.outputs or [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in outputs]
+    rule = None if case.descriptor.rule else _CLOSE
+    return [
+        replace(each, dtype=spec.dtype, shape=spec.shape, rule=each.rule or (rule if spec.dtype.is_inexact else None))
+        for each, spec in zip(placed, specs, strict=True)
+    ]
+
+
+_CLOSE = Rule(kind=RuleClass.CLOSE, source="torch.testing.assert_close")
 
 
 def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool] | None = None) -> None:
@@ -230,6 +254,15 @@ def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None
 def _has_terms(descriptor: OperatorDescriptor) -> bool:
     rule = descriptor.rule
     return descriptor.terms is not None and rule is not None and rule.kind in _WITH_TERMS
+
+
+def _terms_if_needed(
+    cases: Sequence[TestCase], inputs: Sequence[Array | None], interrupted: Callable[[], bool] | None = None
+) -> Sequence[Any] | None:
+    if not _has_terms(cases[0].descriptor) or not any(map(_may_be_judged_by_class, cases)):
+        return None
+    with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
+        return _terms(cases[0], inputs)
 
 
 def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any]:

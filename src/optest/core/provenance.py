@@ -140,6 +140,7 @@ _beside_the_key = attrgetter(
     "skip",
     "xfail",
     "expects_error",
+    "invariants",
     "tags",
 )
 """What a case says that its key does not tell; not where it was written, nor what it is for."""

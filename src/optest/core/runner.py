@@ -13,12 +13,13 @@ import numpy as np
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import MeasuresCompilation, WritesOutputs, outside_capabilities
 from optest.compare import Expected
-from optest.core.actual import BackendAnswer, ask_backend
+from optest.core.actual import BackendAnswer, ask_backend, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs
+from optest.core.invariants import further_calls, invariants_of
 from optest.core.kept_tensors import tensors_kept
 from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
@@ -127,9 +128,20 @@ class _Run:
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
+            return self._with_further_calls(answer) if invariants_of(case) and answer.fault is None else answer
         except Fault as fault:
             return fault
-        return answer
+
+    def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
+        """The answer with those to the calls of its invariants, whose time is not that of the case."""
+        known = further_answers(self._cases[0], self._driver)  # before it runs anything else
+        self._clock.enter(COMPARE)
+        further, checks = further_calls(self._comparison(self._cases[0], answer, ()), self._layouts)
+        return answer._replace(further=(*known, *further), checks=(*answer.checks, *checks))
+
+    def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:
+        outputs, clock = answer.outputs, self._clock
+        return Comparison(case, self._driver, self._inputs, outputs, expected, clock, self._interrupted)
 
     def _prepare(self) -> None:
         """Make the inputs and the expected outputs."""
@@ -160,7 +172,7 @@ class _Run:
         expected = _on_shelf(self) or ()
 
         def compared(case: TestCase) -> Comparison:
-            return Comparison(case, self._driver, self._inputs, answer.outputs, expected, clock, self._interrupted)
+            return self._comparison(case, answer, expected)
 
         verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):

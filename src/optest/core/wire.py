@@ -55,6 +55,8 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
         wire["xfail"] = [case.xfail.reason, case.xfail.status.value, case.xfail.strict]
     if case.expects_error:
         wire["expects_error"] = [getattr(case.expects_error, name) for name in _OF_REFUSALS]
+    if case.invariants is not None:
+        wire["invariants"] = case.invariants
     if case.priority != DEFAULT_PRIORITY:
         wire["priority"] = case.priority
     values = _plain_fields(case)
@@ -102,6 +104,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
         xfail=Xfail(reason=xfail[0], status=Status(xfail[1]), strict=xfail[2]) if xfail else None,
+        invariants=tuple(wire["invariants"]) if "invariants" in wire else None,
         expects_error=ExpectedError(**dict(zip(_OF_REFUSALS, refusal, strict=False))) if refusal else None,
         **plain,
     )

@@ -259,7 +259,8 @@ class TestCase:
     ``outputs`` are the output specs that the plan or the operator's inference states, () where only the
     reference knows them. ``base_dir`` is the folder that relative paths in the case start from; it is not part of the
     signature. ``allowed_folders`` are those that its paths may lead to, () for all; ``store.path_of`` holds them there.
-    ``origins`` says for each value where it came from. Tensors depend on ``key`` alone.
+    ``origins`` says for each value where it came from. ``invariants`` replace the operator's. Tensors depend on ``key``
+    alone.
     """
 
     __test__ = False  # pytest would take the name for a test class
@@ -287,6 +288,7 @@ class TestCase:
     base_dir: str = field(default="", compare=False)
     allowed_folders: tuple[str, ...] = field(default=(), compare=False)
     origins: Mapping[str, str] = field(default_factory=dict)
+    invariants: tuple[str, ...] | None = None
     _key: str = field(default="", init=False, repr=False, compare=False)
     _identifier: str = field(default="", init=False, repr=False, compare=False)
 

@@ -62,6 +62,7 @@ class Reason(str, Enum):
     WORKSPACE = "WORKSPACE"
     STATE = "STATE"
     NONDETERMINISTIC = "NONDETERMINISTIC"
+    INVARIANT = "INVARIANT"
     LEAK = "LEAK"
     SANITIZER = "SANITIZER"
     NOT_REFUSED = "NOT_REFUSED"
@@ -110,6 +111,7 @@ class Evidence(str, Enum):
     RAISED_AS_EXPECTED = "raised as expected"
     REFUSED_AS_EXPECTED = "refused as expected"
     EXTERNAL_REPORT = "external report"
+    INVARIANT = "invariants alone"
 
 
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
