@@ -26,10 +26,12 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import RunOutcome, run_cases, unused_expectations
+from optest.api.validation_cases import selection
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
     ChecksReadiness,
+    InfersShapes,
     KnowsExpectations,
     SelectsSamples,
     StatesCapabilities,
@@ -59,6 +61,7 @@ from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
+    VALIDATION,
     BackendTarget,
     CaseResult,
     Fault,
@@ -85,7 +88,7 @@ __all__ = [
 ]
 
 MOST_JOBS = 8
-_NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
+_NARROWING = ("group", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
 
@@ -175,6 +178,8 @@ def write(given: Mapping[str, Any], path: str) -> str:
         OptestError: as :func:`check` would, if the file cannot be written, and if it is there: someone may have
             edited it.
     """
+    if given.get("group"):
+        raise UsageError(f"--write writes cases with values, which --group {given['group']} asks none of")
     if Path(path).exists():
         raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
     request = check_request(given)
@@ -216,7 +221,9 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
             document=None,
             driver=driver,
             target=target,
-            cases=[expectations.left_out(with_deadline(case, settings["timeout"])) for case in cases],
+            cases=[
+                expectations.left_out(with_deadline(_in_group(case, settings), settings["timeout"])) for case in cases
+            ],
             revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
             facts={"command": "check", "tier": settings["tier"], **_variants(driver, settings)},
             every_measure=True,
@@ -265,7 +272,9 @@ def _require_config(driver: BackendDriver, settings: Settings) -> None:
 
 
 def _require_timings(driver: BackendDriver, settings: Settings) -> None:
-    """Raise ``UsageError`` for ``--fail-if-slower`` where nothing can decide it."""
+    """Raise ``UsageError`` for ``--fail-if-slower`` where nothing can decide it, and for timings of nothing."""
+    if settings["group"] and settings["bench"]:
+        raise UsageError(f"--group {settings['group']} computes nothing that could be timed; drop --bench")
     if not settings["fail_if_slower"]:
         return
     if not 1 <= settings["fail_if_slower"] < math.inf:
@@ -407,7 +416,8 @@ def _cases_of(
     if isinstance(driver, SelectsSamples):
         own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
-    return cases_of_samples(descriptor, own, request, host, tiers=tiers)
+    is_asked = selection(driver) if settings["group"] == VALIDATION else lambda _: True
+    return cases_of_samples(descriptor, own, request, host, wanted=lambda each: each.tier in tiers and is_asked(each))
 
 
 def _case_request(settings: Settings) -> CaseRequest:
@@ -448,6 +458,10 @@ def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Seque
     return [each for each in cases if any(f"{SET_TAG}{name}" in each.tags for name in names)]
 
 
+def _in_group(case: TestCase, settings: Settings) -> TestCase:
+    return case if settings["group"] is None else dataclasses.replace(case, mode=settings["group"])
+
+
 def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
     pairs = [pair for pair in zip(built.cases, built.entries, strict=True) if pair[0].id in kept]
     return CasesOfSamples(cases=[case for case, _ in pairs], entries=[entry for _, entry in pairs])
@@ -455,7 +469,7 @@ def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
 
 def _variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
     """The baseline and the default of a driver that has both, where no variant is named."""
-    known = () if settings["variant"] else compared_variants(driver)
+    known = () if settings["variant"] or settings["group"] else compared_variants(driver)
     return {"variants": [known[0], known[-1]]} if len(known) > 1 else {}
 
 
@@ -488,6 +502,8 @@ def _runs_on_processors(driver: BackendDriver) -> bool:
 def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
     notes = list(request.lacking)
+    if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
+        notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
     if request.without_samples:
         notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
     lines = request.run.expectations.lines

@@ -29,7 +29,6 @@ def result_of(
     attempts: int = 1,
     round_index: int = 0,
     isolation: str = "none",
-    mode: str = "forward",
     duplicate_of: str | None = None,
     repro: str = "",
 ) -> CaseResult:
@@ -41,7 +40,7 @@ def result_of(
         operator=case.descriptor.name,
         target=target.label(),
         reference=reference_name(case),
-        mode=mode,
+        mode=case.mode,
         verdict=verdict,
         seed=case.seed,
         dtypes=tuple([argument.spec.dtype.name for argument in inputs]),

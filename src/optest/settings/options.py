@@ -227,6 +227,16 @@ _CORE: tuple[Option, ...] = (
         help="How much is asked; each tier includes those before it. [parity]",
     ),
     Option(
+        name="group",
+        flags=("--group",),
+        type="choice",
+        choices=("validation",),
+        group="What to ask",
+        commands=("check",),
+        in_trends=True,
+        help="validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes.",
+    ),
+    Option(
         name="case_set",
         flags=("--set",),
         repeat=True,
