@@ -122,8 +122,9 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
         notes = [(note, "dim") for note in _notes(request)]
-        if settings["bench"] and "variants" in request.run.facts:
-            table, slower = _variant_table(in_order(results), request.run.facts["variants"], settings["fail_if_slower"])
+        if settings["bench"]:
+            variants = request.run.facts.get("variants", ())
+            table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
             notes = [*table, *notes]
             unused.extend(slower)
         if settings["seed"]:
@@ -147,7 +148,7 @@ def _variant_table(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The table of timings by variant, and what ``--fail-if-slower`` says of it."""
     lines = variant_lines(results, variants)
-    text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(lines, variants))]
+    text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(results, variants))]
     slower = [
         f"not timed in both variants, so that --fail-if-slower shows nothing of it: {line.operator}"
         for line in lines

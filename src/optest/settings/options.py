@@ -389,8 +389,8 @@ _CORE: tuple[Option, ...] = (
         group="Reports",
         metavar="NAME",
         commands=("run", "check", "replay"),
-        help="Report to write beside the terminal's: json, junit, markdown, github, or that of an installed package. "
-        "Repeatable.",
+        help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
+        "package. Repeatable.",
     ),
     Option(
         name="report_path",
