@@ -6,7 +6,8 @@ import dataclasses
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -41,10 +42,11 @@ from optest.backends.abilities import (
     runs_programs,
 )
 from optest.core.border import Border
-from optest.core.expected import is_own
+from optest.core.expected import BY_BACKEND, is_own
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
+from optest.guests import guests
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
@@ -88,7 +90,7 @@ __all__ = [
 ]
 
 MOST_JOBS = 8
-_NARROWING = ("group", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
+_NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
 
@@ -121,7 +123,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         dtypes = {each.name for each in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        notes = [(note, "dim") for note in _notes(request)]
+        notes = [(note, "dim") for note in (*_notes(request), *_other_references(settings, results))]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
@@ -141,6 +143,14 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     )
     outcome = run_cases(request.run, stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
+
+
+def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list[str]:
+    """How many cases were not expected by what ``--reference`` names, for each reason."""
+    if not settings["reference"]:
+        return []
+    found = Counter(check.detail for each in results for check in each.verdict.checks if check.name == BY_BACKEND.name)
+    return [f"{count:,} × expected by {detail}" for detail, count in found.most_common()]
 
 
 def _variant_table(
@@ -179,8 +189,9 @@ def write(given: Mapping[str, Any], path: str) -> str:
         OptestError: as :func:`check` would, if the file cannot be written, and if it is there: someone may have
             edited it.
     """
-    if given.get("group"):
-        raise UsageError(f"--write writes cases with values, which --group {given['group']} asks none of")
+    for name in ("group", "reference"):
+        if given.get(name):
+            raise UsageError(f"--write writes cases without what --{name} says of them; drop it")
     if Path(path).exists():
         raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
     request = check_request(given)
@@ -409,9 +420,10 @@ def _cases_of(
     section: Mapping[str, Any] | None = None,
 ) -> CasesOfSamples:
     """The cases of an operator; ``section`` is what they say of the program that the driver runs for it."""
-    stated = _case_request(settings)
+    stated, reference = _case_request(settings), _reference_of(descriptor, settings["reference"])
     options = {f"backend_config.{driver.name}.{key}": value for key, value in (section or {}).items()}
-    request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s, attributes=options))
+    of_all = CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s, attributes=options, reference=reference)
+    request = with_driver_options(driver, of_all)
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     own = samples_of(descriptor)
     if isinstance(driver, SelectsSamples):
@@ -419,6 +431,22 @@ def _cases_of(
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
     is_asked = selection(driver) if settings["group"] == VALIDATION else lambda _: True
     return cases_of_samples(descriptor, own, request, host, wanted=lambda each: each.tier in tiers and is_asked(each))
+
+
+def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | None:
+    """The import path of what ``--reference`` names for an operator, None where the operator keeps its own.
+
+    Raises:
+        Unavailable: for a package that is not installed.
+        UnknownName: for a name that is neither a guest's nor an import path.
+    """
+    if stated is None or ":" in stated:
+        return stated
+    modules = {guest.backend: guest.references for guest in guests() if guest.references}
+    if stated not in modules:
+        raise UnknownName("reference", stated, modules)
+    known: Collection[str] = load_object(f"{modules[stated]}:REFERENCES")
+    return f"{modules[stated]}:{descriptor.name}" if descriptor.name in known else None
 
 
 def _case_request(settings: Settings) -> CaseRequest:
@@ -505,6 +533,9 @@ def _notes(request: CheckRequest) -> list[str]:
     notes = list(request.lacking)
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
         notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
+    if reference := request.run.settings["reference"]:
+        kept = sorted({case.descriptor.name for case in request.run.cases if case.reference is None})
+        notes += [f"not in reference {reference}, so expected by NumPy: {', '.join(kept)}"] if kept else []
     if request.without_samples:
         notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
     lines = request.run.expectations.lines

@@ -13,11 +13,12 @@ new_result = constructor(CaseResult)
 
 def reference_name(case: TestCase) -> str:
     """What the case is compared with, as one word for identities and reports."""
-    if case.reference is not None:
-        return case.reference
-    if case.descriptor.reference is None:
+    stated = case.reference or case.descriptor.reference
+    if stated is None:
         return "none"
-    return "torch" if str(case.descriptor.reference).startswith("optest.torch.calls") else "numpy"
+    if str(stated).startswith("optest.torch."):
+        return "torch"
+    return case.reference or "numpy"
 
 
 def result_of(

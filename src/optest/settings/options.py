@@ -79,8 +79,8 @@ _CORE: tuple[Option, ...] = (
         flags=("--reference",),
         group="What to run",
         metavar="MODULE:NAME",
-        commands=("run", "list"),
-        help="Dotted path of the function that makes the expected outputs.",
+        commands=("run", "list", "check"),
+        help="Dotted path of the function that makes the expected outputs; in a check torch, too: torch in float64.",
     ),
     Option(
         name="tolerance",

@@ -196,7 +196,7 @@ def test_a_backend_without_shape_inference_is_asked_refusals_alone(tmp_path: Pat
 def test_what_the_group_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="computes nothing that could be timed"):
         asked(tmp_path, "right", group="validation", bench=True)
-    with pytest.raises(UsageError, match="--write writes cases with values"):
+    with pytest.raises(UsageError, match="--write writes cases without what --group says"):
         write({"backend": "right", "op": ("doubled",), "group": "validation"}, str(tmp_path / "plan.yaml"))
 
 

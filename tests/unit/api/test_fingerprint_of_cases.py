@@ -55,6 +55,7 @@ CHANGED: dict[str, Any] = {
     "skip": Skip(reason="no"),
     "xfail": Xfail(reason="known"),
     "expects_error": ExpectedError(),
+    "mode": "validation",
     "tags": ("b",),
 }
 PLACES: dict[str, Any] = {
