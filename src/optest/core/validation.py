@@ -9,6 +9,7 @@ from itertools import zip_longest
 from optest.backends import BackendDriver
 from optest.backends.abilities import InfersShapes
 from optest.core.border import Border
+from optest.core.layers import is_composed
 from optest.core.verdicts import fault_verdict, refusal_verdict
 from optest.numerics import ErrorStateKept
 from optest.spec import Check, CheckState, Evidence, Fault, Reason, Status, TensorSpec, TestCase, Verdict, format_shape
@@ -21,8 +22,8 @@ _INFERRED = (Check(name="shape inference", state=CheckState.DONE, detail="nothin
 def validated(case: TestCase, driver: BackendDriver, interrupted: Callable[[], bool] | None) -> Verdict | None:
     """The verdict by shape inference alone; None for a refusal that it does not show, so that the call is made."""
     refusal = case.expects_error
-    if not isinstance(driver, InfersShapes):
-        message = f"backend {driver.name} offers no shape inference"
+    if not isinstance(driver, InfersShapes) or is_composed(driver, case.descriptor):
+        message = f"backend {driver.name} offers no shape inference of it"
         skipped = Verdict(status=Status.SKIPPED, reason=Reason.UNSUPPORTED, message=message)
         return skipped if refusal is None else None
     try:

@@ -104,7 +104,7 @@ def test_a_driver_without_the_ability_shows_nothing() -> None:
             raise AssertionError("not asked")
 
     found = judged(Plain())
-    assert (found.status, found.message) == (Status.SKIPPED, "backend plain offers no shape inference")
+    assert (found.status, found.message) == (Status.SKIPPED, "backend plain offers no shape inference of it")
 
 
 def test_the_mode_reaches_workers() -> None:
