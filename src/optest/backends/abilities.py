@@ -27,6 +27,7 @@ __all__ = [
     "GivesFurtherAnswers",
     "GuardsMemory",
     "HasVariants",
+    "InfersShapes",
     "JudgesItself",
     "KeepsDeadline",
     "KeepsGolden",
@@ -189,6 +190,17 @@ class KeepsGolden(Protocol, metaclass=_Ability):
         """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
 
         Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
+        """
+        ...
+
+
+@runtime_checkable
+class InfersShapes(Protocol, metaclass=_Ability):
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
+        """Dtype and shape of each output of ``case``, in order, told without computing one.
+
+        Raises:
+            Fault: UNSUPPORTED where they depend on values; as ``run`` does. Any other exception refuses the call.
         """
         ...
 

@@ -132,6 +132,7 @@ _beside_the_key = attrgetter(
     "descriptor.signature",
     "backend",
     "backend_config",
+    "mode",
     "reference",
     "tolerances",
     "timeout_s",

@@ -25,10 +25,12 @@ from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
+from optest.core.validation import validated
 from optest.core.verdicts import excused, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
     BAD_STATUSES,
+    VALIDATION,
     Benchmark,
     CaseResult,
     Check,
@@ -82,10 +84,13 @@ def execute(
     if side_effects is not None:
         side_effects.begin(cases[0])
     run = _Run(cases, driver, Clock(announce), interrupted)
-    answer = run.answer()
+    known = run.validated()
+    answer = BackendAnswer((), ()) if known else run.answer()
     fault = None if side_effects is None else side_effects.fault(cases[0])
     if fault is not None:  # the process has changed, so that the answer, or another fault, says nothing
         answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendAnswer) else fault
+    elif known:
+        return ExecutionResult(known, run.timings())
     return run.judged(answer, every_measure, bench, is_tainted=fault is not None)
 
 
@@ -117,6 +122,18 @@ class _Run:
         self._inputs: Sequence[Array] = ()
         self._layouts: Sequence[tuple[str, TensorSpec]] | None = None
         self._notes: tuple[Check, ...] = ()
+
+    def validated(self) -> tuple[Verdict, ...]:
+        """The verdicts of cases of which no values are asked; none where the call has to be made."""
+        if self._cases[0].mode != VALIDATION:
+            return ()
+        self._clock.enter(RUN)
+        verdict = validated(self._cases[0], self._driver, self._interrupted)
+        return () if verdict is None else tuple([excused(each, verdict) for each in self._cases])
+
+    def timings(self) -> Timings:
+        self._clock.enter(IDLE)
+        return self._clock.timings()
 
     def answer(self) -> BackendAnswer | Fault:
         """What the backend makes of the inputs; the fault of what has to be known before it is asked."""

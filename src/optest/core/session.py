@@ -367,6 +367,7 @@ def _shared(case: TestCase) -> object:
         case.key,
         case.expects_error,
         case.invariants,
+        case.mode,
         case.backend,
         reference_name(case),
         case.reference,

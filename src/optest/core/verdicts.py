@@ -41,7 +41,7 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["after_attempts", "excused", "fault_verdict", "judged_by_others", "verdict_of"]
+__all__ = ["after_attempts", "excused", "fault_verdict", "judged_by_others", "refusal_verdict", "verdict_of"]
 
 Array = np.ndarray[Any, Any]
 _INTERNAL, _PASSED = Reason.INTERNAL, Status.PASSED
@@ -58,7 +58,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
     the driver may be a test that has compared by itself; no driver judges what optest expects something of."""
     case, driver = comparison.case, comparison.driver
     if case.expects_error is not None:
-        return _refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
+        return refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
     if answer.fault is not None:
         verdict = _of_fault(comparison, answer.fault)
         wrong = _wrong_among_written(comparison, answer.fault)
@@ -107,7 +107,7 @@ def _of_fault(comparison: Comparison, fault: Fault) -> Verdict:
         return fault_verdict(of_hook)
     if not why:
         return fault_verdict(fault)
-    verdict = _refusal_verdict(case, ExpectedError(), inputs, fault)
+    verdict = refusal_verdict(case, ExpectedError(), inputs, fault)
     return replace(verdict, message=f"{verdict.message}; {why}")
 
 
@@ -251,7 +251,7 @@ _SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"}
 """What nobody raises to refuse arguments; whoever does can say so in ``type``."""
 
 
-def _refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
+def refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
     """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
     if fault is None:
         return Verdict(

@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.spec import (
     DEFAULT_PRIORITY,
+    FORWARD,
     Argument,
     BackendTarget,
     ExpectedError,
@@ -59,6 +60,8 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
         wire["invariants"] = case.invariants
     if case.priority != DEFAULT_PRIORITY:
         wire["priority"] = case.priority
+    if case.mode != FORWARD:
+        wire["mode"] = case.mode
     values = _plain_fields(case)
     wire.update(compress(zip(_PLAIN, values, strict=True), values))
     return wire
@@ -101,6 +104,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         backend=_target(*wire["backend"]),
         seed=wire["seed"],
         priority=wire.get("priority", DEFAULT_PRIORITY),
+        mode=wire.get("mode", FORWARD),
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
         xfail=Xfail(reason=xfail[0], status=Status(xfail[1]), strict=xfail[2]) if xfail else None,

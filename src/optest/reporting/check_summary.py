@@ -195,7 +195,8 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
 def _scope_line(info: RunInfo | None, summary: RunSummary, operators: int) -> str:
     target = info.target if info is not None else "the backend"
     tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
-    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}"
+    group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
+    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}{group}"
 
 
 def _counted(count: int, word: str) -> str:

@@ -110,6 +110,7 @@ class Evidence(str, Enum):
     MEASURED = "measured"
     RAISED_AS_EXPECTED = "raised as expected"
     REFUSED_AS_EXPECTED = "refused as expected"
+    SPECS_COMPARED = "shapes and dtypes compared, no values"
     EXTERNAL_REPORT = "external report"
     INVARIANT = "invariants alone"
 

@@ -56,6 +56,7 @@ CHANGED: dict[str, Any] = {
     "xfail": Xfail(reason="known"),
     "expects_error": ExpectedError(),
     "invariants": ("repeat",),
+    "mode": "validation",
     "tags": ("b",),
 }
 PLACES: dict[str, Any] = {
