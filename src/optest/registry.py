@@ -37,6 +37,7 @@ Entry = TypeVar("Entry")
 
 EXTRAS = {
     "torch": "optest[torch]",
+    "triton": "optest[triton]",
     "jax": "optest[jax]",
     "onnx": "optest[onnx]",
     "onnxruntime": "optest[onnx]",

@@ -204,7 +204,7 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     _require_known_capabilities(driver)
     _require_config(driver, settings)
     _require_timings(driver, settings)
-    programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else {}
+    programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else Programs()
     chosen, lacking = _available(driver, _chosen_operators(settings["op"]), programs)
     built = _built_cases(chosen, settings, target, driver, programs)
     every = [case for each in built for case in each.cases]
@@ -295,11 +295,13 @@ def _built_cases(
             f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(each, settings, target, driver, programs.get(each.name)) for each in with_samples]
+    built = [_cases_of(each, settings, target, driver, programs.stated.get(each.name)) for each in with_samples]
     if isinstance(driver, ChecksConfig):
-        problems = dict.fromkeys(problem for each in built for case in each.cases for problem in driver.problems(case))
-        if problems:
-            raise UsageError("\n".join(problems))
+        found = [(case.descriptor.name, each) for of in built for case in of.cases for each in driver.problems(case)]
+        if programs.source:
+            programs.refuse(driver.name, found)
+        if found:
+            raise UsageError("\n".join(dict.fromkeys(each for _, each in found)))
     return built
 
 
@@ -314,7 +316,7 @@ def _available(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = "not in the config" if programs and each.name not in programs else lack_of(driver, each)
+        why = "not in the config" if programs.source and each.name not in programs.stated else lack_of(driver, each)
         if why is None:
             had.append(each)
         else:

@@ -119,6 +119,7 @@ _BUILTINS = (
     _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
     _Builtin(name="stub", path="optest.backends.numpy_reference:StubBackend", kind="stub", by_name_only=True),
     _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
+    _Builtin(name="triton", path="optest.torch.triton_kernels:TritonBackend", kind="triton", by_name_only=True),
     _Builtin(name="jax", path="optest.jax.backend:JaxBackend", kind="jax"),
     _Builtin(name="onnxruntime", path="optest.onnx.runtime:OnnxRuntimeBackend", kind="onnx"),
     _Builtin(name="onnx-reference", path="optest.onnx.reference:OnnxReferenceBackend", kind="onnx"),
