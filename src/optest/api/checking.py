@@ -498,5 +498,5 @@ def _notes(request: CheckRequest) -> list[str]:
         expected = {line.pair for line in lines}
         share = len(expected) / max(1, len(pairs))
         of_all = f"{len(expected)} of {len(pairs)} pairs of operator and dtype ({share:.1%})"
-        notes.append(f"expectations: {plural(len(lines), 'line')} for {of_all}")
+        notes.append(f"expectations: {plural(len({line.where for line in lines}), 'line')} for {of_all}")
     return notes

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, with_config
@@ -54,7 +55,7 @@ _STATUSES = (Status.FAILED, Status.ERROR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One line: cases fail for one reason, or are left out (None), where all conditions that are stated hold.
+    """One line of one operator and dtype: cases fail for one reason, or are left out (None), where its conditions hold.
 
     ``op`` and ``dtype`` may be "", for any; ``cases`` and ``models`` are globs over ids and names of models; ``files``
     are those whose cases alone it is about, None for any. ``case_sets``, ``fills`` and ``tier`` name those in which it
@@ -250,8 +251,8 @@ class _Where(TypedDict, total=False):
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 class _Line(TypedDict, total=False):
-    op: Annotated[_Word, Field(description="Operator; beside case or model, or with skip, a glob, too.")]
-    dtype: Annotated[_Word, Field(description="Dtype of the first inexact input, else of the first.")]
+    op: Annotated[_Word | list[_Word], Field(description="Operator, or several; beside case or skip a glob, too.")]
+    dtype: Annotated[_Word | list[_Word], Field(description="Dtype of the first inexact input, else of the first.")]
     case: Annotated[_Word | list[_Word], Field(description="Globs over ids of cases, or their names in the file.")]
     model: Annotated[_Word | list[_Word], Field(description="Globs over names of models.")]
     reason: Annotated[_Word, Field(description="Why it fails; BAD_CASE for wrong data of cases or models.")]
@@ -280,9 +281,15 @@ def read_expectations(
     """
     document, source = read_document(path, "the expectations", _Document, _known_keys)
     lines = _Lines(source, operators, document.written_for, versions or {})
-    read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
+    read = [lines.read(each, index) for index, entry in enumerate(document.expected) for each in _one_by_one(entry)]
     lines.ledger.refuse()
     return Expectations(lines=tuple(line for line in read if line is not None))
+
+
+def _one_by_one(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The line for each pair of its operators and dtypes, which is held to what it says of each."""
+    several = [[(key, word) for word in _words(entry[key])] for key in ("op", "dtype") if key in entry]
+    return ({**entry, **dict(pair)} for pair in product(*several))
 
 
 def _known_keys(path: Path) -> Collection[str]:

@@ -154,6 +154,15 @@ def test_a_line_may_be_written_for_one_kind_of_processor(tmp_path: Path, registr
         assert found.excused(case(), failed()).status is Status.XFAILED
 
 
+def test_a_line_of_several_dtypes_is_held_to_each(tmp_path: Path, registry: OperatorRegistry) -> None:
+    several = read(tmp_path, registry, LINE.replace("float16", "[float16, float32]").replace("soft,", "[soft],"))
+    cases = [case(), case("float32")]
+    assert {each.excused(of, failed()).status for each in (several,) for of in cases} == {Status.XFAILED}
+    excused = [result(cases[0], several.excused(cases[0], failed()))]
+    (idle,) = several.unused(cases, excused)
+    assert idle.dtype == "float32"
+
+
 def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry) -> None:
     one = read(tmp_path, registry, LINE)
     other = read(tmp_path, registry, LINE.replace("rounded twice", "another reason"))
@@ -181,6 +190,8 @@ def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry
         ("  - {skip: true, why: all of it}\n", "leave every case out"),
         (LINE.replace("VALUE", "BAD_CASE"), "which nothing excuses"),
         (LINE + LINE, "expected twice, first in line 3"),
+        (LINE.replace("float16", "[float16, float17]"), "unknown dtype 'float17'"),
+        (LINE + LINE.replace("float16", "[float32, float16]"), "soft float16 VALUE is expected twice"),
         (LINE + LINE.replace("soft", "Soft"), "expected twice"),
     ],
 )
