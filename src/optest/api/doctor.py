@@ -10,7 +10,7 @@ from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.backends.abilities import ExplainsItself
-from optest.errors import Unavailable
+from optest.errors import Unavailable, UnknownName, UsageError
 from optest.process import fork_and_run
 from optest.registry import EXTRAS, load_entry_points, version_of
 from optest.settings import plugin_modules
@@ -76,6 +76,11 @@ def _backend(name: str) -> Iterator[str]:
         facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []
     except Unavailable as error:
         yield f"  {name}: unavailable: {error.remedy}"
+        return
+    except UnknownName:
+        raise
+    except UsageError as error:
+        yield f"  {name}: {error}"
         return
     chips = f", chips {', '.join(driver.chips)}" if driver.chips else ""
     yield f"  {name}: kind {driver.kind}{chips}"
