@@ -85,6 +85,8 @@ __all__ = [
 ]
 
 MOST_JOBS = 8
+_NAMED = 30
+"""Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
 _NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -321,8 +323,9 @@ def _available(
             had.append(each)
         else:
             reasons.setdefault(why, []).append(each.name)
+    listed = {why: f" ({', '.join(names)})" if len(names) <= _NAMED else "" for why, names in reasons.items()}
     messages = tuple(
-        f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
+        f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}{listed[why]}"
         for why, names in reasons.items()
     )
     if not had:
