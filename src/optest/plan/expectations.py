@@ -58,9 +58,9 @@ class Expectation:
     """One line of one operator and dtype: cases fail for one reason, or are left out (None), where its conditions hold.
 
     ``op`` and ``dtype`` may be "", for any; ``cases`` and ``models`` are globs over ids and names of models; ``files``
-    are those whose cases alone it is about, None for any. ``case_sets``, ``fills`` and ``tier`` name those in which it
-    happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the largest error that is excused,
-    in units in the last place of the output; None is any. ``is_of_gradients``: gradients fail, and the results that
+    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier`` and ``variants`` name those in
+    which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the largest error that is excused,
+    in units in the last place of the output, and ``at_most_error`` as a number; None is any. ``is_of_gradients``: gradients fail, and the results that
     they belong to are right; without it, results fail. ``is_binding`` is False where the file was written for other
     versions: there the line may be left over.
     """
@@ -76,7 +76,9 @@ class Expectation:
     fills: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     tier: str = ""
+    variants: tuple[str, ...] = ()
     at_most_ulp: float | None = None
+    at_most_error: float | None = None
     is_of_gradients: bool = False
     where: str = ""
     is_binding: bool = True
@@ -84,7 +86,15 @@ class Expectation:
     @property
     def name(self) -> str:
         what = "skip" if self.reason is None else self.reason.value
-        words = (*self.models, *self.cases, self.op, self.dtype, what, "of gradients" * self.is_of_gradients)
+        words = (
+            *self.variants,
+            *self.models,
+            *self.cases,
+            self.op,
+            self.dtype,
+            what,
+            "of gradients" * self.is_of_gradients,
+        )
         return " ".join(filter(None, words))
 
     @property
@@ -114,14 +124,15 @@ class Expectation:
 
         With a limit, none that are not finite; of gradients with the reason NAN, none that are.
         """
-        limit = self.at_most_ulp
         wrong = [each for each in verdict.measures if each.mismatched]
         if self.is_of_gradients and not all(each.is_gradient for each in verdict.measures if each.is_off):
             return False
         if self.is_of_gradients and self.reason is Reason.NAN:
             return all(each.mismatched == each.nonfinite_mismatched for each in wrong)
-        return limit is None or all(
-            not each.nonfinite_mismatched and each.max_ulp_error is not None and each.max_ulp_error <= limit
+        return all(
+            not each.nonfinite_mismatched and (error := getattr(each, name)) is not None and error <= limit
+            for name, limit in (("max_ulp_error", self.at_most_ulp), ("max_abs_error", self.at_most_error))
+            if limit is not None
             for each in wrong
         )
 
@@ -133,6 +144,7 @@ class Expectation:
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
             and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
+            and (not self.variants or case.backend.variant in self.variants)
         )
 
 
@@ -227,7 +239,7 @@ def remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[CaseR
         return "its conditions fit no case"
     bad = {each.reason.value for each in results if each.id in covered and each.status in BAD_STATUSES and each.reason}
     if line.reason is not None and line.reason.value in bad:
-        return "what it covers is farther off than its `at_most_ulp`"
+        return "what it covers is farther off than its limit"
     return f"what it covers went wrong for {', '.join(sorted(bad))}" if bad else "drop the line"
 
 
@@ -246,6 +258,7 @@ class _Where(TypedDict, total=False):
     fill: Annotated[str | list[str], Field(description="Fill of an input, or several, with which it happens.")]
     attributes: Annotated[dict[str, Any], Field(description="Attributes and their value; {any: [0, 1]} names several.")]
     tier: Annotated[Literal["smoke", "parity", "full"], Field(description="Tier whose cases alone show it.")]
+    variant: Annotated[str | list[str], Field(description="Variant of the backend, or several, that shows it.")]
     gradients: Annotated[bool, Field(description="Gradients differ, beside right results; else results do.")]
 
 
@@ -259,6 +272,7 @@ class _Line(TypedDict, total=False):
     skip: Annotated[Literal[True], Field(description="Leave the cases out, in place of a reason.")]
     why: Required[_Word]
     at_most_ulp: Annotated[float, Field(gt=0, strict=False, description="Largest error in ulp, with reason VALUE.")]
+    at_most_error: Annotated[float, Field(gt=0, strict=False, description="Largest error, with reason VALUE.")]
     where: _Where
     written_for: Annotated[dict[str, str], Field(description="Versions with which it is needed, beside the file's.")]
 
@@ -321,10 +335,8 @@ class _Lines:
             op = self._known_operator(op, (*place, "op"))
         name = self._known_dtype(entry["dtype"], (*place, "dtype")) if "dtype" in entry else ""
         reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
-        if "at_most_ulp" in entry and reason is not None and reason is not Reason.VALUE:
-            self.ledger.problem(
-                (*place, "at_most_ulp"), f"at_most_ulp stands beside {reason.value}", "it limits VALUE alone"
-            )
+        for limit in {"at_most_ulp", "at_most_error"} & entry.keys() if reason not in (None, Reason.VALUE) else ():
+            self.ledger.problem((*place, limit), f"{limit} stands beside {entry['reason']}", "it limits VALUE alone")
         if self.ledger.noted > before:
             return None
         conditions = entry.get("where", {})
@@ -339,7 +351,9 @@ class _Lines:
             fills=_words(conditions.get("fill", ())),
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
             tier=conditions.get("tier", ""),
+            variants=_words(conditions.get("variant", ())),
             at_most_ulp=entry.get("at_most_ulp"),
+            at_most_error=entry.get("at_most_error"),
             is_of_gradients=conditions.get("gradients", False),
             where=f"{self._source.file}:{self._source.line_of(place)}",
             is_binding=_fits({**self._written_for, **entry.get("written_for", {})}, self._versions),
