@@ -58,11 +58,11 @@ class Expectation:
     """One line of one operator and dtype: cases fail for one reason, or are left out (None), where its conditions hold.
 
     ``op`` and ``dtype`` may be "", for any; ``cases`` and ``models`` are globs over ids and names of models; ``files``
-    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier`` and ``variants`` name those in
-    which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the largest error that is excused,
-    in units in the last place of the output, and ``at_most_error`` as a number; None is any. ``is_of_gradients``: gradients fail, and the results that
-    they belong to are right; without it, results fail. ``is_binding`` is False where the file was written for other
-    versions: there the line may be left over.
+    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier`` and ``variants`` name
+    those in which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the most
+    that an error may be, in units in the last place of the output, and ``at_most_error`` as a number; None is any.
+    ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results fail.
+    ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
     op: str

@@ -6,6 +6,7 @@ too small shows as such.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,11 +31,7 @@ _INTERPRETED_AT_MOST = 1 << 16
 """Elements. The interpreter takes a millisecond for each program, and a kernel of rows has one for each row."""
 _GUARD_BYTES = 1 << 16
 """Beyond every tensor: a block without its mask reaches as far as the block is large."""
-_ALLOCATES = frozenset(
-    f"{prefix}{name}{suffix}"
-    for name in ("empty", "zeros", "ones", "full")
-    for prefix, suffix in (("", ""), ("", "_like"), ("new_", ""))
-) | {"empty_strided", "new_empty_strided"}
+_ALLOCATES = re.compile("(new_)?(empty|zeros|ones|full)(_like|_strided)?")
 
 
 class TritonBackend(FunctionBackend):
@@ -48,6 +45,7 @@ class TritonBackend(FunctionBackend):
 
     def __init__(self) -> None:
         super().__init__()
+        self._is_watched = False
         if not is_installed("triton"):
             raise Unavailable("triton", "pip install 'optest[triton]'")
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -78,12 +76,10 @@ class TritonBackend(FunctionBackend):
     def doctor(self) -> Sequence[str]:
         return (*(f"{name} {version}" for name, version in self.versions().items()), f"kernels run on {self.device()}")
 
-    def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - the same for all
+    def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
         zones = f"{_GUARD_BYTES} bytes on each side of what torch allocates for the function"
-        return (
-            Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
-            Check(name="guard zones", state=CheckState.DONE, detail=zones),
-        )
+        written = (Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),)
+        return (Check(name="guard zones", state=CheckState.DONE, detail=zones), *(written if self._is_watched else ()))
 
     def returned(self, kernel: Kernel, case: TestCase, inputs: Sequence[Any]) -> Any:
         """What the function returns, twice where anything looks like the poison of its memory.
@@ -95,6 +91,7 @@ class TritonBackend(FunctionBackend):
         memory = _GuardedMemory(self._device, WRITE_POISONS[0])
         outputs = memory.call(kernel, case, inputs)
         first = memory.allocations_of(outputs, names)
+        self._is_watched = len(first) == len(outputs_of(outputs))
         if any(buffer.has_untouched() for buffer in first.values()):
             memory = _GuardedMemory(self._device, WRITE_POISONS[1])
             second = memory.allocations_of(memory.call(kernel, case, inputs), names)
@@ -118,7 +115,7 @@ class _GuardedMemory(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
-        if name in _ALLOCATES and isinstance(made, torch.Tensor) and made.numel() and made.dtype in DTYPE_NAMES:
+        if _ALLOCATES.fullmatch(name) and isinstance(made, torch.Tensor) and made.numel() and made.dtype in DTYPE_NAMES:
             self._guard(made, has_values="empty" not in name)
         return made
 
