@@ -108,7 +108,8 @@ class OpenVinoBackend(OnnxBackend):
         yield PreparedCall(call=request.infer, outputs=outputs)
 
     def versions(self) -> Mapping[str, str]:
-        return {"openvino": openvino.__version__.partition("-")[0], **super().versions()}
+        version, chosen = openvino.__version__.partition("-")[0], self.precision_of("default")
+        return {"openvino": version, "openvino_default": chosen, **super().versions()}
 
     def doctor(self) -> Sequence[str]:
         return (*super().doctor(), *(f"variant {each} computes in {self.precision_of(each)}" for each in self.variants))
