@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from user_shell import Shell
 
 Write = Callable[[str], Path]
@@ -87,3 +88,14 @@ def test_a_command_that_fails_is_never_the_stubs_pass(optest: Shell, plan: Write
         assert "42" in ended.out
         assert "boom" in ended.out
     assert optest("run", "--plan", plan(ASCEND), "--backend", "npu", "--chip", "bogus").status == 2
+
+
+@pytest.mark.torch
+def test_the_parity_tests_of_the_seed(optest: Shell) -> None:
+    plan = Path(__file__).parents[2] / "examples/torch_parity/plan.yaml"
+    listed = optest("list", "--plan", plan)
+    names = [line.split()[0] for line in listed.out.splitlines() if line.startswith("torch_")]
+    assert len(set(names)) == len(names) == 155
+    ran = optest("run", "--plan", plan, "--backend", "torch", "-q")
+    assert ran.status == 0, ran.text
+    assert "153 passed, 2 skipped" in ran.out

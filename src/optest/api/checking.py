@@ -35,11 +35,11 @@ from optest.backends.abilities import (
     StatesCapabilities,
     case_options_of,
     compared_variants,
-    lack_of,
     runs_programs,
 )
 from optest.core.border import Border
 from optest.core.expected import is_own
+from optest.core.layers import lack_of_operator
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
@@ -318,7 +318,8 @@ def _available(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = "not in the config" if programs.source and each.name not in programs.stated else lack_of(driver, each)
+        is_outside = programs.source and each.name not in programs.stated
+        why = "not in the config" if is_outside else lack_of_operator(driver, each)
         if why is None:
             had.append(each)
         else:
@@ -351,7 +352,9 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
         UsageError: if they cannot be made.
     """
     own = own_samples_of(descriptor)
-    return [*own, *derived_samples(descriptor, own)] if own and is_own(descriptor.samples) else own
+    if not own or descriptor.parts or not is_own(descriptor.samples):
+        return own
+    return [*own, *derived_samples(descriptor, own)]
 
 
 def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:

@@ -14,6 +14,7 @@ import numpy as np
 from optest.backends import BackendDriver, Script, ScriptInput
 from optest.backends.abilities import WritesScripts
 from optest.core.kept_tensors import Archive, entry_name, read_archive, spec_of
+from optest.core.layers import is_composed
 from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
@@ -58,7 +59,9 @@ def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
     inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
     driver = replayed.driver
     script: Script | str = f"backend {driver.name} does not say how a case runs without optest"
-    if isinstance(driver, WritesScripts):
+    if is_composed(driver, case.descriptor):
+        script = "a layer is computed by several calls of the backend, which optest makes"
+    elif isinstance(driver, WritesScripts):
         script = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
     if isinstance(script, str):
         return _through_optest(replayed, script, file_name)

@@ -12,6 +12,7 @@ import numpy as np
 from optest.backends import BackendDriver, FurtherAnswer
 from optest.backends.abilities import GivesFurtherAnswers, StatesCapabilities, WritesOutputs, guards_memory
 from optest.core.border import Border
+from optest.core.layers import composed_outputs, is_composed
 from optest.errors import UnknownName
 from optest.memory.buffers import Buffer, never_written, require_written
 from optest.memory.poisons import WRITE_POISONS, Poison
@@ -79,6 +80,8 @@ def _kept_promise(case: TestCase, driver: BackendDriver, fault: Fault) -> Fault:
     """A driver that states what it can do has said no before it was asked, or not at all."""
     if fault.reason is not Reason.UNSUPPORTED or not isinstance(driver, StatesCapabilities):
         return fault
+    if is_composed(driver, case.descriptor):
+        return fault
     what = f"{driver.name} states that it can do {case.descriptor.name} like this, and refused it"
     return Fault(Reason.RAISED, f"{what}: {fault.message}", details=fault.details)
 
@@ -89,7 +92,7 @@ def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAn
     Raises:
         Fault: RAISED if the driver fails to say.
     """
-    if not isinstance(driver, GivesFurtherAnswers):
+    if not isinstance(driver, GivesFurtherAnswers) or is_composed(driver, case.descriptor):
         return ()
     with Border("the backend's `further`", Reason.RAISED):
         return tuple(driver.further(case))
@@ -122,6 +125,8 @@ def actual_outputs(
     Raises:
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
     """
+    if is_composed(driver, case.descriptor):
+        return _outputs_of_layer(case, driver, inputs, interrupted)
     buffers = _buffers_for(case, layouts) if isinstance(driver, WritesOutputs) else []
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
@@ -136,6 +141,23 @@ def actual_outputs(
     if left_behind:
         checks = (*checks, _float_mode_note(left_behind))
     return outputs, checks
+
+
+def _outputs_of_layer(
+    case: TestCase, driver: BackendDriver, inputs: Sequence[Array], interrupted: Callable[[], bool] | None
+) -> tuple[Sequence[Array], tuple[Check, ...]]:
+    """Every part is a call like that of a case, on private copies and into guarded buffers."""
+    checks: dict[Check, None] = {}
+
+    def ask(part: TestCase, arrays: Sequence[Array]) -> Sequence[Array]:
+        try:
+            outputs, looked_at = actual_outputs(part, driver, arrays, None, interrupted)
+        except Fault as fault:
+            raise _kept_promise(part, driver, fault) from None
+        checks.update(dict.fromkeys(looked_at))
+        return outputs
+
+    return composed_outputs(case, driver, inputs, ask), tuple(checks)
 
 
 def _ask(

@@ -14,6 +14,7 @@ from optest.backends.abilities import PreparesCalls, configure, options_of
 from optest.backends.arguments import at_their_places
 from optest.core.actual import in_order
 from optest.core.border import Border
+from optest.core.layers import is_composed
 from optest.errors import UsageError
 from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode
 from optest.registry import load_object
@@ -103,7 +104,9 @@ def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequ
         for argument, array in zip(case.inputs, inputs, strict=True)
     ]
     with ErrorStateKept(), Border(f"backend {driver.name}, as it made the call ready,", Reason.RAISED):
-        context = driver.prepared(case, private) if isinstance(driver, PreparesCalls) else None
+        context = None
+        if isinstance(driver, PreparesCalls) and not is_composed(driver, case.descriptor):
+            context = driver.prepared(case, private)
         if context is None:
             raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed by itself")
         return stack.enter_context(context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.border import Border
 from optest.core.expected import expected_of_other_inputs
+from optest.core.layers import is_composed
 from optest.core.phases import REFERENCE, Clock
 from optest.spec import Check, Numerics, Reason, TestCase, Verdict
 
@@ -38,7 +40,9 @@ class Comparison(NamedTuple):
     @property
     def numerics(self) -> Numerics:
         """What the driver declares for the case."""
-        return declared_numerics(self.driver, self.case)
+        stated = declared_numerics(self.driver, self.case)
+        is_wide = stated.accumulator == "float64" and is_composed(self.driver, self.case.descriptor)
+        return replace(stated, accumulator=None) if is_wide else stated  # what lies between parts is rounded
 
     def judged(
         self, *, numerics: Numerics | None = None, every_measure: bool = False, checks: tuple[Check, ...] = ()

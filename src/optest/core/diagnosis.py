@@ -30,7 +30,8 @@ from optest.core.error_patterns import (
     has_values,
     held_by_a_narrower_dtype,
 )
-from optest.core.expected import BY_BACKEND, expected_of_other_inputs
+from optest.core.expected import BY_BACKEND, expected_of_other_inputs, expected_outputs
+from optest.core.layers import composed_outputs, is_composed
 from optest.core.operands import ELEMENTWISE
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN
@@ -108,6 +109,8 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
     """One sentence, or two that both fit."""
     if _elements(comparison) > _MOST_ELEMENTS_AT_ALL:
         return []
+    if is_composed(comparison.driver, comparison.case.descriptor):
+        return [_of_parts(comparison)]
     if verdict.reason in _OF_STRUCTURE:
         sentences = [_right_values(comparison, verdict) or _of_other_call(comparison, verdict)]
     elif _can_tell(comparison, verdict):
@@ -119,6 +122,32 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
     else:
         sentences = [_constant(comparison)]
     return [sentence for sentence in sentences if sentence]
+
+
+def _of_parts(comparison: Comparison) -> str:
+    """Which part of a layer is wrong by its own rule, for the inputs that it gets from the parts before it."""
+    wrong: list[str] = []
+    count = 0
+
+    def ask(part: TestCase, arrays: Sequence[Array]) -> Sequence[Array]:
+        nonlocal count
+        count += 1
+        with comparison.clock.announced(RUN):
+            answer = ask_backend(part, comparison.driver, arrays, None, (), comparison.interrupted)
+        if answer.fault is not None:
+            raise answer.fault
+        with comparison.clock.announced(REFERENCE):
+            expected, _ = expected_outputs([part], arrays, None, comparison.driver, comparison.interrupted)
+        of_part = comparison._replace(case=part, inputs=arrays, outputs=answer.outputs, expected=expected)
+        if of_part.judged().status is not Status.PASSED:
+            wrong.append(f"call {count}, {part.identifier()}")
+        return answer.outputs
+
+    composed_outputs(comparison.case, comparison.driver, comparison.inputs, ask)
+    if not wrong:
+        return f"each of the {count} calls of the layer is right by its own rule: small errors that add up, or a race"
+    more = f", and {len(wrong) - 1} later ones" if wrong[1:] else ""
+    return f"wrong by its own rule is {wrong[0]}{more}: check that operator"
 
 
 def _elements(comparison: Comparison) -> int:

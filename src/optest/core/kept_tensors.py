@@ -76,19 +76,21 @@ def tensors_kept(
     with suppress(Fault):  # it will be the verdict, since inputs and reference are the same again
         _keep_before(case, driver, folder, announce)
     announce(Phase.IDLE)
-    run = driver.run
+    whole, run = case, driver.run
     run_into = driver.run_into if isinstance(driver, WritesOutputs) else None
     names = ("run",) if run_into is None else ("run", "run_into")
 
     def run_and_keep(case: TestCase, inputs: Sequence[Any]) -> Any:
         returned = run(case, inputs)
-        _keep_actual(case, returned, folder)
+        if case.key == whole.key:  # else it is a part of a layer
+            _keep_actual(case, returned, folder)
         return returned
 
     def run_into_and_keep(case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         assert run_into is not None
         run_into(case, inputs, outputs)
-        _keep_actual(case, list(outputs), folder)
+        if case.key == whole.key:
+            _keep_actual(case, list(outputs), folder)
 
     before = {name: vars(driver)[name] for name in names if name in vars(driver)}
     vars(driver)["run"] = run_and_keep

@@ -20,6 +20,7 @@ from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs
 from optest.core.kept_tensors import tensors_kept
+from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
@@ -203,6 +204,8 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
         return Verdict(status=Status.SKIPPED, message=case.skip.reason)
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
+            if is_composed(driver, case.descriptor):
+                return None  # its parts are looked at when they are called
             lack = outside_capabilities(driver, case) or driver.unsupported(case)
             if lack is not None and not isinstance(lack, str):
                 raise TypeError(f"`unsupported` returned {lack!r}, but should return text, or None")

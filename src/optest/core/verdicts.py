@@ -21,6 +21,7 @@ from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.diagnosis import diagnosed
 from optest.core.expected import BY_BACKEND, BY_ITSELF, may_refuse
+from optest.core.layers import is_composed
 from optest.core.operands import judged_by_readings, with_definition, with_worst_operands
 from optest.core.phases import RUN
 from optest.numerics import round_to
@@ -76,7 +77,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         verdict = _judged(comparison, every_measure=every_measure, checks=answer.checks)
         if verdict.status is Status.FAILED:
             verdict = diagnosed(comparison, verdict)
-            if isinstance(driver, Blames):
+            if isinstance(driver, Blames) and not is_composed(driver, case.descriptor):
                 with Border("the backend's `blame`", Reason.RAISED), comparison.clock.announced(RUN):
                     driver.blame(case, [array.view() for array in comparison.inputs])
         if verdict.status is _PASSED and isinstance(driver, GivesFurtherAnswers):

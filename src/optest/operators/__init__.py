@@ -119,7 +119,7 @@ class OperatorRegistry:
 
 
 operators = OperatorRegistry(
-    builtins="optest.operators.catalogue:DESCRIPTORS",
+    builtins="optest.operators.catalogue:BUILTINS",
     families={
         "torch.": "optest.torch.calls.descriptors:descriptor_of",
         "onnx.": "optest.onnx.node_tests:descriptor_of",

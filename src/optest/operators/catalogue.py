@@ -13,7 +13,7 @@ from pathlib import Path
 
 from optest.spec import OperatorDescriptor
 
-__all__ = ["DESCRIPTORS", "FAMILIES"]
+__all__ = ["BUILTINS", "DESCRIPTORS", "FAMILIES", "LAYERS"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
@@ -35,4 +35,7 @@ def _descriptors_of(family: str) -> Iterator[OperatorDescriptor]:
 
 FAMILIES: Mapping[str, tuple[OperatorDescriptor, ...]] = dict(_families())
 """The operators of each family, families and modules in alphabetical order."""
-DESCRIPTORS: tuple[OperatorDescriptor, ...] = tuple(chain.from_iterable(FAMILIES.values()))
+BUILTINS: tuple[OperatorDescriptor, ...] = tuple(chain.from_iterable(FAMILIES.values()))
+DESCRIPTORS = tuple(each for each in BUILTINS if not each.parts)
+LAYERS = tuple(each for each in BUILTINS if each.parts)
+"""What is made of operators, which a backend computes by them or has itself."""

@@ -18,7 +18,7 @@ __all__ = ["accumulate", "attribute", "composed", "exact", "in_module", "movemen
 
 _WITHOUT_NUMPY = ("infer", "samples", "sum_length", "operations", "domain")
 _WITH_TERMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
-_WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse")
+_WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse", "composition")
 
 
 def in_module(
@@ -28,9 +28,9 @@ def in_module(
 
     The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
     need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
-    ``NAME_samples``, ``NAME_reference`` and, where the rule has terms, ``NAME_terms``; ``"helpers:infer_mean"`` is of a
-    module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has its source on the operator's page. An
-    alias may say what its tensors are called under it: ``"Add: A, B -> C"``.
+    ``NAME_samples``, ``NAME_reference``, ``NAME_terms`` where the rule has terms, and ``NAME`` for the composition of a
+    layer; ``"helpers:infer_mean"`` is of a module beside it, ``"..shapes:infer_same"`` of one above. A composed rule
+    has its source on the operator's page. An alias may say what its tensors are called under it: ``"Add: A, B -> C"``.
     ``shared`` are the fields of all descriptors that state none of their own.
     """
     package, _, own = module.rpartition(".")
@@ -52,6 +52,7 @@ def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) ->
         "infer": f"infer_{stated.name}",
         "samples": f"{stated.name}_samples",
         "reference": f"{stated.name}_reference",
+        **({"composition": stated.name} if stated.parts else {}),
         **({"terms": f"{stated.name}_terms"} if stated.rule and stated.rule.kind in _WITH_TERMS else {}),
         **{name: hook for name in (*_WITHOUT_NUMPY, *_WITH_NUMPY) if isinstance(hook := getattr(stated, name), str)},
     }

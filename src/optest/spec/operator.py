@@ -103,6 +103,9 @@ class OperatorDescriptor:
         promotes: operands of several dtypes meet in a common one, as those of elementwise operators do.
         generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
             such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
+        composition: of a layer: dotted path or function ``(calls, inputs, attributes) -> outputs`` that computes it by
+            ``calls("linear", tensor, weight, None)``, see ``operators/composition.py``. A backend that does not have
+            the layer itself is asked for its ``parts``, the operators that may be called.
     """
 
     name: str
@@ -128,6 +131,8 @@ class OperatorDescriptor:
     mutates: tuple[str, ...] = ()
     promotes: bool = False
     generator: str | Mapping[str, Any] | None = None
+    composition: str | Callable[..., Sequence[Any]] | None = None
+    parts: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     description: str = ""
 

@@ -14,6 +14,7 @@ from optest.backends.abilities import lack_of, outside_capabilities
 from optest.core.runner import execute, why_not_run
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
 from optest.spec import Fault, Reason, Status, TestCase
 
 DENSE_FLOATS = Capability(dtypes=("float32", "float64"), ranks=(2,), layouts=("dense",), refuses=False)
@@ -71,7 +72,8 @@ def test_a_check_asks_the_stated_operators_alone() -> None:
     backend_manager.register(Stating(), replace=True)
     request = check_request({"backend": "stating"})
     assert {case.descriptor.name for case in request.run.cases} == {"relu"}
-    assert request.lacking == (f"{len(list(operators)) - 1} operators are not among the stated capabilities",)
+    assert request.lacking[0] == f"{len(DESCRIPTORS) - 1} operators are not among the stated capabilities"
+    assert all("which the backend lacks" in each for each in request.lacking[1:])
     with pytest.raises(NothingSelected, match="softmax is not among"):
         check_request({"backend": "stating", "op": ("softmax",)})
 

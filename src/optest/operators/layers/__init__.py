@@ -1,0 +1,1 @@
+"""Layers, which are made of operators: what each computes, its inference and case sets."""

@@ -1,0 +1,298 @@
+"""Feed-forward layers, multi-head attention with its cache, rotary positions by YaRN, and a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.samples import MAIN_FLOATS, call, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_dimensions, require_same_dtype
+from optest.operators.variants import FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+
+_ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))
+_STATES = attribute("states: bool = False", "Give what is computed on the way beside the result.")
+_WIDE = (("float32",), ("float64",))
+_SAMPLED = composed("what the parts may lose, carried to the result by runs with such errors")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="feed_forward",
+        signature="input, up, down, up_bias?, down_bias? -> out, hidden?",
+        attributes=(_ACTIVATION, _STATES),
+        parts=("linear", "add", "gelu", "relu", "silu"),
+        description="linear(activation(linear(input, up, up_bias)), down, down_bias); weights are (outputs, inputs), "
+        "as torch's. With `states` also what the activation yields.",
+    ),
+    OperatorDescriptor(
+        name="gated_feed_forward",
+        signature="input, gate, up, down, gate_bias?, up_bias?, down_bias? -> out, hidden?",
+        attributes=(attribute("activation: str = 'silu'", "Of the gate.", choices=("gelu", "relu", "silu")), _STATES),
+        parts=("linear", "add", "gelu", "relu", "silu", "mul"),
+        description="linear(activation(linear(input, gate)) · linear(input, up), down), as in Llama (SwiGLU). With "
+        "`states` also the product.",
+    ),
+    OperatorDescriptor(
+        name="multi_head_attention",
+        signature="input, query, key, value, output, query_bias?, key_bias?, value_bias?, output_bias? "
+        "-> out, context?, key_cache?, value_cache?",
+        attributes=(
+            attribute("num_heads: int", "Heads of the query."),
+            attribute("num_key_value_heads: int = 0", "Heads of key and value, which the others share; 0 means all."),
+            attribute("is_causal: bool = True", "Each token sees itself and those before it."),
+            attribute(
+                "prefill: int = 0",
+                "How many tokens are computed at once, before the others one by one from the cache; 0 means all. The "
+                "result is the same.",
+            ),
+            _STATES,
+        ),
+        parts=(
+            "linear",
+            "add",
+            "reshape",
+            "permute",
+            "broadcast_to",
+            "scaled_dot_product_attention",
+            "concat",
+            "slice",
+        ),
+        description="Attention of a sequence (S, E) to itself, with the weights of its four projections, (outputs, "
+        "inputs). With `states` also the context before the last of them, and the caches (heads, S, E / heads).",
+    ),
+    OperatorDescriptor(
+        name="yarn_rotary_embedding",
+        signature="input, positions -> out",
+        attributes=(
+            attribute("base: float = 10000.0", "Of the frequencies base^(−2i/D)."),
+            attribute("factor: float = 4.0", "By how much the context grows."),
+            attribute("original_length: int = 2048", "Context for which the model was trained."),
+            attribute("beta_fast: float = 32.0", "Turns in that context, from which a frequency stays what it is."),
+            attribute("beta_slow: float = 1.0", "Turns up to which it is divided by factor."),
+            attribute("rotary_embedding_dim: int = 0", "How many elements are rotated, the first; 0 means all."),
+        ),
+        parts=("reshape", "mul", "cos", "sin", "slice", "sub", "add", "concat"),
+        dtype_variants=_WIDE,
+        domain={"positions": Interval(low=0.0, high=4096.0)},
+        generator={"positions": {"fill": "arange", "start": 0.0, "step": 1.0}},
+        description="Rotates pairs of (…, S, D) as rope does, with frequencies scaled by YaRN (Peng et al., 2023, "
+        "arXiv 2309.00071, §3.2 to §3.4), and tables times 0.1·ln(factor) + 1. Positions have the input's dtype.",
+    ),
+    OperatorDescriptor(
+        name="training_step",
+        signature="input, weight, bias, target -> new_weight, new_bias, loss",
+        attributes=(attribute("learning_rate: float = 0.5", "Of the step."),),
+        parts=("linear", "add", "sub", "mul", "mean", "sum", "permute", "matmul"),
+        description="One step of gradient descent of a linear layer: p − learning_rate · ∂loss/∂p, with the mean "
+        "squared error for loss.",
+    ),
+    dtype_variants=FLOATS,
+    rule=_SAMPLED,
+)
+
+
+def infer_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, up, down = (given(specs, place, name) for place, name in enumerate(("input", "up", "down")))
+    return _fed_forward(spec, up, down, specs, (3, 4), attributes)
+
+
+def infer_gated_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, gate, up, down = (given(specs, place, name) for place, name in enumerate(("input", "gate", "up", "down")))
+    if gate.shape != up.shape:
+        raise UnfitArguments(f"gate is {format_shape(gate.shape)}, but should be {format_shape(up.shape)}, as up")
+    return _fed_forward(spec, up, down, specs, (4, 5, 6), attributes)
+
+
+def _fed_forward(spec: Any, up: Any, down: Any, specs: Specs, biases: Sequence[int], attributes: Attributes) -> Outputs:
+    _require_weights(specs, spec, [("up", up, spec.shape[-1:]), ("down", down, up.shape[:1])])
+    hidden = dense(spec.dtype, (*spec.shape[:-1], up.shape[0]))
+    _require_biases(specs, biases, [*[up.shape[:1]] * (len(biases) - 1), down.shape[:1]])
+    out = dense(spec.dtype, (*spec.shape[:-1], down.shape[0]))
+    return (out, hidden) if attributes.get("states") else (out,)
+
+
+def _require_weights(specs: Specs, spec: Any, weights: Sequence[tuple[str, Any, tuple[int, ...]]]) -> None:
+    require_dimensions(spec, "input", 1)
+    for each in specs[1:]:
+        if each is not None:
+            require_same_dtype(spec, each, "a weight")
+    for name, weight, wanted in weights:
+        if weight.rank != 2 or weight.shape[1:] != wanted:
+            raise UnfitArguments(f"{name} is {format_shape(weight.shape)}, but should be (outputs, {wanted[0]})")
+
+
+def _require_biases(specs: Specs, places: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
+    for place, shape in zip(places, shapes, strict=True):
+        bias = specs[place] if place < len(specs) else None
+        if bias is not None and bias.shape != shape:
+            raise UnfitArguments(f"a bias is {format_shape(bias.shape)}, but should be {format_shape(shape)}")
+
+
+def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    query, key, value, output = (
+        given(specs, place + 1, name) for place, name in enumerate(("query", "key", "value", "output"))
+    )
+    weights = [(n, w, spec.shape[-1:]) for n, w in (("query", query), ("key", key), ("value", value))]
+    _require_weights(specs, spec, [*weights, ("output", output, query.shape[:1])])
+    heads = attributes["num_heads"]
+    shared = attributes.get("num_key_value_heads") or heads
+    if spec.rank != 2 or heads < 1 or shared < 1 or heads % shared or query.shape[0] % heads:
+        raise UnfitArguments(f"{heads} heads and {shared} of key and value do not fit {format_shape(query.shape)}")
+    width = query.shape[0] // heads
+    if key.shape[0] != width * shared or value.shape != key.shape:
+        raise UnfitArguments(f"key and value should be ({width * shared}, {spec.shape[-1]}), for {shared} heads")
+    if not 0 <= attributes.get("prefill", 0) <= spec.shape[0] or not (
+        attributes.get("is_causal", True) or not attributes.get("prefill")
+    ):
+        raise UnfitArguments("prefill should be a number of tokens of a causal sequence")
+    _require_biases(specs, (5, 6, 7, 8), [query.shape[:1], key.shape[:1], value.shape[:1], output.shape[:1]])
+    out = dense(spec.dtype, (spec.shape[0], output.shape[0]))
+    if not attributes.get("states"):
+        return (out,)
+    cache = dense(spec.dtype, (shared, spec.shape[0], width))
+    return (out, dense(spec.dtype, (spec.shape[0], query.shape[0])), cache, cache)
+
+
+def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, positions = given(specs, 0, "input"), given(specs, 1, "positions")
+    require_dimensions(spec, "input", 2)
+    require_same_dtype(spec, positions, "positions")
+    size = attributes.get("rotary_embedding_dim", 0) or spec.shape[-1]
+    if size % 2 or not 0 < size <= spec.shape[-1]:
+        raise UnfitArguments(f"{size} elements are rotated, but should be an even number up to {spec.shape[-1]}")
+    if positions.shape != (spec.shape[-2],):
+        raise UnfitArguments(f"positions are {format_shape(positions.shape)}, but should be ({spec.shape[-2]})")
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_training_step(specs: Specs, _attributes: Attributes) -> Outputs:
+    spec, weight, bias, target = (
+        given(specs, place, name) for place, name in enumerate(("input", "weight", "bias", "target"))
+    )
+    _require_weights(specs, spec, [("weight", weight, spec.shape[-1:])])
+    _require_biases(specs, (2,), [weight.shape[:1]])
+    if spec.rank != 2 or target.shape != (spec.shape[0], weight.shape[0]):
+        raise UnfitArguments(f"target is {format_shape(target.shape)}, but should be (rows of input, outputs)")
+    return (dense(weight.dtype, weight.shape), dense(bias.dtype, bias.shape), dense(spec.dtype, ()))
+
+
+# Samples: the shapes of gpt.rs's parity tests are among them.
+
+
+def feed_forward_samples() -> Iterator[Sample]:
+    shapes = [(4, 6, 10, True), (3, 4, 12, False), (1, 32, 128, True), (4, 64, 256, True), (7, 13, 31, False)]
+    calls = [_feed_forward(rows, size, hidden, biases=biases) for rows, size, hidden, biases in shapes]
+    states = [
+        _feed_forward(2, 5, 7, biases=True, states=True),
+        _feed_forward(4, 32, 128, biases=True, states=True),
+        {**_feed_forward(2, 16, 32, biases=True, states=True), "generator": dict(_EXTREME)},
+    ]
+    others = [_feed_forward(5, 17, 33, biases=True, activation=name) for name in ("relu", "silu")]
+    yield from _layer(calls, states=states, attributes=others)
+
+
+_EXTREME = {"fill": "uniform", "low": -10.0, "high": 10.0}
+
+
+def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
+    shapes: dict[str, Any] = {"input": (rows, size), "up": (hidden, size), "down": (size, hidden)}
+    return call(attributes, **(shapes | {"up_bias": (hidden,), "down_bias": (size,)} if biases else shapes))
+
+
+def gated_feed_forward_samples() -> Iterator[Sample]:
+    calls = [
+        _gated(3, 8, 16, biases=True),
+        _gated(4, 7, 15, biases=False),
+        _gated(4, 64, 256, biases=True),
+    ]
+    yield from _layer(
+        calls,
+        states=[_gated(2, 5, 7, biases=True, states=True), _gated(3, 16, 33, biases=False, states=True)],
+        attributes=[_gated(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
+    )
+
+
+def _gated(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
+    shapes: dict[str, Any] = {
+        "input": (rows, size),
+        "gate": (hidden, size),
+        "up": (hidden, size),
+        "down": (size, hidden),
+    }
+    more: dict[str, Any] = {"gate_bias": (hidden,), "up_bias": (hidden,), "down_bias": (size,)}
+    return call(attributes, **shapes, **(more if biases else {}))
+
+
+def multi_head_attention_samples() -> Iterator[Sample]:
+    calls = [
+        _attention(5, 8, 4),
+        _attention(4, 8, 4, 2),
+        _attention(3, 8, 4, biases=False),
+        _attention(1, 32, 4),
+        _attention(8, 32, 4),
+        _attention(8, 32, 8, 1),
+        _attention(8, 32, 8, 2),
+        _attention(4, 8, 8),
+        _attention(7, 12, 3, is_causal=False),
+    ]
+    states = [_attention(4, 8, 4, states=True), _attention(6, 16, 4, 2, states=True)]
+    cached = [
+        _attention(7, 32, 4, prefill=4),
+        _attention(7, 32, 8, 2, prefill=4, states=True),
+        _attention(3, 8, 4, prefill=2, states=True),
+        _attention(9, 8, 4, prefill=1, states=True, dtypes=("float32",)),
+    ]
+    yield from _layer(calls, states=states, cache=cached)
+
+
+def _attention(
+    tokens: int,
+    size: int,
+    heads: int,
+    shared: int = 0,
+    *,
+    biases: bool = True,
+    dtypes: Sequence[str] = (),
+    **attributes: Any,
+) -> dict[str, Any]:
+    inner = size // heads * (shared or heads)
+    shapes: dict[str, Any] = {
+        "query": (size, size),
+        "key": (inner, size),
+        "value": (inner, size),
+        "output": (size, size),
+    }
+    more: dict[str, Any] = {f"{name}_bias": shape[:1] for name, shape in shapes.items()}
+    stated = {"num_heads": heads, **({"num_key_value_heads": shared} if shared else {}), **attributes}
+    return call(stated, dtypes=dtypes, input=(tokens, size), **shapes, **(more if biases else {}))
+
+
+def yarn_rotary_embedding_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(4, 9, 16), positions=(9,)),
+        call({"rotary_embedding_dim": 16}, input=(3, 7, 24), positions=(7,)),
+        call({"factor": 8.0, "original_length": 512, "base": 5e5}, input=(2, 33, 64), positions=(33,)),
+        call({"beta_fast": 16.0, "beta_slow": 2.0, "original_length": 4096}, input=(2, 17, 32), positions=(17,)),
+    ]
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", calls, dtypes=("float32", "float64"))
+
+
+def training_step_samples() -> Iterator[Sample]:
+    calls = [_step(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
+    yield from _layer([*calls, _step(7, 13, 5, learning_rate=0.01)])
+
+
+def _step(rows: int, size: int, outputs: int, **attributes: Any) -> dict[str, Any]:
+    return call(attributes, input=(rows, size), weight=(outputs, size), bias=(outputs,), target=(rows, outputs))
+
+
+def _layer(calls: Sequence[Mapping[str, Any]], **sets: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", calls, dtypes=MAIN_FLOATS)
+    yield from variations("ordinary", calls[:2], dtypes=("float64",))
+    for name, others in sets.items():
+        yield from variations(name, others, dtypes=MAIN_FLOATS)

@@ -1,0 +1,163 @@
+"""What layers compute, as functions of operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from optest.operators.arrays import Attributes, Inputs
+from optest.operators.composition import Calls, budget_of, reference_of
+
+Tensors = tuple[Any, ...]
+
+
+def _padded(inputs: Inputs, count: int) -> list[Any]:
+    """The inputs with None for those at the end that are left out."""
+    return [*inputs, *[None] * (count - len(inputs))]
+
+
+def _linear(call: Calls, tensor: Any, weight: Any, bias: Any) -> Any:
+    """With a bias that is added by itself: not every framework has a product that takes one."""
+    product = call("linear", tensor, weight)
+    return product if bias is None else call("add", product, bias)
+
+
+def _activated(call: Calls, tensor: Any, attributes: Attributes) -> Any:
+    return call(attributes["activation"], tensor)
+
+
+def feed_forward(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    tensor, up, down, up_bias, down_bias = _padded(inputs, 5)
+    hidden = _activated(call, _linear(call, tensor, up, up_bias), attributes)
+    return _with_states(attributes, _linear(call, hidden, down, down_bias), hidden)
+
+
+def gated_feed_forward(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    tensor, gate, up, down, gate_bias, up_bias, down_bias = _padded(inputs, 7)
+    gated = _activated(call, _linear(call, tensor, gate, gate_bias), attributes)
+    hidden = call("mul", gated, _linear(call, tensor, up, up_bias))
+    return _with_states(attributes, _linear(call, hidden, down, down_bias), hidden)
+
+
+def _with_states(attributes: Attributes, out: Any, *states: Any) -> Tensors:
+    return (out, *states) if attributes.get("states") else (out,)
+
+
+def multi_head_attention(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """All tokens at once, or the first ``prefill`` and then one by one, with keys and values from a cache."""
+    return _attention(call, inputs, attributes, attributes["prefill"])
+
+
+def attention_at_once(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    """The same without a cache: what every number of tokens at once has to give."""
+    return _attention(call, inputs, attributes, 0)
+
+
+def _attention(call: Calls, inputs: Inputs, attributes: Attributes, prefill: int) -> Tensors:
+    tensor, query, key, value, output, query_bias, key_bias, value_bias, output_bias = _padded(inputs, 9)
+    heads = attributes["num_heads"]
+    shared = attributes["num_key_value_heads"] or heads
+    width = query.shape[0] // heads
+    length = tensor.shape[0]
+    starts = [0, *range(prefill, length)] if prefill else [0]
+    keys = values = None
+    contexts = []
+    for start, end in zip(starts, [*starts[1:], length], strict=True):
+        tokens = tensor if len(starts) == 1 else call("slice", tensor, dim=[0], start=[start], end=[end])
+        queries = _split(call, _linear(call, tokens, query, query_bias), heads, width)
+        new_keys = _split(call, _linear(call, tokens, key, key_bias), shared, width)
+        new_values = _split(call, _linear(call, tokens, value, value_bias), shared, width)
+        keys = new_keys if keys is None else call("concat", keys, new_keys, dim=1)
+        values = new_values if values is None else call("concat", values, new_values, dim=1)
+        mixed = call(
+            "scaled_dot_product_attention",
+            _batched(call, queries),
+            _batched(call, _repeated(call, keys, heads // shared)),
+            _batched(call, _repeated(call, values, heads // shared)),
+            is_causal=attributes["is_causal"] and start == 0,
+        )
+        rows = call("permute", call("reshape", mixed, shape=[heads, end - start, width]), dims=[1, 0, 2])
+        contexts.append(call("reshape", rows, shape=[end - start, heads * width]))
+    context = contexts[0] if len(contexts) == 1 else call("concat", *contexts, dim=0)
+    return _with_states(attributes, _linear(call, context, output, output_bias), context, keys, values)
+
+
+def _split(call: Calls, tensor: Any, heads: int, width: int) -> Any:
+    """(tokens, heads · width) to (heads, tokens, width)."""
+    return call("permute", call("reshape", tensor, shape=[tensor.shape[0], heads, width]), dims=[1, 0, 2])
+
+
+def _batched(call: Calls, tensor: Any) -> Any:
+    return call("reshape", tensor, shape=[1, *tensor.shape])
+
+
+def _repeated(call: Calls, tensor: Any, times: int) -> Any:
+    """Each head ``times`` times in a row."""
+    if times == 1:
+        return tensor
+    heads, *rest = tensor.shape
+    alone = call("reshape", tensor, shape=[heads, 1, *rest])
+    return call("reshape", call("broadcast_to", alone, shape=[heads, times, *rest]), shape=[heads * times, *rest])
+
+
+def yarn_rotary_embedding(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    tensor, positions = inputs
+    frequencies = _yarn_frequencies(attributes["rotary_embedding_dim"] or tensor.shape[-1], attributes)
+    scale = call.constant(np.asarray([0.1 * math.log(attributes["factor"]) + 1.0]))
+    column = call("reshape", positions, shape=[positions.shape[0], 1])
+    angles = call("mul", column, call.constant(frequencies))
+    cos, sin = (call("mul", call(name, angles), scale) for name in ("cos", "sin"))
+    return (_rotated(call, tensor, cos, sin),)
+
+
+def _rotated(call: Calls, tensor: Any, cos: Any, sin: Any) -> Any:
+    """(x₁·cos − x₂·sin, x₂·cos + x₁·sin) of both halves of the elements that the tables are for, and the others."""
+    half, size = cos.shape[-1], tensor.shape[-1]
+    first, second = (call("slice", tensor, dim=[-1], start=[at], end=[at + half]) for at in (0, half))
+    parts = [
+        call("sub", call("mul", first, cos), call("mul", second, sin)),
+        call("add", call("mul", second, cos), call("mul", first, sin)),
+    ]
+    rest = [call("slice", tensor, dim=[-1], start=[2 * half], end=[size])] if size > 2 * half else []
+    return call("concat", *parts, *rest, dim=-1)
+
+
+def _yarn_frequencies(size: int, attributes: Attributes) -> Any:
+    """base^(−2i/D), divided by factor where it turns less than beta_slow times in the original length, as it is beyond
+    beta_fast, and mixed of both between these."""
+    base, length = attributes["base"], attributes["original_length"]
+
+    def place_of(turns: float) -> float:
+        return size * math.log(length / (turns * 2.0 * math.pi)) / (2.0 * math.log(base))
+
+    low = max(0.0, math.floor(place_of(attributes["beta_fast"])))
+    high = min(size - 1.0, math.ceil(place_of(attributes["beta_slow"])))
+    places = np.arange(size // 2, dtype=np.float64)
+    slow = np.clip((places - low) / max(high - low, 1e-3), 0.0, 1.0)
+    own = base ** (-2.0 * places / size)
+    return own * (1.0 - slow) + own / attributes["factor"] * slow
+
+
+def training_step(call: Calls, inputs: Inputs, attributes: Attributes) -> Tensors:
+    tensor, weight, bias, target = inputs
+    error = call("sub", _linear(call, tensor, weight, bias), target)
+    loss = call("mean", call("mul", error, error))
+    rate = call.constant(np.asarray([2.0 * attributes["learning_rate"] / max(1, math.prod(target.shape))]))
+    step = call("mul", error, rate)
+    new_weight = call("sub", weight, call("matmul", call("permute", step, dims=[1, 0]), tensor))
+    new_bias = call("sub", bias, call("sum", step, dim=[0]))
+    return (new_weight, new_bias, loss)
+
+
+feed_forward_reference = reference_of(feed_forward)
+feed_forward_terms = budget_of(feed_forward)
+gated_feed_forward_reference = reference_of(gated_feed_forward)
+gated_feed_forward_terms = budget_of(gated_feed_forward)
+multi_head_attention_reference = reference_of(attention_at_once)
+multi_head_attention_terms = budget_of(attention_at_once)
+yarn_rotary_embedding_reference = reference_of(yarn_rotary_embedding)
+yarn_rotary_embedding_terms = budget_of(yarn_rotary_embedding)
+training_step_reference = reference_of(training_step)
+training_step_terms = budget_of(training_step)

@@ -1,0 +1,299 @@
+"""Layers: what they compute, what their parts are, what a backend that lacks one of them is asked, and wrong ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812 - its usual name
+
+from optest.api.checking import check_request, sample_cases
+from optest.backends import BackendDriver, Capability, backend_manager
+from optest.core.expected import expected_outputs
+from optest.core.inputs import make_inputs
+from optest.core.runner import execute
+from optest.errors import NothingSelected
+from optest.operators import operators
+from optest.operators.catalogue import LAYERS
+from optest.registry import load_object
+from optest.spec import Fault, Reason, Status, TestCase, Tier
+
+NAMES = [each.name for each in LAYERS]
+Tensors = dict[str, torch.Tensor]
+Layer = Callable[[Tensors, dict[str, Any]], Sequence[torch.Tensor]]
+
+
+def feed_forward(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    hidden = getattr(F, a["activation"])(F.linear(t["input"], t["up"], t.get("up_bias")))
+    out = F.linear(hidden, t["down"], t.get("down_bias"))
+    return (out, hidden) if a["states"] else (out,)
+
+
+def gated_feed_forward(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    gate = getattr(F, a["activation"])(F.linear(t["input"], t["gate"], t.get("gate_bias")))
+    hidden = gate * F.linear(t["input"], t["up"], t.get("up_bias"))
+    out = F.linear(hidden, t["down"], t.get("down_bias"))
+    return (out, hidden) if a["states"] else (out,)
+
+
+def heads_of(t: Tensors, name: str, heads: int) -> torch.Tensor:
+    rows = F.linear(t["input"], t[name], t.get(f"{name}_bias"))
+    return rows.reshape(rows.shape[0], heads, -1).transpose(0, 1)
+
+
+def multi_head_attention(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    shared = a["num_key_value_heads"] or a["num_heads"]
+    query, key, value = heads_of(t, "query", a["num_heads"]), heads_of(t, "key", shared), heads_of(t, "value", shared)
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=a["is_causal"], enable_gqa=True)
+    context = mixed.transpose(0, 1).reshape(t["input"].shape[0], -1)
+    out = F.linear(context, t["output"], t.get("output_bias"))
+    return (out, context, key, value) if a["states"] else (out,)
+
+
+def yarn_rotary_embedding(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    """By turns: a frequency that turns more than beta_fast times in the original length stays as it is."""
+    size = a["rotary_embedding_dim"] or t["input"].shape[-1]
+    places = [
+        size * math.log(a["original_length"] / (2 * math.pi * beta)) / (2 * math.log(a["base"]))
+        for beta in (a["beta_fast"], a["beta_slow"])
+    ]
+    low, high = max(math.floor(places[0]), 0), min(math.ceil(places[1]), size - 1)
+    angles = []
+    for place in range(size // 2):
+        wave = a["base"] ** (-2 * place / size)
+        kept = 1 - min(1.0, max(0.0, (place - low) / (high - low)))
+        angles.append(t["positions"] * (wave * kept + wave / a["factor"] * (1 - kept)))
+    turn = torch.polar(
+        torch.full_like(torch.stack(angles, -1), 0.1 * math.log(a["factor"]) + 1), torch.stack(angles, -1)
+    )
+    first, second = t["input"][..., : size // 2], t["input"][..., size // 2 : size]
+    turned = torch.complex(first, second) * turn
+    return (torch.cat([turned.real, turned.imag, t["input"][..., size:]], -1),)
+
+
+def training_step(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    weight, bias = t["weight"].clone().requires_grad_(), t["bias"].clone().requires_grad_()
+    loss = F.mse_loss(F.linear(t["input"], weight, bias), t["target"])
+    loss.backward()
+    assert weight.grad is not None
+    assert bias.grad is not None
+    moved = [(each - a["learning_rate"] * each.grad).detach() for each in (weight, bias)]
+    return (*moved, loss.detach())
+
+
+RIGHT: dict[str, Layer] = {
+    each.__name__: each
+    for each in (feed_forward, gated_feed_forward, multi_head_attention, yarn_rotary_embedding, training_step)
+}
+
+
+class OwnLayers(BackendDriver):
+    """Has layers itself, in torch's float32."""
+
+    name = "own_layers"
+
+    def __init__(self, layers: dict[str, Layer]) -> None:
+        self.layers = layers
+        self.capabilities = {name: Capability(dtypes=("float32", "float64"), layouts=("dense",)) for name in layers}
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        tensors = {argument.name: torch.tensor(each) for argument, each in zip(case.inputs, inputs, strict=True)}
+        return [each.numpy() for each in self.layers[case.descriptor.name](tensors, dict(case.attributes))]
+
+
+def verdicts(driver: BackendDriver, name: str, dtype: str = "float32") -> list[Status]:
+    cases = [case for case in sample_cases(name) if case.inputs[0].spec.dtype.name == dtype]
+    return [execute([case], driver).verdicts[0].status for case in cases]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_is_torchs_in_float64(name: str) -> None:
+    for case in sample_cases(name):
+        inputs, _ = make_inputs(case)
+        wide = {a.name: torch.tensor(x.astype(np.float64)) for a, x in zip(case.inputs, inputs, strict=True)}
+        expected, _ = expected_outputs([case], inputs, None, backend_manager.get("numpy"))
+        for one, other in zip(expected, RIGHT[name](wide, dict(case.attributes)), strict=True):
+            np.testing.assert_allclose(one.value, other.numpy(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_right_layer_of_a_backends_own_passes(name: str) -> None:
+    assert set(verdicts(OwnLayers(RIGHT), name)) == {Status.PASSED}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parts_are_those_that_are_called(name: str) -> None:
+    called = set()
+    for case in sample_cases(name):
+        inputs, _ = make_inputs(case)
+        layer = load_object(case.descriptor.composition)
+        by_name = dict(zip([each.name for each in case.inputs], inputs, strict=True))
+
+        class Calls:
+            constant = staticmethod(np.asarray)
+
+            def __call__(self, operator: str, *tensors: Any, **attributes: Any) -> Any:
+                called.add(operator)
+                descriptor = operators.get(operator)
+                return np.asarray(load_object(descriptor.reference)(tensors, descriptor.bind(attributes))[0])
+
+        layer(Calls(), [by_name.get(each.name) for each in case.descriptor.tensors.inputs], dict(case.attributes))
+    assert called == set(operators.get(name).parts)
+
+
+def without(t: Tensors, *names: str) -> Tensors:
+    return {name: each for name, each in t.items() if name not in names}
+
+
+def interleaved_heads(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    """Head h of the query reads head h modulo the shared ones."""
+    shared = a["num_key_value_heads"] or a["num_heads"]
+    query, key, value = heads_of(t, "query", a["num_heads"]), heads_of(t, "key", shared), heads_of(t, "value", shared)
+    times = a["num_heads"] // shared
+    mixed = F.scaled_dot_product_attention(
+        query, key.repeat(times, 1, 1), value.repeat(times, 1, 1), is_causal=a["is_causal"]
+    )
+    context = mixed.transpose(0, 1).reshape(t["input"].shape[0], -1)
+    out = F.linear(context, t["output"], t.get("output_bias"))
+    return (out, context, key, value) if a["states"] else (out,)
+
+
+def lost_cache(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    """The token after the first ones does not see the last of them."""
+    out = list(multi_head_attention(t, a))
+    if 0 < a["prefill"] < t["input"].shape[0]:
+        shorter = t | {"input": torch.cat([t["input"][: a["prefill"] - 1], t["input"][a["prefill"] :]])}
+        out[0] = torch.cat([out[0][: a["prefill"]], multi_head_attention(shorter, a)[0][a["prefill"] - 1 :]])
+    return out
+
+
+def with_step(factor: float) -> Layer:
+    def step(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+        return training_step(t, a | {"learning_rate": a["learning_rate"] * factor})
+
+    return step
+
+
+WRONG: dict[str, tuple[str, Layer]] = {
+    "a bias forgotten": ("feed_forward", lambda t, a: feed_forward(without(t, "down_bias"), a)),
+    "gelu by tanh": ("feed_forward", lambda t, a: feed_forward_by_tanh(t, a)),
+    "an activation too many": ("feed_forward", lambda t, a: (feed_forward(t, a)[0].relu(), *feed_forward(t, a)[1:])),
+    "operands in bfloat16": ("feed_forward", lambda t, a: feed_forward(rounded(t), a)),
+    "gate and up exchanged": (
+        "gated_feed_forward",
+        lambda t, a: gated_feed_forward(t | {"gate": t["up"], "up": t["gate"]}, a),
+    ),
+    "no mask": ("multi_head_attention", lambda t, a: multi_head_attention(t, a | {"is_causal": False})),
+    "heads of the wrong group": ("multi_head_attention", interleaved_heads),
+    "a cache that loses a token": ("multi_head_attention", lost_cache),
+    "angles as they were": ("yarn_rotary_embedding", lambda t, a: yarn_rotary_embedding(t, a | {"factor": 1.0})),
+    "positions off by one": (
+        "yarn_rotary_embedding",
+        lambda t, a: yarn_rotary_embedding(t | {"positions": t["positions"] + 1}, a),
+    ),
+    "no partial rotation": (
+        "yarn_rotary_embedding",
+        lambda t, a: yarn_rotary_embedding(t, a | {"rotary_embedding_dim": 0}),
+    ),
+    "parameters that stay": ("training_step", with_step(0.0)),
+    "uphill": ("training_step", with_step(-1.0)),
+    "half a gradient": ("training_step", with_step(0.5)),
+    "a loss that is no mean": (
+        "training_step",
+        lambda t, a: (*training_step(t, a)[:2], training_step(t, a)[2] * t["target"].numel()),
+    ),
+}
+
+
+def rounded(t: Tensors) -> Tensors:
+    return {name: each.bfloat16().to(each.dtype) for name, each in t.items()}
+
+
+def feed_forward_by_tanh(t: Tensors, a: dict[str, Any]) -> Sequence[torch.Tensor]:
+    rows = F.linear(t["input"], t["up"], t.get("up_bias"))
+    hidden = F.gelu(rows, approximate="tanh") if a["activation"] == "gelu" else getattr(F, a["activation"])(rows)
+    out = F.linear(hidden, t["down"], t.get("down_bias"))
+    return (out, hidden) if a["states"] else (out,)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_layer_fails(what: str) -> None:
+    name, layer = WRONG[what]
+    assert Status.FAILED in verdicts(OwnLayers({name: layer}), name)
+
+
+class Portable(BackendDriver):
+    """Operators in float32, one of which is wrong, or refused."""
+
+    name = "portable"
+
+    def __init__(self, has: Sequence[str], *, wrong: str = "", refused: str = "") -> None:
+        self.has, self.wrong, self.refused = has, wrong, refused
+
+    def lacks(self, descriptor: Any) -> str | None:
+        return None if descriptor.name in self.has else "not in portable"
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        if case.descriptor.name == self.refused:
+            raise Fault(Reason.UNSUPPORTED, "not today")
+        outputs = backend_manager.get("numpy").run(case, inputs)
+        return [each * np.float32(1.01) if case.descriptor.name == self.wrong else each for each in outputs]
+
+
+def first_case(name: str) -> TestCase:
+    return next(case for case in sample_cases(name, Tier.SMOKE))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_backend_of_operators_computes_layers(name: str) -> None:
+    parts = operators.get(name).parts
+    assert execute([first_case(name)], Portable(parts)).verdicts[0].status is Status.PASSED
+
+
+def test_the_failure_of_a_layer_names_its_wrong_part() -> None:
+    verdict = execute(
+        [first_case("feed_forward")], Portable(operators.get("feed_forward").parts, wrong="gelu")
+    ).verdicts[0]
+    assert verdict.status is Status.FAILED
+    (sentence,) = verdict.details["diagnosis"]
+    assert "call 3, gelu[float32](4x10)" in sentence
+
+
+def test_a_part_that_is_refused_is_a_gap() -> None:
+    verdict = execute([first_case("feed_forward")], Portable(("linear", "add", "gelu"), refused="gelu")).verdicts[0]
+    assert (verdict.status, verdict.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
+    assert "call 3 of the layer, gelu[float32](4x10): not today" in verdict.message
+
+
+class Promising(BackendDriver):
+    name = "promising"
+
+    def __init__(self) -> None:
+        self.capabilities = {name: Capability() for name in ("linear", "add", "gelu")}
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        raise Fault(Reason.UNSUPPORTED, "not today")
+
+
+def test_a_part_that_was_promised_is_not_refused() -> None:
+    verdict = execute([first_case("feed_forward")], Promising()).verdicts[0]
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.RAISED)
+    assert "states that it can do linear" in verdict.message
+
+
+@pytest.fixture
+def registered() -> None:
+    backend_manager.register(Portable(("linear", "add", "gelu", "relu", "silu")), replace=True)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_check_asks_the_layers_whose_parts_are_there() -> None:
+    request = check_request({"backend": "portable", "tier": "smoke"})
+    assert "feed_forward" in {case.descriptor.name for case in request.run.cases}
+    assert any("made of mul, which" in each for each in request.lacking)
+    with pytest.raises(NothingSelected, match="made of mul"):
+        check_request({"backend": "portable", "op": ("gated_feed_forward",)})
