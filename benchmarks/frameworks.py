@@ -4,7 +4,8 @@
     python benchmarks/frameworks.py numpy jax:jit            # these alone
     python benchmarks/frameworks.py --kept runs --into docs/backends/frameworks.md
 
-With ``--kept`` journals lie in that folder, and what came to its end there is not run again; with ``--into`` the table
+With ``--kept`` journals lie in that folder, a folder for each row; what came to its end there is not run again, and a
+later run of some operators takes the place of their results. With ``--into`` the table
 takes the place of what stands between the marks of that page. A framework that is not installed, and a run that did
 not come to its end, have a row that says so. Exits with 1 if something failed.
 """
@@ -21,8 +22,8 @@ from pathlib import Path
 
 from optest.backends import backend_manager
 from optest.errors import Unavailable
-from optest.spec import BAD_STATUSES, Status
-from optest.store import Journal, read_journal
+from optest.spec import BAD_STATUSES, CaseResult, Status
+from optest.store import read_journal
 
 ASKED = {
     "numpy": (),
@@ -38,21 +39,19 @@ COLUMNS = ("backend", "version", "tier", "operators", "asked", "passed", "gaps",
 BEGIN, END = "<!-- made by benchmarks/frameworks.py -->\n", "<!-- end -->\n"
 
 
-def journal_of(backend: str, variant: str, tier: str, folder: Path, jobs: int) -> Journal | str:
-    """The journal of a run that came to its end, made now if the folder has none and there are jobs; else why not."""
-    found = [read_journal(path) for path in folder.glob("*/journal.jsonl")]
-    done = [journal for journal in found if journal.summary is not None]
-    if done:
-        return done[-1]
-    if not jobs:
-        return "not run as a whole"
-    words = ["check", "--backend", backend, "--tier", tier, "--jobs", str(jobs), "--runs-dir", str(folder), "-qqq"]
-    words += ["--variant", variant] if variant else []
-    subprocess.run([sys.executable, "-m", "optest", *words], check=False, capture_output=True)
-    for path in folder.glob("*/journal.jsonl"):
-        journal = read_journal(path)
-        return journal if journal.summary is not None else f"stopped after {len(journal.results):,} cases"
-    return "did not start"
+def results_of(backend: str, variant: str, tier: str, folder: Path, jobs: int) -> list[CaseResult] | str:
+    """The results of the runs in the folder that came to their end, the latest of each case; made now if there are none
+    and there are jobs; else why there are none."""
+
+    def kept() -> dict[str, CaseResult]:
+        journals = [read_journal(path) for path in sorted(folder.glob("*/journal.jsonl"))]
+        return {each.id: each for journal in journals if journal.summary for each in journal.results}
+
+    if jobs and not kept():
+        words = ["check", "--backend", backend, "--tier", tier, "--jobs", str(jobs), "--runs-dir", str(folder), "-qqq"]
+        words += ["--variant", variant] if variant else []
+        subprocess.run([sys.executable, "-m", "optest", *words], check=False, capture_output=True)
+    return list(kept().values()) or "not run as a whole"
 
 
 def row(backend: str, variant: str, tier: str, folder: Path, jobs: int) -> tuple[list[str], bool]:
@@ -64,14 +63,14 @@ def row(backend: str, variant: str, tier: str, folder: Path, jobs: int) -> tuple
     except Unavailable as error:
         return [name, f"not installed: {error.remedy}", *[""] * (len(COLUMNS) - 2)], False
     version = versions.get(backend.replace("onnx-reference", "onnx"), "")
-    journal = journal_of(backend, variant, tier, folder / f"{backend}-{variant or '-'}", jobs)
-    if isinstance(journal, str):
-        return [name, version, tier, journal, *[""] * (len(COLUMNS) - 4)], True
+    results = results_of(backend, variant, tier, folder / f"{backend}-{variant or '-'}", jobs)
+    if isinstance(results, str):
+        return [name, version, tier, results, *[""] * (len(COLUMNS) - 4)], True
     counts: Counter[str] = Counter()
-    for each in journal.results:
+    for each in results:
         known = {Status.PASSED: "passed", Status.SKIPPED: "gaps", Status.XFAILED: "expected"}
         counts["failed" if each.status in BAD_STATUSES else known.get(each.status, "failed")] += 1
-    numbers = (len({each.operator for each in journal.results}), len(journal.results))
+    numbers = (len({each.operator for each in results}), len(results))
     figures = [f"{number:,}" for number in (*numbers, *(counts[name] for name in COLUMNS[5:]))]
     return [name, version, tier, *figures], counts["failed"] > 0
 
