@@ -75,7 +75,7 @@ class OnnxBackend(BackendDriver):
         return own
 
     def program(self, model: Model, case: TestCase) -> Any:
-        """The model of the case as what is called; another one for empty tensors, which OpenVINO refuses after others."""
+        """The model of the case as what is called; another for empty tensors, which OpenVINO refuses after others."""
         is_empty = not all(argument.spec.elements for argument in case.inputs)
         key = (checked(model), self.variant_of(case), is_empty)
         if key not in self._kept:
