@@ -17,6 +17,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="cast",
         category="conversion",
+        aliases=("astype",),
         attributes=(
             attribute("dtype|to: dtype", "Dtype of the result."),
             attribute(

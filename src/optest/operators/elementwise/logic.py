@@ -51,7 +51,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="bitwise_not",
         category="bitwise",
-        aliases=("BitwiseNot: X -> Y",),
+        aliases=("bitwise_invert", "BitwiseNot: X -> Y"),
         dtype_variants=(*INTEGERS, *BOOL),
         rule=exact(_TWOS_COMPLEMENT),
         description="Bitwise complement; for bool, logical not.",

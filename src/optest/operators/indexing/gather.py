@@ -33,7 +33,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="gather",
         signature="input, index -> out",
-        aliases=("gather_elements",),
+        aliases=("gather_elements", "take_along_axis"),
         attributes=(_INDEXED_DIM,),
         description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
     ),

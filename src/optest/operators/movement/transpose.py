@@ -25,6 +25,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="permute",
+        aliases=("permute_dims",),
         attributes=(attribute("dims|perm: ints", "The input's dimensions in their new order."),),
         description="Dimensions in another order.",
     ),

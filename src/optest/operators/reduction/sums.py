@@ -87,7 +87,7 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="cumsum",
-        aliases=("cum_sum",),
+        aliases=("cum_sum", "cumulative_sum"),
         attributes=(
             attribute("dim|axis: int", "Dimension along which it adds up."),
             TOTAL_DTYPE,
