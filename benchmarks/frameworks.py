@@ -1,15 +1,19 @@
 """What `optest check` says of every framework that is shipped as a backend, as one table of Markdown.
 
-    python benchmarks/frameworks.py                 # tier parity; the better part of an hour on two cores
-    python benchmarks/frameworks.py --tier smoke    # seconds for each
-    python benchmarks/frameworks.py numpy jax:jit   # these alone
+    python benchmarks/frameworks.py                          # tier parity; hours on two cores
+    python benchmarks/frameworks.py numpy jax:jit            # these alone
+    python benchmarks/frameworks.py --kept runs --into docs/backends/frameworks.md
 
-A framework that is not installed has a row that says so. Exits with 1 if something failed.
+With ``--kept`` journals lie in that folder, a folder for each row; what came to its end there is not run again, and a
+later run of some operators takes the place of their results. With ``--into`` the table
+takes the place of what stands between the marks of that page. A framework that is not installed, and a run that did
+not come to its end, have a row that says so. Exits with 1 if something failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import platform
 import subprocess
 import sys
 import tempfile
@@ -18,68 +22,91 @@ from pathlib import Path
 
 from optest.backends import backend_manager
 from optest.errors import Unavailable
-from optest.spec import BAD_STATUSES, Status
-from optest.store import RunDirectory, read_journal
+from optest.spec import BAD_STATUSES, CaseResult, Status
+from optest.store import read_journal
 
 ASKED = {
     "numpy": (),
-    "torch": (),
-    "onnx-reference": (),
+    "torch": ("", "inductor"),
     "onnxruntime": ("disabled", "basic", "extended", "all"),
-    "openvino": ("f32",),
+    "onnx-reference": (),
     "jax": ("op_by_op", "jit"),
+    "openvino": ("f32", "default"),
 }
+TIER = {"torch inductor": "smoke"}
+"""Of what takes days otherwise: a compiler takes seconds for each of more than twenty thousand calls."""
+COLUMNS = ("backend", "version", "tier", "operators", "asked", "passed", "gaps", "expected", "failed")
+BEGIN, END = "<!-- made by benchmarks/frameworks.py -->\n", "<!-- end -->\n"
 
 
-def row(backend: str, variant: str, tier: str, jobs: int) -> tuple[list[str], bool]:
+def results_of(backend: str, variant: str, tier: str, folder: Path, jobs: int) -> list[CaseResult] | str:
+    """The results of the runs in the folder that came to their end, the latest of each case; made now if there are none
+    and there are jobs; else why there are none."""
+
+    def kept() -> dict[str, CaseResult]:
+        journals = [read_journal(path) for path in sorted(folder.glob("*/journal.jsonl"))]
+        return {each.id: each for journal in journals if journal.summary for each in journal.results}
+
+    if jobs and not kept():
+        words = ["check", "--backend", backend, "--tier", tier, "--jobs", str(jobs), "--runs-dir", str(folder), "-qqq"]
+        words += ["--variant", variant] if variant else []
+        subprocess.run([sys.executable, "-m", "optest", *words], check=False, capture_output=True)
+    return list(kept().values()) or "not run as a whole"
+
+
+def row(backend: str, variant: str, tier: str, folder: Path, jobs: int) -> tuple[list[str], bool]:
     """The cells for one backend and variant, and whether something failed."""
     name = f"{backend} {variant}".strip()
+    tier = TIER.get(name, tier)
     try:
         versions = backend_manager.get(backend).versions()
     except Unavailable as error:
-        return [name, f"not installed: {error.remedy}", *[""] * 6], False
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["check", "--backend", backend, "--tier", tier, "--jobs", str(jobs), "--runs-dir", folder, "-qqq"]
-        words += ["--variant", variant] if variant else []
-        ended = subprocess.run([sys.executable, "-m", "optest", *words], check=False, capture_output=True, text=True)
-        (directory,) = (each for each in Path(folder).iterdir() if (each / "journal.jsonl").exists())
-        journal = read_journal(RunDirectory(directory).journal_path)
-        assert journal.summary is not None, f"{name} did not come to its end:\n{ended.stderr[-2000:]}"
+        return [name, f"not installed: {error.remedy}", *[""] * (len(COLUMNS) - 2)], False
+    version = versions.get(backend.replace("onnx-reference", "onnx"), "")
+    results = results_of(backend, variant, tier, folder / f"{backend}-{variant or '-'}", jobs)
+    if isinstance(results, str):
+        return [name, version, tier, results, *[""] * (len(COLUMNS) - 4)], True
     counts: Counter[str] = Counter()
-    for each in journal.results:
+    for each in results:
         known = {Status.PASSED: "passed", Status.SKIPPED: "gaps", Status.XFAILED: "expected"}
         counts["failed" if each.status in BAD_STATUSES else known.get(each.status, "failed")] += 1
-    version = versions.get(backend.replace("onnx-reference", "onnx"), "")
-    cells = [
-        name,
-        version,
-        str(len({each.operator for each in journal.results})),
-        *(
-            f"{count:,}"
-            for count in (len(journal.results), *(counts[key] for key in ("passed", "gaps", "expected", "failed")))
-        ),
-        f"{journal.summary.duration_s:.0f} s",
-    ]
-    return cells, counts["failed"] > 0
+    numbers = (len({each.operator for each in results}), len(results))
+    figures = [f"{number:,}" for number in (*numbers, *(counts[name] for name in COLUMNS[5:]))]
+    return [name, version, tier, *figures], counts["failed"] > 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backends", nargs="*", metavar="BACKEND")
     parser.add_argument("--tier", choices=("smoke", "parity", "full"), default="parity")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=2, help="0: nothing is run, and the table is that of what is kept")
+    parser.add_argument("--kept", type=Path, metavar="FOLDER")
+    parser.add_argument("--into", type=Path, metavar="PAGE.md")
     stated = parser.parse_args()
-    print(f"`optest check --tier {stated.tier} --jobs {stated.jobs}`, seed 0\n")
-    print("| backend | version | operators | asked | passed | gaps | expected | failed | time |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     failed = False
-    for name in stated.backends or ASKED:
-        backend, _, named = name.partition(":")
-        for variant in (named,) if named else ASKED.get(backend, ()) or ("",):
-            cells, is_bad = row(backend, variant, stated.tier, stated.jobs)
-            failed |= is_bad
-            print(f"| {' | '.join(cells)} |", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in stated.backends or ASKED:
+            backend, _, named = name.partition(":")
+            for variant in (named,) if named else ASKED.get(backend, ()) or ("",):
+                cells, is_bad = row(backend, variant, stated.tier, stated.kept or Path(temporary), stated.jobs)
+                failed |= is_bad
+                lines.append(f"| {' | '.join(cells)} |")
+                print(lines[-1], flush=True)
+    if stated.into is not None:
+        page = stated.into.read_text()
+        before, _, rest = page.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        machine = f"`optest check`, seed 0, Python {platform.python_version()} on {processor()}:"
+        stated.into.write_text(f"{before}{BEGIN}{machine}\n\n" + "\n".join(lines) + f"\n{END}{after}")
     return int(failed)
+
+
+def processor() -> str:
+    """The processor and its cores, as Linux names them."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} cores of {names[0]}" if names else platform.machine()
 
 
 if __name__ == "__main__":

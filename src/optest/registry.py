@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,7 @@ Entry = TypeVar("Entry")
 
 EXTRAS = {
     "torch": "optest[torch]",
+    "triton": "optest[triton]",
     "jax": "optest[jax]",
     "onnx": "optest[onnx]",
     "onnxruntime": "optest[onnx]",
@@ -211,10 +213,28 @@ def load_extension(what: str, path: str) -> Any:
         raise
     except Exception as error:  # border: a package may raise anything while it loads
         where = _foreign_frames(error)
+        remedy = "; ".join(_outdated()) or "repair or uninstall the package that brings it"
         raise UsageError(
-            f"{what} ({path}) raised {type(error).__name__} when it was imported: {error}{where}\n"
-            "  repair or uninstall the package that brings it"
+            f"{what} ({path}) raised {type(error).__name__} when it was imported: {error}{where}\n  {remedy}"
         ) from error
+
+
+def _outdated() -> Iterator[str]:
+    """A sentence for each installed package that is older than what an extra of optest asks for."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        stated = requires("optest") or ()
+    except PackageNotFoundError:
+        return
+    for name, least, extra in re.findall(r"^([\w-]+)>=([\d.]+); extra == ['\"](\w+)", "\n".join(stated), re.MULTILINE):
+        found = version_of(name)
+        if found and _numbers(found) < _numbers(least):
+            yield f"{name} is {found}, but should be {least} or later: pip install -U 'optest[{extra}]'"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
 def load_entry_points(group: str) -> list[tuple[str, str]]:

@@ -90,6 +90,8 @@ __all__ = [
 ]
 
 MOST_JOBS = 8
+_NAMED = 30
+"""Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -221,7 +223,7 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     _require_known_capabilities(driver)
     _require_config(driver, settings)
     _require_timings(driver, settings)
-    programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else {}
+    programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else Programs()
     chosen, lacking = _available(driver, _chosen_operators(settings["op"]), programs)
     built = _built_cases(chosen, settings, target, driver, programs)
     every = [case for each in built for case in each.cases]
@@ -316,11 +318,13 @@ def _built_cases(
             f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(each, settings, target, driver, programs.get(each.name)) for each in with_samples]
+    built = [_cases_of(each, settings, target, driver, programs.stated.get(each.name)) for each in with_samples]
     if isinstance(driver, ChecksConfig):
-        problems = dict.fromkeys(problem for each in built for case in each.cases for problem in driver.problems(case))
-        if problems:
-            raise UsageError("\n".join(problems))
+        found = [(case.descriptor.name, each) for of in built for case in of.cases for each in driver.problems(case)]
+        if programs.source:
+            programs.refuse(driver.name, found)
+        if found:
+            raise UsageError("\n".join(dict.fromkeys(each for _, each in found)))
     return built
 
 
@@ -335,13 +339,15 @@ def _available(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = "not in the config" if programs and each.name not in programs else lack_of_operator(driver, each)
+        is_outside = programs.source and each.name not in programs.stated
+        why = "not in the config" if is_outside else lack_of_operator(driver, each)
         if why is None:
             had.append(each)
         else:
             reasons.setdefault(why, []).append(each.name)
+    listed = {why: f" ({', '.join(names)})" if len(names) <= _NAMED else "" for why, names in reasons.items()}
     messages = tuple(
-        f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
+        f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}{listed[why]}"
         for why, names in reasons.items()
     )
     if not had:
@@ -546,5 +552,5 @@ def _notes(request: CheckRequest) -> list[str]:
         expected = {line.pair for line in lines}
         share = len(expected) / max(1, len(pairs))
         of_all = f"{len(expected)} of {len(pairs)} pairs of operator and dtype ({share:.1%})"
-        notes.append(f"expectations: {plural(len(lines), 'line')} for {of_all}")
+        notes.append(f"expectations: {plural(len({line.where for line in lines}), 'line')} for {of_all}")
     return notes

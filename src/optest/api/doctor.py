@@ -10,13 +10,15 @@ from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.backends.abilities import ExplainsItself
-from optest.errors import Unavailable
+from optest.errors import Unavailable, UnknownName, UsageError
+from optest.process import fork_and_run
 from optest.registry import EXTRAS, load_entry_points, version_of
 from optest.settings import plugin_modules
 
 __all__ = ["doctor"]
 
 _GROUPS = ("optest.plugins", "optest.operators", "optest.backends", "optest.reporters")
+_LOADED_WITHIN_S = 120.0
 _CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
 
 
@@ -33,8 +35,22 @@ def doctor(backend: str | None = None) -> Iterator[str]:
         yield from _plugins()
         yield f"C++ compiler: {shutil.which('g++') or shutil.which('c++') or 'none found'}"
     yield "backends:"
-    for name in backend_manager.names() if backend is None else (backend,):
-        yield from _backend(name)
+    if backend is not None:
+        yield from _backend(backend)
+        return
+    for name in backend_manager.names():
+        yield from _alone(name)
+
+
+def _alone(name: str) -> Iterator[str]:
+    """What :func:`_backend` says, in a fork: frameworks have threads and settings that are not for one another."""
+    fork = fork_and_run(lambda: "\n".join(_backend(name)).encode())
+    try:
+        said = fork.read(_LOADED_WITHIN_S).decode()
+    except TimeoutError:
+        said = f"  {name}: it is not loaded after {_LOADED_WITHIN_S:g} s"
+    status, signal = fork.end()
+    yield from said.splitlines() or [f"  {name}: loading it failed, with {f'signal {signal}' if signal else status}"]
 
 
 def _packages() -> Iterator[str]:
@@ -60,6 +76,11 @@ def _backend(name: str) -> Iterator[str]:
         facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []
     except Unavailable as error:
         yield f"  {name}: unavailable: {error.remedy}"
+        return
+    except UnknownName:
+        raise
+    except UsageError as error:
+        yield f"  {name}: {error}"
         return
     chips = f", chips {', '.join(driver.chips)}" if driver.chips else ""
     yield f"  {name}: kind {driver.kind}{chips}"

@@ -22,7 +22,7 @@ from optest.backends.abilities import (
 )
 from optest.backends.capabilities import Capability
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
-from optest.registry import Registry, load_extension, load_object
+from optest.registry import Registry, load_extension
 from optest.spec import (
     DTYPES,
     BackendTarget,
@@ -119,6 +119,7 @@ _BUILTINS = (
     _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
     _Builtin(name="stub", path="optest.backends.numpy_reference:StubBackend", kind="stub", by_name_only=True),
     _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
+    _Builtin(name="triton", path="optest.torch.triton_kernels:TritonBackend", kind="triton", by_name_only=True),
     _Builtin(name="jax", path="optest.jax.backend:JaxBackend", kind="jax"),
     _Builtin(name="onnxruntime", path="optest.onnx.runtime:OnnxRuntimeBackend", kind="onnx"),
     _Builtin(name="onnx-reference", path="optest.onnx.reference:OnnxReferenceBackend", kind="onnx"),
@@ -203,7 +204,7 @@ class BackendManager:
         if name in self._lazy:
             path = str(self._lazy[name])
             try:
-                loaded = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
+                loaded = load_extension(f"backend {name!r}", path)
             except Unavailable as error:
                 raise Unavailable(f"backend {name}", error.remedy) from None
             driver = loaded() if isinstance(loaded, type) else loaded

@@ -345,9 +345,14 @@ def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
         if not isinstance(values, (list, tuple)) or not all(type(each) is kind for each in values):
             reader.say(f"promises.{name}", f"is {stated[name]!r}, but should be a list of {kind.__name__}")
             lists[name] = ()
-        for each in values if name in known and lists[name] else ():
-            if each not in known[name]:
-                reader.say(f"promises.{name}", f"has {each!r}; {did_you_mean(each, known[name], '')}")
+        odd = [each for each in lists[name] if name in known and each not in known[name]]
+        for each in odd:
+            hint = did_you_mean(each, known[name], f"known: {', '.join(known[name])}")
+            reader.say(f"promises.{name}", f"has {each!r}; {hint}")
+        lists[name] = () if odd else lists[name]
+    for name in ("broadcasts", "refuses"):
+        if not isinstance(stated.get(name, False), bool):
+            reader.say(f"promises.{name}", f"is {stated[name]!r}, but should be true or false")
     capability = Capability(
         dtypes=tuple(lists["dtypes"]),
         ranks=tuple(lists["ranks"]),

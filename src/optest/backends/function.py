@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from optest.backends import BackendDriver, Fault, Reason
+from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import at_their_places
 from optest.backends.capabilities import LAYOUTS, Capability
 from optest.errors import Unavailable, UsageError
@@ -16,7 +16,7 @@ from optest.guests import Guest, Option
 from optest.registry import load_extension, load_object
 from optest.spec import OperatorDescriptor, TestCase, dtype_names
 
-__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel"]
+__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "outputs_of"]
 
 _ARRAYS = ("numpy", "torch")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -34,6 +34,7 @@ class Kernel:
     promised: Capability
     ignores: tuple[str, ...] = ()
     arrays: str = "numpy"
+    numerics: Numerics = field(default_factory=Numerics)
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -110,12 +111,14 @@ def kernel(
     ignores: Sequence[str] = (),
     refuses: bool = False,
     arrays: str = "",
+    numerics: Numerics | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function below is an implementation of ``operator``, for ``--backend function``.
 
     It gets the operator's tensors in order and those of its attributes that it has a parameter for, and returns a
     tensor, or a tuple or dict of them. The promises are those of :class:`Capability`; cases outside of them are gaps.
-    Without ``arrays`` an annotation such as ``torch.Tensor`` decides, else it is NumPy.
+    Without ``arrays`` an annotation such as ``torch.Tensor`` decides, else it is NumPy. ``numerics`` says how it
+    computes, where that is not the way of the dtype: ``Numerics(operands="tf32")``.
 
     Raises:
         UsageError: for a dtype or a layout that does not exist, or another word in ``arrays``.
@@ -135,7 +138,9 @@ def kernel(
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):
             raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
-        _DECLARED[operator] = Kernel(operator, function, promised, tuple(ignores), arrays or _arrays_of(function))
+        _DECLARED[operator] = Kernel(
+            operator, function, promised, tuple(ignores), arrays or _arrays_of(function), numerics or Numerics()
+        )
         return function
 
     return declare
@@ -200,14 +205,18 @@ class FunctionBackend(BackendDriver):
         return f"not among the functions, which are for {', '.join(known)}"
 
     def problems(self, case: TestCase) -> Sequence[str]:
-        stated: Any = case.backend_config.get("function", {})
+        stated: Any = case.backend_config.get(self.name, {})
         if isinstance(stated, Mapping) and all(isinstance(each, str) for each in stated.values()):
             return ()
-        return (f"backend_config.function is {stated!r}, but should map operators to functions (MODULE:NAME)",)
+        return (f"backend_config.{self.name} is {stated!r}, but should map operators to functions (MODULE:NAME)",)
 
     def unsupported(self, case: TestCase) -> str | None:
         found = self._kernel(case)
         return f"no function for {case.descriptor.name}" if found is None else found.lacks(case)
+
+    def numerics_of(self, case: TestCase) -> Numerics:
+        found = self._kernel(case)
+        return self.numerics if found is None else found.numerics
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
         """Return what the function for the case's operator returns, as arrays.
@@ -220,17 +229,19 @@ class FunctionBackend(BackendDriver):
         if found is None:
             raise Fault(Reason.UNSUPPORTED, f"no function for {case.descriptor.name}")
         try:
-            given = [_to_torch(each) for each in inputs] if found.arrays == "torch" else inputs
-            returned = found.call(case, given)
+            returned = self.returned(found, case, inputs)
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
-        if isinstance(returned, Mapping):
-            return {name: _to_array(each) for name, each in returned.items()}
-        return [_to_array(each) for each in (returned if isinstance(returned, (tuple, list)) else (returned,))]
+        outputs = {name: _to_array(each) for name, each in outputs_of(returned)}
+        return outputs if isinstance(returned, Mapping) else list(outputs.values())
+
+    def returned(self, kernel: Kernel, case: TestCase, inputs: Sequence[Any]) -> Any:
+        """What the function returns for the inputs, in its own kind of arrays."""
+        return kernel.call(case, [_to_torch(each) for each in inputs] if kernel.arrays == "torch" else inputs)
 
     def _kernel(self, case: TestCase) -> Kernel | None:
         """The one that the case names, else the declared one."""
-        stated = case.backend_config.get("function", {})
+        stated = case.backend_config.get(self.name, {})
         for name in (case.descriptor.name, *case.descriptor.aliases):
             if name in stated:
                 text = f"{name}={stated[name]}"
@@ -240,6 +251,13 @@ class FunctionBackend(BackendDriver):
             if not stated and name in _DECLARED:
                 return _DECLARED[name]
         return None
+
+
+def outputs_of(returned: Any) -> list[tuple[Any, Any]]:
+    """The outputs that a function returns, each with its name or place."""
+    if isinstance(returned, Mapping):
+        return list(returned.items())
+    return list(enumerate(returned if isinstance(returned, (tuple, list)) else (returned,)))
 
 
 def _to_torch(array: Any) -> Any:
@@ -254,10 +272,11 @@ def _to_torch(array: Any) -> Any:
 
 
 def _to_array(returned: Any) -> Any:
-    """A torch tensor as an array; what is no tensor is left to whoever checks outputs."""
-    if type(returned).__module__.partition(".")[0] == "torch":
+    """A tensor of torch or of another library as an array; what is none is left to whoever checks outputs."""
+    library = type(returned).__module__.partition(".")[0]
+    if library == "torch":
         return load_object("optest.torch.tensors:from_torch")(returned)
-    return returned
+    return returned.__array__() if library != "numpy" and hasattr(returned, "__array__") else returned
 
 
 GUEST = Guest(

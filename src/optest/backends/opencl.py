@@ -83,13 +83,13 @@ class OpenClBackend(BackendDriver):
                 f"output{place}": self._buffer(flags.READ_WRITE, array, _GUARD) for place, array in enumerate(outputs)
             }
             buffers = {**given, **written}
-            sizes = [int(expand(str(each), tokens)) for each in section["global"]]
-            local = [int(expand(str(each), tokens)) for each in section.get("local", ())]
+            sizes = [_number(f"global {each!r}", "int", each, tokens) for each in section["global"]]
+            local = [_number(f"local {each!r}", "int", each, tokens) for each in section.get("local", ())]
             if local:  # as OpenCL 1 wants it; the kernel looks where it is
                 sizes = [-(-size // each) * each for size, each in zip(sizes, local, strict=True)]
-            arguments = [_argument(each, tokens, buffers) for each in section["arguments"]]
+            _set_arguments(kernel, section, tokens, buffers)
             if 0 not in sizes:
-                kernel(self._queue, sizes, local or None, *arguments)
+                cl.enqueue_nd_range_kernel(self._queue, kernel, sizes, local or None)
             self._queue.finish()
             for argument, array in zip(case.inputs, inputs, strict=True):
                 held = self._received(argument.name, given[argument.path], _BEHIND_INPUTS)
@@ -127,7 +127,7 @@ class OpenClBackend(BackendDriver):
         """The kernel, built once for the same text and options."""
         tokens = case_tokens(case)
         path = Path(path_of(case, section["source"], path_of(case, section.get("workdir", "."))))
-        options = " ".join(expand(each, tokens) for each in section.get("options", ()))
+        options = " ".join(("-cl-kernel-arg-info", *(expand(each, tokens) for each in section.get("options", ()))))
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
@@ -187,10 +187,41 @@ def _is_tensor(text: str) -> bool:
     return any(token.startswith(("input", "output")) for token in tokens_of(text))
 
 
-def _argument(text: str, tokens: Mapping[str, str], buffers: Mapping[str, Any]) -> Any:
-    """A buffer, or the number of ``int {numel0}``."""
-    if _is_tensor(text):
-        return buffers[tokens_of(text)[0]]
-    kind, _, number = str(text).partition(" ")
-    value = expand(number, tokens)
-    return _NUMBERS[kind](float(value)) if kind in ("float", "double") else _NUMBERS[kind](int(value))
+def _set_arguments(kernel: Any, section: Mapping[str, Any], tokens: Mapping[str, str], buffers: Any) -> None:
+    """Give the kernel its arguments: a buffer each, or the number of ``int {numel0}``.
+
+    Raises:
+        Fault: BAD_CASE for another number of arguments than the kernel has, or one of another kind.
+    """
+    where, stated = f"kernel {section['kernel']} of {section['source']}", section["arguments"]
+    if kernel.num_args != len(stated):
+        raise Fault(Reason.BAD_CASE, f"{where} takes {kernel.num_args} arguments, but the section has {len(stated)}")
+    for place, text in enumerate(stated):
+        what = f"argument {place + 1} of {where} is {text!r}"
+        kind, _, number = str(text).partition(" ")
+        is_tensor, declared = _is_tensor(text), _declared_type(kernel, place)
+        if declared and (declared.endswith("*") != is_tensor or (not is_tensor and declared not in (kind, ""))):
+            raise Fault(Reason.BAD_CASE, f"{what}, but the source has {declared!r} there")
+        value = buffers[tokens_of(text)[0]] if is_tensor else _number(what, kind, number, tokens)
+        try:
+            kernel.set_arg(place, value)
+        except cl.Error as error:
+            raise Fault(Reason.BAD_CASE, f"{what}, which OpenCL does not take: {error}") from None
+
+
+def _declared_type(kernel: Any, place: int) -> str:
+    """The type that the source has for an argument, "" where it is none of :data:`_NUMBERS` and no pointer."""
+    try:
+        declared = str(kernel.get_arg_info(place, cl.kernel_arg_info.TYPE_NAME))
+    except cl.Error:  # the compiler kept none
+        return ""
+    return declared if declared.endswith("*") or declared in _NUMBERS else ""
+
+
+def _number(what: str, kind: str, text: Any, tokens: Mapping[str, str]) -> Any:
+    """The number that a text with tokens is, in the type of OpenCL C that is called ``kind``."""
+    value = expand(str(text), tokens)
+    try:
+        return _NUMBERS[kind](float(value) if kind in ("float", "double") else int(value))
+    except (ValueError, OverflowError):
+        raise Fault(Reason.BAD_CASE, f"{what}, which is {value!r} here, but should be of type {kind}") from None

@@ -68,6 +68,9 @@ class OpenVinoBackend(OnnxBackend):
         )
         if is_cut and any(each.name == "float16" for each in case.dtypes):
             return f"OpenVINO's CPU plug-in computes {name} of float16 in bfloat16 here; --variant f32 does not"
+        is_exact = any(each.fill.kind == "integer-exact" for each in case.inputs)
+        if is_cut and is_exact and (name == "dot" or len(case.inputs) > 2):
+            return "OpenVINO's CPU plug-in rounds the product to bfloat16 here before it adds a bias; see --variant f32"
         dtypes = [case.inputs[0].spec.dtype.name] if case.inputs else []
         if name not in _PLACES:
             dtypes += [each.dtype.name for each in case.outputs[:1]]
@@ -111,7 +114,8 @@ class OpenVinoBackend(OnnxBackend):
         yield PreparedCall(call=request.infer, outputs=outputs)
 
     def versions(self) -> Mapping[str, str]:
-        return {"openvino": openvino.__version__.partition("-")[0], **super().versions()}
+        version, chosen = openvino.__version__.partition("-")[0], self.precision_of("default")
+        return {"openvino": version, "openvino_default": chosen, **super().versions()}
 
     def doctor(self) -> Sequence[str]:
         return (*super().doctor(), *(f"variant {each} computes in {self.precision_of(each)}" for each in self.variants))

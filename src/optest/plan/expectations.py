@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, with_config
@@ -54,14 +55,14 @@ _STATUSES = (Status.FAILED, Status.ERROR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One line: cases fail for one reason, or are left out (None), where all conditions that are stated hold.
+    """One line of one operator and dtype: cases fail for one reason, or are left out (None), where its conditions hold.
 
     ``op`` and ``dtype`` may be "", for any; ``cases`` and ``models`` are globs over ids and names of models; ``files``
-    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier`` and ``mode`` name those in
-    which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the largest error that is
-    excused, in units in the last place of the output; None is any. ``is_of_gradients``: gradients fail, and the results
-    that they belong to are right; without it, results fail. ``is_binding`` is False where the file was written for
-    other versions: there the line may be left over.
+    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier``, ``mode`` and
+    ``variants`` name those in which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp``
+    is the most that an error may be, in units in the last place of the output, and ``at_most_error`` as a number; None
+    is any. ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results
+    fail. ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
     op: str
@@ -76,7 +77,9 @@ class Expectation:
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     tier: str = ""
     mode: str = ""
+    variants: tuple[str, ...] = ()
     at_most_ulp: float | None = None
+    at_most_error: float | None = None
     is_of_gradients: bool = False
     where: str = ""
     is_binding: bool = True
@@ -84,7 +87,15 @@ class Expectation:
     @property
     def name(self) -> str:
         what = "skip" if self.reason is None else self.reason.value
-        words = (*self.models, *self.cases, self.op, self.dtype, what, "of gradients" * self.is_of_gradients)
+        words = (
+            *self.variants,
+            *self.models,
+            *self.cases,
+            self.op,
+            self.dtype,
+            what,
+            "of gradients" * self.is_of_gradients,
+        )
         return " ".join(filter(None, words))
 
     @property
@@ -114,14 +125,15 @@ class Expectation:
 
         With a limit, none that are not finite; of gradients with the reason NAN, none that are.
         """
-        limit = self.at_most_ulp
         wrong = [each for each in verdict.measures if each.mismatched]
         if self.is_of_gradients and not all(each.is_gradient for each in verdict.measures if each.is_off):
             return False
         if self.is_of_gradients and self.reason is Reason.NAN:
             return all(each.mismatched == each.nonfinite_mismatched for each in wrong)
-        return limit is None or all(
-            not each.nonfinite_mismatched and each.max_ulp_error is not None and each.max_ulp_error <= limit
+        return all(
+            not each.nonfinite_mismatched and (error := getattr(each, name)) is not None and error <= limit
+            for name, limit in (("max_ulp_error", self.at_most_ulp), ("max_abs_error", self.at_most_error))
+            if limit is not None
             for each in wrong
         )
 
@@ -134,6 +146,7 @@ class Expectation:
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
             and (not self.mode or case.mode == self.mode)
             and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
+            and (not self.variants or case.backend.variant in self.variants)
         )
 
 
@@ -228,7 +241,7 @@ def remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[CaseR
         return "its conditions fit no case"
     bad = {each.reason.value for each in results if each.id in covered and each.status in BAD_STATUSES and each.reason}
     if line.reason is not None and line.reason.value in bad:
-        return "what it covers is farther off than its `at_most_ulp`"
+        return "what it covers is farther off than its limit"
     return f"what it covers went wrong for {', '.join(sorted(bad))}" if bad else "drop the line"
 
 
@@ -248,19 +261,21 @@ class _Where(TypedDict, total=False):
     attributes: Annotated[dict[str, Any], Field(description="Attributes and their value; {any: [0, 1]} names several.")]
     tier: Annotated[Literal["smoke", "parity", "full"], Field(description="Tier whose cases alone show it.")]
     group: Annotated[Literal["validation"], Field(description="Of cases without values alone.")]
+    variant: Annotated[str | list[str], Field(description="Variant of the backend, or several, that shows it.")]
     gradients: Annotated[bool, Field(description="Gradients differ, beside right results; else results do.")]
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 class _Line(TypedDict, total=False):
-    op: Annotated[_Word, Field(description="Operator; beside case or model, or with skip, a glob, too.")]
-    dtype: Annotated[_Word, Field(description="Dtype of the first inexact input, else of the first.")]
+    op: Annotated[_Word | list[_Word], Field(description="Operator, or several; beside case or skip a glob, too.")]
+    dtype: Annotated[_Word | list[_Word], Field(description="Dtype of the first inexact input, else of the first.")]
     case: Annotated[_Word | list[_Word], Field(description="Globs over ids of cases, or their names in the file.")]
     model: Annotated[_Word | list[_Word], Field(description="Globs over names of models.")]
     reason: Annotated[_Word, Field(description="Why it fails; BAD_CASE for wrong data of cases or models.")]
     skip: Annotated[Literal[True], Field(description="Leave the cases out, in place of a reason.")]
     why: Required[_Word]
     at_most_ulp: Annotated[float, Field(gt=0, strict=False, description="Largest error in ulp, with reason VALUE.")]
+    at_most_error: Annotated[float, Field(gt=0, strict=False, description="Largest error, with reason VALUE.")]
     where: _Where
     written_for: Annotated[dict[str, str], Field(description="Versions with which it is needed, beside the file's.")]
 
@@ -283,9 +298,15 @@ def read_expectations(
     """
     document, source = read_document(path, "the expectations", _Document, _known_keys)
     lines = _Lines(source, operators, document.written_for, versions or {})
-    read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
+    read = [lines.read(each, index) for index, entry in enumerate(document.expected) for each in _one_by_one(entry)]
     lines.ledger.refuse()
     return Expectations(lines=tuple(line for line in read if line is not None))
+
+
+def _one_by_one(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The line for each pair of its operators and dtypes, which is held to what it says of each."""
+    several = [[(key, word) for word in _words(entry[key])] for key in ("op", "dtype") if key in entry]
+    return ({**entry, **dict(pair)} for pair in product(*several))
 
 
 def _known_keys(path: Path) -> Collection[str]:
@@ -317,10 +338,8 @@ class _Lines:
             op = self._known_operator(op, (*place, "op"))
         name = self._known_dtype(entry["dtype"], (*place, "dtype")) if "dtype" in entry else ""
         reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
-        if "at_most_ulp" in entry and reason is not None and reason is not Reason.VALUE:
-            self.ledger.problem(
-                (*place, "at_most_ulp"), f"at_most_ulp stands beside {reason.value}", "it limits VALUE alone"
-            )
+        for limit in {"at_most_ulp", "at_most_error"} & entry.keys() if reason not in (None, Reason.VALUE) else ():
+            self.ledger.problem((*place, limit), f"{limit} stands beside {entry['reason']}", "it limits VALUE alone")
         if self.ledger.noted > before:
             return None
         conditions = entry.get("where", {})
@@ -336,7 +355,9 @@ class _Lines:
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
             tier=conditions.get("tier", ""),
             mode=conditions.get("group", ""),
+            variants=_words(conditions.get("variant", ())),
             at_most_ulp=entry.get("at_most_ulp"),
+            at_most_error=entry.get("at_most_error"),
             is_of_gradients=conditions.get("gradients", False),
             where=f"{self._source.file}:{self._source.line_of(place)}",
             is_binding=_fits({**self._written_for, **entry.get("written_for", {})}, self._versions),

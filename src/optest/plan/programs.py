@@ -11,7 +11,8 @@ command:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, RootModel
@@ -19,12 +20,31 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from optest.errors import UnknownName, UsageError
 from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
-from optest.plan.yaml_source import Path
+from optest.plan.yaml_source import Path, Source
 
 __all__ = ["Programs", "read_programs"]
 
-Programs = Mapping[str, Mapping[str, Any]]
-"""What ``backend_config`` of the driver says for each operator, by its canonical name."""
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """What ``backend_config`` of the driver says for each operator, by its canonical name, and where that stands."""
+
+    stated: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    source: Source | None = None
+    places: Mapping[str, Path] = field(default_factory=dict)
+
+    def refuse(self, backend: str, problems: Iterable[tuple[str, str]]) -> None:
+        """Tell where it stands what a driver says of the sections of operators: ``backend_config.NAME.key is …``.
+
+        Raises:
+            PlanError: if there is any problem.
+        """
+        ledger = Ledger(self.source)
+        for operator, problem in problems:
+            key, _, said = problem.removeprefix(f"backend_config.{backend}").partition(" ")
+            below = key[1:].partition("[")[0].split(".") if key.startswith(".") else []
+            ledger.problem((*self.places[operator], *below), f"{key[1:]} {said}" if below else said or problem)
+        ledger.refuse()
 
 
 class _Section(BaseModel):
@@ -53,11 +73,13 @@ def read_programs(path: str, backend: str, operators: Operators) -> Programs:
     section, ledger = document.root[backend], Ledger(source)
     shared = {**(section.model_extra or {}), "workdir": os.path.join(os.path.dirname(path), section.workdir)}
     programs: dict[str, Mapping[str, Any]] = {}
+    places: dict[str, Path] = {}
     for name, stated in section.operators.items():
         if known := _known(name, operators, ledger, (backend, "operators", name)):
             programs[known] = {**shared, "promises": {}, **stated}
+            places[known] = (backend, "operators", name)
     ledger.refuse()
-    return programs
+    return Programs(programs, source, places)
 
 
 def _known(name: str, operators: Operators, ledger: Ledger, place: Path) -> str:

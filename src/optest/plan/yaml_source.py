@@ -6,6 +6,7 @@ reported.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -418,10 +419,22 @@ def _compose(raw: bytes, file: str) -> Node | None:
             raise _fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep") from None
         if error.problem == "but found another document":
             raise _fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
+        if file.endswith(".json"):
+            line, words = _explained_json(raw, line)
+            raise _fatal(file, line, f"this is not JSON: {words}", _line(raw, line - 1)[:100]) from None
         raise _fatal(file, line, f"this is not YAML: {_explained(error, raw)}", _shown(raw, mark)) from None
     except yaml.YAMLError as error:
         raise _fatal(file, 0, f"this is not YAML: {error}") from None
     return root
+
+
+def _explained_json(raw: bytes, line: int) -> tuple[int, str]:
+    """The line and the finding of a parser of JSON, for which YAML has other words."""
+    try:
+        json.loads(raw)
+    except json.JSONDecodeError as error:
+        return error.lineno, error.msg[0].lower() + error.msg[1:]
+    return line, "it cannot be read"
 
 
 def _explained(error: yaml.MarkedYAMLError, raw: bytes) -> str:

@@ -7,12 +7,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["environment", "infini_root", "plugin_modules", "variables_set"]
+__all__ = ["environment", "infini_root", "plugin_modules", "variable_by_default", "variables_set"]
 
 
 def environment() -> dict[str, str]:
     """A copy of the environment; the one place that reads it."""
     return dict(os.environ)
+
+
+def variable_by_default(name: str, value: str) -> str:
+    """The value of a variable; where it has none it has this one from here on, also in child processes."""
+    return os.environ.setdefault(name, value)
 
 
 @contextmanager

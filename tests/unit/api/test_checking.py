@@ -348,7 +348,7 @@ def test_a_line_with_the_wrong_reason_or_conditions_is_told_so(tmp_path: Path) -
     assert "doubled float16 NAN (" in (text := asked(tmp_path, "wrong", **known)[1])
     assert "; what it covers went wrong for VALUE" in text
     (tmp_path / "known.yaml").write_text(LINE.replace("why:", "at_most_ulp: 0.001, why:"))
-    assert "; what it covers is farther off than its `at_most_ulp`" in asked(tmp_path, "wrong", **known)[1]
+    assert "; what it covers is farther off than its limit" in asked(tmp_path, "wrong", **known)[1]
     (tmp_path / "known.yaml").write_text(LINE.replace("why:", "where: {case_set: ordinery}, why:"))
     assert "; its conditions fit no case" in asked(tmp_path, "wrong", **known)[1]
 

@@ -23,6 +23,7 @@ MODULE = """
     import numpy as np
     import torch
     import optest
+    from optest.backends import Numerics
 
     def softmax(x, axis=-1):
         e = np.exp(x.astype(np.float64) - x.max(axis=axis, keepdims=True, initial=-np.inf).astype(np.float64))
@@ -49,6 +50,19 @@ MODULE = """
     def by_name(x, k, dim=-1, largest=True):
         indices = np.take(np.argsort(-x if largest else x, axis=dim, kind="stable"), range(k), axis=dim)
         return {"indices": indices, "values": np.take_along_axis(x, indices, dim)}
+
+    class Tensor:
+        def __init__(self, array):
+            self.array = array
+
+        def __array__(self):
+            return self.array
+
+    @optest.kernel("sin", dtypes=("float32",), numerics=Numerics(denormals="flush"))
+    def of_another_library(x):
+        with np.errstate(invalid="ignore"):
+            y = np.sin(x)
+        return Tensor(np.where(abs(y) < np.finfo(np.float32).tiny, 0, y).astype(np.float32))
 
     NUMBER = 3
 """
@@ -115,6 +129,13 @@ def test_what_a_kernel_promises_is_asked_and_the_rest_is_a_gap() -> None:
 
 
 @pytest.mark.usefixtures("module")
+def test_a_tensor_of_another_library_and_how_it_computes() -> None:
+    outcome = asked("kernels_under_test:of_another_library", case_set=("ordinary", "special"))
+    assert len(by_status(outcome, Status.PASSED)) > 5
+    assert {each.status for each in outcome.results} == {Status.PASSED, Status.SKIPPED}
+
+
+@pytest.mark.usefixtures("module")
 def test_outputs_by_name() -> None:
     outcome = asked("kernels_under_test:by_name", case_set=("ordinary",))
     assert by_status(outcome, Status.PASSED)
@@ -164,6 +185,8 @@ def test_a_run_finds_the_backend_by_the_option() -> None:
         {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "shape": ("input0=2x3",)}
     )
     assert request.driver.name == "function"
+    with pytest.raises(UsageError, match="optest check --function kernels_under_test:softmax"):
+        run_request({"function": ("kernels_under_test:softmax",)})
     with pytest.raises(UsageError, match="--function is not for backend numpy"):
         run_request(
             {"function": ("kernels_under_test:softmax",), "op": ("softmax",), "dtype": "float32", "backend": "numpy"}

@@ -106,6 +106,22 @@ def test_a_wrong_kernel_has_its_reason(tmp_path: Path, kernel: str, reason: Reas
     assert reason in reasons(asked(tmp_path, kernel=kernel))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{input0}", "{output0}"], "kernel relu of kernels.cl takes 3 arguments, but the section has 2"),
+        (["{input0}", "{output0}", "float {numel0}"], "argument 3 of kernel relu of kernels.cl is 'float {numel0}'"),
+        (["{input0}", "{output0}", "{input0}"], "but the source has 'int' there"),
+        (["int {numel0}", "{output0}", "int {numel0}"], "but the source has 'float*' there"),
+        (["{input0}", "{output0}", "int {dtype}"], "which is 'float32' here, but should be of type int"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path: Path, arguments: list[str], said: str) -> None:
+    outcome = asked(tmp_path, arguments=arguments)
+    assert reasons(outcome) == {Reason.BAD_CASE}
+    assert all(said in each.verdict.message for each in outcome.results if each.status in BAD_STATUSES)
+
+
 def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
     outcome = asked(tmp_path, source=SOURCE.replace("int i =", "integer i ="))
     assert reasons(outcome) == {Reason.COMPILE}

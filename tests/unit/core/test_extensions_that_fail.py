@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from optest import registry
 from optest.backends import BackendManager
 from optest.core import extensions
 from optest.errors import UsageError
@@ -35,3 +37,16 @@ def test_a_backend_of_an_entry_point(package: str) -> None:
     manager.register_path("mine", package)
     with pytest.raises(UsageError, match=rf"backend 'mine' \({package}\) raised SyntaxError"):
         manager.get("mine")
+
+
+def test_a_package_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "needs_a_newer_one.py").write_text("import onnx_as_it_was\nonnx_as_it_was.new_function\n")
+    (tmp_path / "onnx_as_it_was.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    stated = ["onnx>=1.18; extra == 'onnx'", 'torch>=2.4; extra == "torch"', "numpy>=1.26"]
+    monkeypatch.setattr(metadata, "requires", lambda _: stated)
+    monkeypatch.setattr(registry, "version_of", {"onnx": "1.9.2", "torch": "2.10.0+cpu"}.get)
+    with pytest.raises(UsageError) as caught:
+        registry.load_extension("backend 'old'", "needs_a_newer_one:Driver")
+    assert "has no attribute 'new_function'" in str(caught.value)
+    assert str(caught.value).endswith("onnx is 1.9.2, but should be 1.18 or later: pip install -U 'optest[onnx]'")

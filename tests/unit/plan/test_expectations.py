@@ -15,6 +15,7 @@ from optest.spec import (
     VALIDATION,
     Argument,
     Attribute,
+    BackendTarget,
     CaseResult,
     Evidence,
     Fill,
@@ -155,6 +156,15 @@ def test_a_line_may_be_written_for_one_kind_of_processor(tmp_path: Path, registr
         assert found.excused(case(), failed()).status is Status.XFAILED
 
 
+def test_a_line_of_several_dtypes_is_held_to_each(tmp_path: Path, registry: OperatorRegistry) -> None:
+    several = read(tmp_path, registry, LINE.replace("float16", "[float16, float32]").replace("soft,", "[soft],"))
+    cases = [case(), case("float32")]
+    assert {each.excused(of, failed()).status for each in (several,) for of in cases} == {Status.XFAILED}
+    excused = [result(cases[0], several.excused(cases[0], failed()))]
+    (idle,) = several.unused(cases, excused)
+    assert idle.dtype == "float32"
+
+
 def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry) -> None:
     one = read(tmp_path, registry, LINE)
     other = read(tmp_path, registry, LINE.replace("rounded twice", "another reason"))
@@ -182,6 +192,8 @@ def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry
         ("  - {skip: true, why: all of it}\n", "leave every case out"),
         (LINE.replace("VALUE", "BAD_CASE"), "which nothing excuses"),
         (LINE + LINE, "expected twice, first in line 3"),
+        (LINE.replace("float16", "[float16, float17]"), "unknown dtype 'float17'"),
+        (LINE + LINE.replace("float16", "[float32, float16]"), "soft float16 VALUE is expected twice"),
         (LINE + LINE.replace("soft", "Soft"), "expected twice"),
     ],
 )
@@ -225,10 +237,19 @@ def test_a_line_of_a_tier_is_for_the_cases_of_that_tier_alone(tmp_path: Path, re
     assert expectations.unused([parity, full], [])
 
 
+def test_a_line_of_a_variant_is_for_its_cases_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+    lines = read(tmp_path, registry, LINE + LINE.replace("why", "where: {variant: fused}, why"))
+    fused = dataclasses.replace(case(), backend=BackendTarget(name="x", kind="x", variant="fused"))
+    assert lines.lines[1].covers(fused)
+    assert not lines.lines[1].covers(case())
+    assert len(lines.unused([case()], [])) == 1
+    assert len(lines.unused([fused], [])) == 2
+
+
 def wrong_by(ulp: float | None, *, nonfinite: int = 0) -> Verdict:
     measure = Measure(
         output="out", dtype="float16", shape=(6,), compared=6, mismatched=1, nonfinite_mismatched=nonfinite,
-        max_ulp_error=ulp,
+        max_ulp_error=ulp, max_abs_error=None if ulp is None else ulp / 1024,
     )  # fmt: skip
     return Verdict(status=Status.FAILED, reason=Reason.VALUE, measures=(measure,))
 
@@ -241,8 +262,9 @@ def test_a_limit_excuses_no_larger_error(
     tmp_path: Path, registry: OperatorRegistry, ulp: float | None, nonfinite: int, status: Status
 ) -> None:
     """A kernel that answers something else altogether does not hide behind one that is known to round twice."""
-    lines = read(tmp_path, registry, LINE.replace("why", "at_most_ulp: 2, why"))
-    assert lines.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is status
+    for limit in ("at_most_ulp: 2", "at_most_error: 2e-3"):
+        lines = read(tmp_path, registry, LINE.replace("why", f"{limit}, why"))
+        assert lines.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is status
     anything = read(tmp_path, registry, LINE)
     assert anything.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is Status.XFAILED
 

@@ -119,7 +119,7 @@ def test_a_rule_that_matched_nothing_is_told_of_its_own_backend_alone(tmp_path: 
         ({"rules": [{"test": "", "atol": 1}]}, "test"),
         ({"rules": {"test": "a"}}, "rules"),
         ("[]", ""),
-        ("{", ""),
+        ('{"default":\n{"atol": 1,,}}', "torch_parity.json:2: this is not JSON: expecting property name"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_place(tmp_path: Path, document: Any, said: str) -> None:
