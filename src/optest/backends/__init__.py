@@ -234,7 +234,9 @@ class BackendManager:
         assert callable(factory)
         driver = factory()
         _require_sound(driver)
-        if driver.name != name and driver.name in self.names() and self._made_by.get(driver.name) != name:
+        of_others = driver.name in self.names() and self._made_by.get(driver.name) != name
+        is_shipped = driver.name in self._own and type(driver) is type(self.get(driver.name))
+        if driver.name != name and of_others and not is_shipped:
             raise UsageError(
                 f"suite {name!r} tests a driver called {driver.name!r}, and so is another one that is registered\n"
                 "  which of the two is asked would be a guess: give them different names"

@@ -23,7 +23,7 @@ from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
 from optest.spec import Layer, TestCase, Tolerance, ToleranceLayer
 
-__all__ = ["TORCH_PARITY", "ToleranceRules", "read_tolerances", "test_name"]
+__all__ = ["TORCH_PARITY", "ToleranceRules", "read_tolerances"]
 
 TORCH_PARITY = "configs/torch_parity.json"
 """Taken by itself by checks and suites that run where it lies."""
@@ -70,13 +70,8 @@ class _ToleranceRule:
         return not self.backend or glob_pattern(self.backend).fullmatch(backend) is not None
 
     def covers(self, case: TestCase) -> bool:
-        names = (test_name(case), case.id)
+        names = (case.descriptor.test_name, case.id)
         return not self.test or any(glob_pattern(self.test).fullmatch(name) for name in names)
-
-
-def test_name(case: TestCase) -> str:
-    """What the case's test is called in a suite: ``softmax_matches_torch``."""
-    return f"{case.descriptor.name}_matches_torch"
 
 
 @dataclass(frozen=True, slots=True)

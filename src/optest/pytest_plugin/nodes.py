@@ -65,10 +65,9 @@ class SuiteNode(CaseCollector):
 
 def _parts_in_suite(case: Any) -> list[str]:
     """``softmax_matches_torch`` and ``ordinary/1[float32 (4x37)]``: pytest wants a bracket to end the name."""
-    operator = case.descriptor.name
-    place, _, rest = case.id.removeprefix(f"{operator}/").partition("[")
+    place, _, rest = case.id.removeprefix(f"{case.descriptor.name}/").partition("[")
     dtypes, _, shapes = rest.partition("]")
-    return [f"{operator}_matches_torch", f"{place}[{dtypes} {shapes}]" if rest else place]
+    return [case.descriptor.test_name, f"{place}[{dtypes} {shapes}]" if rest else place]
 
 
 class PlanFile(pytest.File, CaseCollector):

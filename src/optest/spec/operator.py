@@ -153,6 +153,11 @@ class OperatorDescriptor:
         assert isinstance(self.signature, Signature)
         return self.signature
 
+    @property
+    def test_name(self) -> str:
+        """What the test of it is called in a suite: ``softmax_matches_torch``, of layers ``torch_…_matches_torch``."""
+        return f"{'torch_' if self.parts else ''}{self.name}_matches_torch"
+
     def tensors_under(self, name: str) -> Signature | None:
         """The tensors as they are called where the operator is called ``name``; None if that makes no difference."""
         return Signature.parse(self.alias_tensors[name]) if name in self.alias_tensors else None

@@ -145,3 +145,15 @@ def test_the_command_of_a_file_in_a_folder_finds_it(tmp_path: Path) -> None:
     (tmp_path / "below" / "test_below.py").write_text(SUITE)
     ended = run(tmp_path, "-q", "below/test_below.py", "--optest-tier", "parity", "-k", "sum_matches_torch")
     assert "again: PYTHONPATH=below OPTEST_PLUGINS=test_below optest run" in ended.stdout
+
+
+def test_a_shipped_driver_has_a_suite_and_layers_have_the_names_of_the_seed(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(INI)
+    (tmp_path / "test_suite.py").write_text(
+        "from optest.backends.numpy_reference import NumpyBackend\nfrom optest.suites import define_backend_tests\n"
+        'define_backend_tests("own", NumpyBackend)\n'
+    )
+    ended = run(tmp_path, "-v", "-k", "torch_feed_forward_matches_torch or relu_matches_torch")
+    assert ended.returncode == 0, ended.stdout
+    assert "test_suite.py::own::torch_feed_forward_matches_torch::ordinary/1" in ended.stdout
+    assert "test_suite.py::own::relu_matches_torch::ordinary/1" in ended.stdout
