@@ -155,12 +155,15 @@ class Guest:
     """What a guest declares; ``hooks`` is the import path of its :class:`RunHooks`, "" if it takes no part in runs.
 
     ``backend`` is the one whose options are those that belong in the line that runs one case again (``repro``).
+    ``references`` is the module with a reference for each operator that its ``REFERENCES`` names, by the operator's
+    name: what ``check --reference`` takes under the name of ``backend``.
     """
 
     options: tuple[Option, ...] = ()
     backend: str = ""
     commands: tuple[Command, ...] = ()
     hooks: str = ""
+    references: str = ""
 
 
 @cache

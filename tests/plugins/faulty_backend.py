@@ -183,6 +183,7 @@ FAULTS: dict[str, Callable[..., Arrays]] = {
     "two outputs": lambda case, inputs: _honest.run(case, inputs) * 2,
     "unknown name": lambda case, inputs: {"totally_other": _honest.run(case, inputs)[0]},
     "mutate": _mutate,
+    "alone": lambda case, inputs: (_honest.run(case, inputs)[0] + np.float32(len(inputs[0]) == 1),),
     "raise": _refuse,
     "SystemExit": _raise(SystemExit(0)),
     "KeyboardInterrupt": _raise(KeyboardInterrupt()),

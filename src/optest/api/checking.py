@@ -6,7 +6,8 @@ import dataclasses
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,10 +27,12 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import RunOutcome, run_cases, unused_expectations
+from optest.api.validation_cases import selection
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
     ChecksReadiness,
+    InfersShapes,
     KnowsExpectations,
     SelectsSamples,
     StatesCapabilities,
@@ -38,11 +41,12 @@ from optest.backends.abilities import (
     runs_programs,
 )
 from optest.core.border import Border
-from optest.core.expected import is_own
+from optest.core.expected import BY_BACKEND, is_own
 from optest.core.layers import lack_of_operator
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
+from optest.guests import guests
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
 from optest.plan import CaseRequest, PlanHost, request_from
@@ -59,6 +63,7 @@ from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
 from optest.settings import Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
+    VALIDATION,
     BackendTarget,
     CaseResult,
     Fault,
@@ -87,7 +92,7 @@ __all__ = [
 MOST_JOBS = 8
 _NAMED = 30
 """Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
-_NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
+_NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
 
@@ -120,9 +125,10 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         dtypes = {each.name for each in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        notes = [(note, "dim") for note in _notes(request)]
-        if settings["bench"] and "variants" in request.run.facts:
-            table, slower = _variant_table(in_order(results), request.run.facts["variants"], settings["fail_if_slower"])
+        notes = [(note, "dim") for note in (*_notes(request), *_other_references(settings, results))]
+        if settings["bench"]:
+            variants = request.run.facts.get("variants", ())
+            table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
             notes = [*table, *notes]
             unused.extend(slower)
         if settings["seed"]:
@@ -141,12 +147,20 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
 
 
+def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list[str]:
+    """How many cases were not expected by what ``--reference`` names, for each reason."""
+    if not settings["reference"]:
+        return []
+    found = Counter(check.detail for each in results for check in each.verdict.checks if check.name == BY_BACKEND.name)
+    return [f"{count:,} × expected by {detail}" for detail, count in found.most_common()]
+
+
 def _variant_table(
     results: Sequence[CaseResult], variants: Sequence[str], most: float | None
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The table of timings by variant, and what ``--fail-if-slower`` says of it."""
     lines = variant_lines(results, variants)
-    text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(lines, variants))]
+    text = [(line, "dim" if not place else "") for place, line in enumerate(variant_text(results, variants))]
     slower = [
         f"not timed in both variants, so that --fail-if-slower shows nothing of it: {line.operator}"
         for line in lines
@@ -177,6 +191,9 @@ def write(given: Mapping[str, Any], path: str) -> str:
         OptestError: as :func:`check` would, if the file cannot be written, and if it is there: someone may have
             edited it.
     """
+    for name in ("group", "reference"):
+        if given.get(name):
+            raise UsageError(f"--write writes cases without what --{name} says of them; drop it")
     if Path(path).exists():
         raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
     request = check_request(given)
@@ -218,7 +235,9 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
             document=None,
             driver=driver,
             target=target,
-            cases=[expectations.left_out(with_deadline(case, settings["timeout"])) for case in cases],
+            cases=[
+                expectations.left_out(with_deadline(_in_group(case, settings), settings["timeout"])) for case in cases
+            ],
             revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
             facts={"command": "check", "tier": settings["tier"], **_variants(driver, settings)},
             every_measure=True,
@@ -267,7 +286,9 @@ def _require_config(driver: BackendDriver, settings: Settings) -> None:
 
 
 def _require_timings(driver: BackendDriver, settings: Settings) -> None:
-    """Raise ``UsageError`` for ``--fail-if-slower`` where nothing can decide it."""
+    """Raise ``UsageError`` for ``--fail-if-slower`` where nothing can decide it, and for timings of nothing."""
+    if settings["group"] and settings["bench"]:
+        raise UsageError(f"--group {settings['group']} computes nothing that could be timed; drop --bench")
     if not settings["fail_if_slower"]:
         return
     if not 1 <= settings["fail_if_slower"] < math.inf:
@@ -407,15 +428,33 @@ def _cases_of(
     section: Mapping[str, Any] | None = None,
 ) -> CasesOfSamples:
     """The cases of an operator; ``section`` is what they say of the program that the driver runs for it."""
-    stated = _case_request(settings)
+    stated, reference = _case_request(settings), _reference_of(descriptor, settings["reference"])
     options = {f"backend_config.{driver.name}.{key}": value for key, value in (section or {}).items()}
-    request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s, attributes=options))
+    of_all = CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s, attributes=options, reference=reference)
+    request = with_driver_options(driver, of_all)
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     own = samples_of(descriptor)
     if isinstance(driver, SelectsSamples):
         own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
-    return cases_of_samples(descriptor, own, request, host, tiers=tiers)
+    is_asked = selection(driver) if settings["group"] == VALIDATION else lambda _: True
+    return cases_of_samples(descriptor, own, request, host, wanted=lambda each: each.tier in tiers and is_asked(each))
+
+
+def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | None:
+    """The import path of what ``--reference`` names for an operator, None where the operator keeps its own.
+
+    Raises:
+        Unavailable: for a package that is not installed.
+        UnknownName: for a name that is neither a guest's nor an import path.
+    """
+    if stated is None or ":" in stated:
+        return stated
+    modules = {guest.backend: guest.references for guest in guests() if guest.references}
+    if stated not in modules:
+        raise UnknownName("reference", stated, modules)
+    known: Collection[str] = load_object(f"{modules[stated]}:REFERENCES")
+    return f"{modules[stated]}:{descriptor.name}" if descriptor.name in known else None
 
 
 def _case_request(settings: Settings) -> CaseRequest:
@@ -456,6 +495,10 @@ def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Seque
     return [each for each in cases if any(f"{SET_TAG}{name}" in each.tags for name in names)]
 
 
+def _in_group(case: TestCase, settings: Settings) -> TestCase:
+    return case if settings["group"] is None else dataclasses.replace(case, mode=settings["group"])
+
+
 def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
     pairs = [pair for pair in zip(built.cases, built.entries, strict=True) if pair[0].id in kept]
     return CasesOfSamples(cases=[case for case, _ in pairs], entries=[entry for _, entry in pairs])
@@ -463,7 +506,7 @@ def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
 
 def _variants(driver: BackendDriver, settings: Settings) -> dict[str, Any]:
     """The baseline and the default of a driver that has both, where no variant is named."""
-    known = () if settings["variant"] else compared_variants(driver)
+    known = () if settings["variant"] or settings["group"] else compared_variants(driver)
     return {"variants": [known[0], known[-1]]} if len(known) > 1 else {}
 
 
@@ -496,6 +539,11 @@ def _runs_on_processors(driver: BackendDriver) -> bool:
 def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
     notes = list(request.lacking)
+    if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
+        notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
+    if reference := request.run.settings["reference"]:
+        kept = sorted({case.descriptor.name for case in request.run.cases if case.reference is None})
+        notes += [f"not in reference {reference}, so expected by NumPy: {', '.join(kept)}"] if kept else []
     if request.without_samples:
         notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
     lines = request.run.expectations.lines

@@ -17,6 +17,7 @@ from optest.plan.expectations import labels_used
 from optest.reporting.explain import explain, gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines, operator_lines
+from optest.reporting.variant_table import variant_text
 from optest.spec import BAD_STATUSES, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
 from optest.store.joined_runs import joined_runs
@@ -164,6 +165,7 @@ def shows_nothing(result: CaseResult) -> bool:
 def figures(directories: Iterable[Path]) -> list[str]:
     """What runs note and add up to, as `optest run` tells it: by operator and by model of model cases, and in all."""
     tally, runs, info = Tally(), [], None
+    timed: dict[tuple[str, ...], list[CaseResult]] = {}
     notes: dict[str, None] = {}
     for directory in directories:
         journal = read_journal(RunDirectory(directory).journal_path)
@@ -172,11 +174,16 @@ def figures(directories: Iterable[Path]) -> list[str]:
         runs.append(directory.name)
         for result in journal.results:
             tally.add(result)
+        if info is not None and info.options.get("bench"):
+            timed.setdefault(tuple(info.options.get("variants") or ()), []).extend(journal.results)
     again = (
         f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
     )
+    timings = [line for names, results in timed.items() for line in variant_text(results, names)]
     lines = [*operator_lines(tally), *model_lines(tally, info)] if tally.models else []
-    return [*(f"note: {note}" for note in notes), *(line for line, _ in lines if line), again]
+    counted = [tally.phrase()] if tally.by_invariants else []  # where a bare pass would say too much
+    said = [f"note: {note}" for note in notes]
+    return [*said, *(line for line, _ in lines if line), *timings, *counted, again]
 
 
 def failure_text(result: CaseResult) -> str:

@@ -73,7 +73,7 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
 
 def _worker_options(request: RunRequest, directory: RunDirectory) -> WorkerOptions:
     settings, driver = request.settings, request.driver
-    bench = bench_options(settings)
+    bench = _bench(request)
     limits = PhaseLimits(bench_s=4 * bench.target_s if bench else 0.0, deadlines=_deadlines(request))
     if keeps_deadline(driver):
         limits = dataclasses.replace(limits, times=settings["jobs"], extra_s=60.0)
@@ -99,7 +99,7 @@ def _lane_here(request: RunRequest, directory: RunDirectory, interruption: Inter
         request.wants_every_measure,
         interruption,
         directory.tensors_dir() if request.keep else None,
-        bench_options(request.settings),
+        _bench(request),
         _deadlines(request),
     )
     unkept = request.driver.isolated and not keeps_deadline(request.driver)
@@ -162,6 +162,12 @@ def bench_options(settings: Settings) -> BenchOptions | None:
     if against:
         comparison_called(against)
     return BenchOptions(target_s=_seconds(settings["bench_time"]), against=against)
+
+
+def _bench(request: RunRequest) -> BenchOptions | None:
+    """The same with the variant that a check compares others with."""
+    options, variants = bench_options(request.settings), request.facts.get("variants")
+    return dataclasses.replace(options, baseline=variants[0]) if options is not None and variants else options
 
 
 def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:

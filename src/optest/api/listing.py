@@ -196,9 +196,10 @@ def _report_names() -> tuple[str, ...]:
 def _case_sets() -> tuple[str, ...]:
     """Each name once; a shell would take one with a space for several words."""
     from optest.api.checking import own_samples_of  # a list of operators does without
+    from optest.operators.derived_samples import INVARIANT_SET
 
     names = (sample.case_set for each in operators for sample in own_samples_of(each))
-    return tuple(dict.fromkeys(name for name in names if " " not in name))
+    return tuple(dict.fromkeys(name for name in (*names, INVARIANT_SET) if " " not in name))
 
 
 _MOST_RUNS = 20

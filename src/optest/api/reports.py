@@ -13,14 +13,16 @@ from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import exit_status_of, report_from_journal
 from optest.reporting.page import wants_color
+from optest.reporting.side_by_side import rows_as_csv, side_by_side, text_of
 from optest.reporting.trend import trend_data, trend_lines, trend_of
 from optest.settings import OPTIONS, environment, resolve
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
-__all__ = ["default_report_path", "report", "report_files", "schema", "trend"]
+__all__ = ["compare", "default_report_path", "report", "report_files", "schema", "trend"]
 
 _MOST_IN_A_TREND = 20
 _FORMS_OF_A_TREND = ("terminal", "json")
+_FORMS_OF_A_COMPARISON = (*_FORMS_OF_A_TREND, "csv")
 _WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_trends))
 
 
@@ -144,6 +146,34 @@ def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str
     if output is not None:
         write_atomically(Path(output), text.encode())
     return text, int(found_trend.got_worse)
+
+
+def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
+    """The calls of these runs beside each other, and 1 if one was not answered alike, else 0.
+
+    Raises:
+        UnknownName: if there is no such run, or no such form of a comparison.
+        UsageError: for fewer than two runs, or if ``output`` cannot be written.
+    """
+    if form not in _FORMS_OF_A_COMPARISON:
+        raise UnknownName("format of a comparison", form, _FORMS_OF_A_COMPARISON)
+    if len(runs) < 2:
+        raise UsageError("a comparison needs two runs at least\n  name them: optest report --compare RUN RUN")
+    settings = resolve(given)
+    if output is not None:
+        check_writable(Path(output))
+    root = Path(settings["runs_dir"])
+    table = side_by_side([read_journal(RunDirectory.open(root, run).journal_path) for run in runs])
+    if form == "csv":
+        text = rows_as_csv(table)
+    elif form == "json":
+        head = ("call", *table.targets, "consistent")
+        text = json.dumps([dict(zip(head, row, strict=True)) for row in table.rows], indent=1) + "\n"
+    else:
+        text = text_of(table, verbose=settings["verbose"] > 0)
+    if output is not None:
+        write_atomically(Path(output), text.encode())
+    return text, int(table.differs)
 
 
 def _like_latest(root: Path) -> list[Journal]:

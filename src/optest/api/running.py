@@ -29,8 +29,8 @@ from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
-from optest.settings import environment, plugin_modules, resolve, variables_set
-from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
+from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
+from optest.spec import VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
 __all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
@@ -308,7 +308,7 @@ def _seed(request: RunRequest) -> int:
 
 
 def _what_passes_show(request: RunRequest) -> tuple[str, ...]:
-    if not request.driver.is_reference:
+    if not request.driver.is_reference or all(case.reference for case in request.cases):
         return ()
     return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
 
@@ -321,7 +321,7 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
-    arguments = command_line(_without(options, case))
+    arguments = _validation(case, settings) or command_line(_without(options, case))
     flags = driver_flags(settings)
     if arguments is None:
         flags = [] if options else flags
@@ -341,6 +341,14 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     search = os.pathsep.join(dict.fromkeys([*entries, *_folders_of(request.plugins)]))
     found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
+
+
+def _validation(case: TestCase, settings: Settings) -> list[str]:
+    """The arguments for a case of which no values are asked, none for any other one."""
+    if case.mode != VALIDATION:
+        return []
+    which = ["--op", case.descriptor.name, "--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
+    return ["check", "--backend", case.backend.name, "--group", case.mode, *which]
 
 
 def _without(options: Mapping[str, Any], case: TestCase) -> TestCase:

@@ -172,6 +172,8 @@ def _comparison(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> l
     if not outputs:
         return [f"# The last line raised here, but it should not: {_one_line(clip(result.verdict.message, 120))}"]
     measure, output = _worst(result, outputs)
+    if how := result.verdict.details.get("how"):
+        return [f"print({', '.join(outputs)})", f"# The plain call, which is right; what is wrong was {how}."]
     if result.reason is Reason.SHAPE and len(case.outputs) == len(outputs):
         pairs = zip(outputs, case.outputs, strict=True)
         return [f"assert tuple({each}.shape) == {spec.shape}, {each}.shape" for each, spec in pairs]

@@ -27,6 +27,7 @@ __all__ = [
     "GivesFurtherAnswers",
     "GuardsMemory",
     "HasVariants",
+    "InfersShapes",
     "JudgesItself",
     "KeepsDeadline",
     "KeepsGolden",
@@ -86,13 +87,15 @@ class FurtherAnswer:
     ``outputs`` by name or in order, with other bits than those that ``run`` returned. ``how`` says what was different
     ("with 2 threads"). ``reason`` is what it is called when this answer leaves the rule and the first one does not;
     None keeps the reason of the comparison. ``inputs`` are those that had other values than the case's, by name; what
-    is expected is asked of the reference once more, and nothing where it refuses.
+    is expected is asked of the reference once more, and nothing where it refuses. ``premise`` is asked where the answer
+    leaves the rule, with the first one's comparison: why that shows nothing of the backend, "" where it does.
     """
 
     outputs: Any
     how: str
     reason: Reason | None = None
     inputs: Mapping[str, Any] | None = None
+    premise: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +190,17 @@ class KeepsGolden(Protocol, metaclass=_Ability):
         """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
 
         Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
+        """
+        ...
+
+
+@runtime_checkable
+class InfersShapes(Protocol, metaclass=_Ability):
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
+        """Dtype and shape of each output of ``case``, in order, told without computing one.
+
+        Raises:
+            Fault: UNSUPPORTED where they depend on values; as ``run`` does. Any other exception refuses the call.
         """
         ...
 

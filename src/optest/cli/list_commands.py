@@ -54,6 +54,7 @@ def explain_command(case_id: str | None, **given: Any) -> int:
 @click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
 @click.argument("journals", metavar="[JOURNAL]...", nargs=-1, shell_complete=completer_of("run"))
 @click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
+@click.option("--compare", is_flag=True, help="The calls of the named runs beside each other, as of several backends.")
 @click.option(
     "--format",
     "form",
@@ -69,22 +70,36 @@ def explain_command(case_id: str | None, **given: Any) -> int:
     shell_complete=completer_of("file"),
     help="Where it is written. [standard output]",
 )
-@click.option("--exit-code", is_flag=True, help="End as the run did; with --trend with 1 if something got worse.")
+@click.option("--exit-code", is_flag=True, help="End as the run did; with 1 if --trend or --compare tells bad news.")
 @options_of("report")
 def report_command(
-    journals: tuple[str, ...], trend: bool, form: str, output: str | None, exit_code: bool, **given: object
+    journals: tuple[str, ...],
+    trend: bool,
+    compare: bool,
+    form: str,
+    output: str | None,
+    exit_code: bool,
+    **given: object,
 ) -> int:
     """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself.
 
-    With --trend, two runs or more are compared. The exit status is 0 if the report was made, whatever it says, unless
-    --exit-code asks for that of the run.
+    With --trend or --compare, two runs or more are compared. The exit status is 0 if the report was made, whatever it
+    says, unless --exit-code asks for that of the run.
     """
-    if trend:
+    if trend and compare:
+        raise click.UsageError("--trend and --compare exclude each other")
+    if compare:
+        from optest.api.reports import compare as comparison_of
+
+        text, status = comparison_of(journals, form, output, given)
+    elif trend:
         from optest.api.reports import trend as trend_of
 
         text, status = trend_of(journals, form, output, given)
     elif len(journals) > 1:
-        raise click.UsageError(f"a report is of one run, but {len(journals)} are named; --trend compares them")
+        raise click.UsageError(
+            f"a report is of one run, but {len(journals)} are named; --trend compares them, --compare their calls"
+        )
     else:
         from optest.api.reports import report
 

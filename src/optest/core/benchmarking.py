@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.backends.abilities import PreparesCalls, configure, options_of
@@ -16,7 +19,7 @@ from optest.core.actual import in_order
 from optest.core.border import Border
 from optest.core.layers import is_composed
 from optest.errors import UsageError
-from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode
+from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode, widen
 from optest.registry import load_object
 from optest.spec import Benchmark, Fault, Reason, Status, TensorSpec, TestCase, Verdict
 from optest.timing import Clock, Samples, Subject, measure, ratios
@@ -29,10 +32,12 @@ Judge = Callable[[BackendDriver, Sequence[Array]], Verdict]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """``target_s`` seconds for each implementation; ``against`` is a backend, with a device as in ``torch:cuda``."""
+    """``target_s`` seconds for each implementation; ``against`` is a backend, with a device as in ``torch:cuda``;
+    ``baseline`` is the variant with whose answer that of another one is compared, "" for none."""
 
     target_s: float = 0.2
     against: str = ""
+    baseline: str = ""
 
 
 def benchmark_of(
@@ -64,8 +69,12 @@ def benchmark_of(
         subjects = [_subject(driver, mine), *theirs]
         with ErrorStateKept():
             samples = measure(subjects, target_s=options.target_s, clock=clock)
-        _require_right(driver, case, mine, judge, samples[0])
-    return _benchmark(samples, moved, operations, lacks)
+        outputs_now = _require_right(driver, case, mine, judge, samples[0])
+        difference: float | None = None
+        if options.baseline not in ("", case.backend.variant):
+            difference, further = _from_baseline(stack, driver, case, inputs, outputs_now, options.baseline)
+            lacks += further
+    return replace(_benchmark(samples, moved, operations, lacks), baseline_difference=difference)
 
 
 def comparison_called(against: str) -> BackendDriver:
@@ -132,7 +141,10 @@ def _comparison(
     return [_subject(driver, call)], ()
 
 
-def _require_right(driver: BackendDriver, case: TestCase, mine: PreparedCall, judge: Judge, samples: Samples) -> None:
+def _require_right(
+    driver: BackendDriver, case: TestCase, mine: PreparedCall, judge: Judge, samples: Samples
+) -> Sequence[Array]:
+    """The outputs after the calls that were timed."""
     calls = samples.warm_up_calls + samples.calls_in_batch * len(samples.seconds)
     with ErrorStateKept():
         outputs = in_order(case, mine.outputs())
@@ -143,6 +155,37 @@ def _require_right(driver: BackendDriver, case: TestCase, mine: PreparedCall, ju
             Reason.STATE,
             f"after {calls:,} calls in a row the outputs are wrong, which they were not at first: {_why(verdict)}",
         )
+    return outputs
+
+
+def _from_baseline(
+    stack: ExitStack,
+    driver: BackendDriver,
+    case: TestCase,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    variant: str,
+) -> tuple[float | None, tuple[str, ...]]:
+    """The largest difference from what another variant answers, or why there is none."""
+    try:
+        other = replace(case, backend=replace(case.backend, variant=variant))
+        with ErrorStateKept(), Border(f"variant {variant}", Reason.RAISED):
+            answers = in_order(case, _ready(stack, driver, other, inputs).outputs())
+    except Fault as fault:
+        return None, (f"difference from {variant}: not possible, {fault.message}",)
+    pairs = zip(outputs, answers, strict=True)
+    return max((_largest_difference(one, another) for one, another in pairs), default=0.0), ()
+
+
+def _largest_difference(one: Array, other: Array) -> float:
+    if one.shape != other.shape:
+        return math.inf
+    left, right = (each if each.dtype.kind == "c" else widen(each) for each in (one, other))
+    with np.errstate(all="ignore"):
+        apart = np.abs(left - right)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    apart = np.where(same, 0.0, np.where(np.isnan(apart), math.inf, apart))
+    return float(apart.max(initial=0.0))
 
 
 def _subject(driver: BackendDriver, call: PreparedCall) -> Subject:

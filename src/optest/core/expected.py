@@ -38,6 +38,7 @@ __all__ = [
     "BY_BACKEND",
     "BY_ITSELF",
     "expected_of_other_inputs",
+    "expected_of_outputs",
     "expected_outputs",
     "is_own",
     "may_refuse",
@@ -77,13 +78,10 @@ def expected_outputs(
             if values is None:
                 return [], ()
             values, device_notes = _without_notes(values, driver.device())
-        terms = None
-        if _has_terms(case.descriptor) and any(map(_may_be_judged_by_class, cases)):
-            with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
-                terms = _terms(case, padded)
+        terms = _terms_if_needed(cases, padded, interrupted)
     placed = _placed(case, values, terms)
-    if case.descriptor.alternatives is not None and case.reference is None and not notes:
-        # They say what is as right as the operator's own reference, and nothing of what anyone else expects.
+    if case.descriptor.alternatives is not None and _is_definition(case) and not notes:
+        # They say what is as right as the operator's own reference, and nothing of what a user's expects.
         placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
     return placed, notes + device_notes
 
@@ -103,6 +101,32 @@ def expected_of_other_inputs(
     except Fault as fault:
         return fault.message.partition("\n")[0]
     return "the backend keeps what it expects of the case's own values alone" if BY_BACKEND in notes else expected
+
+
+def expected_of_outputs(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Expected]:
+    """The outputs of a first call as what those of further calls should be; floats of an operator without a rule are
+    held to the tolerance of close results.
+
+    Raises:
+        Fault: MISSING_OUTPUT, EXTRA_OUTPUT, if the operator cannot have so many.
+    """
+    count, signature = len(outputs), case.descriptor.tensors
+    if signature.output_names(count) is None or len(case.outputs or outputs) != count:
+        wanted = len(case.outputs or signature.outputs)
+        reason = Reason.MISSING_OUTPUT if count < wanted else Reason.EXTRA_OUTPUT
+        raise Fault(reason, f"the number of outputs is {count}, but should be {wanted}")
+    with ErrorStateKept():
+        terms = _terms_if_needed([case], _with_left_out(case, inputs))
+    placed = _placed(replace(case, outputs=()), outputs, terms)
+    specs = case.outputs or [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in outputs]
+    rule = None if case.descriptor.rule else _CLOSE
+    return [
+        replace(each, dtype=spec.dtype, shape=spec.shape, rule=each.rule or (rule if spec.dtype.is_inexact else None))
+        for each, spec in zip(placed, specs, strict=True)
+    ]
+
+
+_CLOSE = Rule(kind=RuleClass.CLOSE, source="torch.testing.assert_close")
 
 
 def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool] | None = None) -> None:
@@ -126,10 +150,15 @@ def may_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
         Fault: REFERENCE_FAILED if the operator fails to say.
     """
     hook = case.descriptor.may_refuse
-    if hook is None or case.reference is not None:
+    if hook is None or not _is_definition(case):
         return ""
     with ErrorStateKept(), Border("the operator's `may_refuse`", _REFERENCE_FAILED):
         return str(_call_hook(hook, case, _with_left_out(case, inputs)))
+
+
+def _is_definition(case: TestCase) -> bool:
+    """Whether what is expected is the operator as the catalogue defines it, whoever of optest's computes it."""
+    return case.reference is None or is_own(case.reference)
 
 
 def _without_notes(values: Sequence[Any], device: str | None) -> tuple[list[Any], tuple[Check, ...]]:
@@ -230,6 +259,15 @@ def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None
 def _has_terms(descriptor: OperatorDescriptor) -> bool:
     rule = descriptor.rule
     return descriptor.terms is not None and rule is not None and rule.kind in _WITH_TERMS
+
+
+def _terms_if_needed(
+    cases: Sequence[TestCase], inputs: Sequence[Array | None], interrupted: Callable[[], bool] | None = None
+) -> Sequence[Any] | None:
+    if not _has_terms(cases[0].descriptor) or not any(map(_may_be_judged_by_class, cases)):
+        return None
+    with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
+        return _terms(cases[0], inputs)
 
 
 def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any]:

@@ -116,7 +116,7 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
         yield from (("first", stated[:1]), ("last", stated[-1:]), ("reversed", stated[::-1]))
         yield "negated", tuple(-each for each in stated)
         yield from (("zeros", (0,) * len(stated)), ("ones", (1,) * len(stated)))
-    if "dim" in attribute.name or "ax" in attribute.name:
+    if attribute.names_dimensions:
         is_list = isinstance(stated, tuple) or attribute.type == "ints"
         for place in range(rank):
             yield f"is {place}", (place,) if is_list else place

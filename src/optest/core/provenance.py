@@ -132,6 +132,7 @@ _beside_the_key = attrgetter(
     "descriptor.signature",
     "backend",
     "backend_config",
+    "mode",
     "reference",
     "tolerances",
     "timeout_s",
@@ -140,6 +141,7 @@ _beside_the_key = attrgetter(
     "skip",
     "xfail",
     "expects_error",
+    "invariants",
     "tags",
 )
 """What a case says that its key does not tell; not where it was written, nor what it is for."""

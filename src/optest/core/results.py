@@ -13,11 +13,12 @@ new_result = constructor(CaseResult)
 
 def reference_name(case: TestCase) -> str:
     """What the case is compared with, as one word for identities and reports."""
-    if case.reference is not None:
-        return case.reference
-    if case.descriptor.reference is None:
+    stated = case.reference or case.descriptor.reference
+    if stated is None:
         return "none"
-    return "torch" if str(case.descriptor.reference).startswith("optest.torch.calls") else "numpy"
+    if str(stated).startswith("optest.torch."):
+        return "torch"
+    return case.reference or "numpy"
 
 
 def result_of(
@@ -29,7 +30,6 @@ def result_of(
     attempts: int = 1,
     round_index: int = 0,
     isolation: str = "none",
-    mode: str = "forward",
     duplicate_of: str | None = None,
     repro: str = "",
 ) -> CaseResult:
@@ -41,7 +41,7 @@ def result_of(
         operator=case.descriptor.name,
         target=target.label(),
         reference=reference_name(case),
-        mode=mode,
+        mode=case.mode,
         verdict=verdict,
         seed=case.seed,
         dtypes=tuple([argument.spec.dtype.name for argument in inputs]),

@@ -13,21 +13,24 @@ import numpy as np
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import MeasuresCompilation, WritesOutputs, outside_capabilities
 from optest.compare import Expected
-from optest.core.actual import BackendAnswer, ask_backend
+from optest.core.actual import BackendAnswer, ask_backend, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs
+from optest.core.invariants import further_calls, invariants_of
 from optest.core.kept_tensors import tensors_kept
 from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
+from optest.core.validation import validated
 from optest.core.verdicts import excused, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
     BAD_STATUSES,
+    VALIDATION,
     Benchmark,
     CaseResult,
     Check,
@@ -81,10 +84,13 @@ def execute(
     if side_effects is not None:
         side_effects.begin(cases[0])
     run = _Run(cases, driver, Clock(announce), interrupted)
-    answer = run.answer()
+    known = run.validated()
+    answer = BackendAnswer((), ()) if known else run.answer()
     fault = None if side_effects is None else side_effects.fault(cases[0])
     if fault is not None:  # the process has changed, so that the answer, or another fault, says nothing
         answer = answer._replace(outputs=(), fault=fault) if isinstance(answer, BackendAnswer) else fault
+    elif known:
+        return ExecutionResult(known, run.timings())
     return run.judged(answer, every_measure, bench, is_tainted=fault is not None)
 
 
@@ -117,6 +123,18 @@ class _Run:
         self._layouts: Sequence[tuple[str, TensorSpec]] | None = None
         self._notes: tuple[Check, ...] = ()
 
+    def validated(self) -> tuple[Verdict, ...]:
+        """The verdicts of cases of which no values are asked; none where the call has to be made."""
+        if self._cases[0].mode != VALIDATION:
+            return ()
+        self._clock.enter(RUN)
+        verdict = validated(self._cases[0], self._driver, self._interrupted)
+        return () if verdict is None else tuple([excused(each, verdict) for each in self._cases])
+
+    def timings(self) -> Timings:
+        self._clock.enter(IDLE)
+        return self._clock.timings()
+
     def answer(self) -> BackendAnswer | Fault:
         """What the backend makes of the inputs; the fault of what has to be known before it is asked."""
         case, driver, clock = self._cases[0], self._driver, self._clock
@@ -127,9 +145,20 @@ class _Run:
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
+            return self._with_further_calls(answer) if invariants_of(case) and answer.fault is None else answer
         except Fault as fault:
             return fault
-        return answer
+
+    def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
+        """The answer with those to the calls of its invariants, whose time is not that of the case."""
+        known = further_answers(self._cases[0], self._driver)  # before it runs anything else
+        self._clock.enter(COMPARE)
+        further, checks = further_calls(self._comparison(self._cases[0], answer, ()), self._layouts)
+        return answer._replace(further=(*known, *further), checks=(*answer.checks, *checks))
+
+    def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:
+        outputs, clock = answer.outputs, self._clock
+        return Comparison(case, self._driver, self._inputs, outputs, expected, clock, self._interrupted)
 
     def _prepare(self) -> None:
         """Make the inputs and the expected outputs."""
@@ -160,7 +189,7 @@ class _Run:
         expected = _on_shelf(self) or ()
 
         def compared(case: TestCase) -> Comparison:
-            return Comparison(case, self._driver, self._inputs, answer.outputs, expected, clock, self._interrupted)
+            return self._comparison(case, answer, expected)
 
         verdicts = [excused(case, verdict_of(compared(case), answer, every_measure=every_measure)) for case in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):

@@ -366,6 +366,8 @@ def _shared(case: TestCase) -> object:
     return (
         case.key,
         case.expects_error,
+        case.invariants,
+        case.mode,
         case.backend,
         reference_name(case),
         case.reference,

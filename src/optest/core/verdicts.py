@@ -6,13 +6,13 @@ A further answer is judged by what is expected already; one to other inputs by w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from optest.backends.abilities import Blames, GivesFurtherAnswers, JudgesItself
+from optest.backends.abilities import Blames, JudgesItself
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
 from optest.compare.verdict import admits_zeros, has_no_number
@@ -20,11 +20,11 @@ from optest.core.actual import BackendAnswer, further_answers, in_order
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.diagnosis import diagnosed
-from optest.core.expected import BY_BACKEND, BY_ITSELF, may_refuse
+from optest.core.expected import BY_BACKEND, BY_ITSELF, expected_of_outputs, may_refuse
 from optest.core.layers import is_composed
 from optest.core.operands import judged_by_readings, with_definition, with_worst_operands
 from optest.core.phases import RUN
-from optest.numerics import round_to
+from optest.numerics import bits, round_to
 from optest.registry import load_object
 from optest.spec import (
     BAD_STATUSES,
@@ -41,13 +41,14 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["after_attempts", "excused", "fault_verdict", "judged_by_others", "verdict_of"]
+__all__ = ["after_attempts", "excused", "fault_verdict", "judged_by_others", "refusal_verdict", "verdict_of"]
 
 Array = np.ndarray[Any, Any]
 _INTERNAL, _PASSED = Reason.INTERNAL, Status.PASSED
 _NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})
 """Reasons for which the backend was not even asked, or is not known to be at fault."""
 
+_INVARIANT = "invariant "
 _OTHER_VALUES = "other values"
 """The check that says of which inputs other values were tried."""
 
@@ -57,7 +58,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
     the driver may be a test that has compared by itself; no driver judges what optest expects something of."""
     case, driver = comparison.case, comparison.driver
     if case.expects_error is not None:
-        return _refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
+        return refusal_verdict(case, case.expects_error, comparison.inputs, answer.fault)
     if answer.fault is not None:
         verdict = _of_fault(comparison, answer.fault)
         wrong = _wrong_among_written(comparison, answer.fault)
@@ -67,20 +68,23 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         return replace(verdict, checks=answer.checks)
     if not comparison.expected and isinstance(driver, JudgesItself):
         return driver.own_verdict(case)
-    if not comparison.expected:
+    if not comparison.expected and not answer.further:
         return Verdict(
             status=Status.UNCHECKED,
             message=f"{case.descriptor.name} has no reference, so nothing was compared",
             checks=answer.checks,
         )
     try:
+        if not comparison.expected:
+            with Border("the comparison", _INTERNAL):
+                return _by_further_alone(comparison, answer)
         verdict = _judged(comparison, every_measure=every_measure, checks=answer.checks)
         if verdict.status is Status.FAILED:
             verdict = diagnosed(comparison, verdict)
             if isinstance(driver, Blames) and not is_composed(driver, case.descriptor):
                 with Border("the backend's `blame`", Reason.RAISED), comparison.clock.announced(RUN):
                     driver.blame(case, [array.view() for array in comparison.inputs])
-        if verdict.status is _PASSED and isinstance(driver, GivesFurtherAnswers):
+        if verdict.status is _PASSED:
             verdict = _verdict_of_further(comparison, answer, verdict)
         with Border("the comparison", _INTERNAL):
             return _doubted(case, verdict, comparison.expected)
@@ -103,7 +107,7 @@ def _of_fault(comparison: Comparison, fault: Fault) -> Verdict:
         return fault_verdict(of_hook)
     if not why:
         return fault_verdict(fault)
-    verdict = _refusal_verdict(case, ExpectedError(), inputs, fault)
+    verdict = refusal_verdict(case, ExpectedError(), inputs, fault)
     return replace(verdict, message=f"{verdict.message}; {why}")
 
 
@@ -136,7 +140,40 @@ def _judged(comparison: Comparison, *, every_measure: bool, checks: tuple[Check,
 # Further answers
 
 
-def _verdict_of_further(comparison: Comparison, answer: BackendAnswer, first: Verdict) -> Verdict:
+def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
+    """The further answers held against the first, where nobody knows what is right.
+
+    Raises:
+        Fault: if the outputs are not those of the operator, or the comparison fails.
+    """
+    case, name = comparison.case, comparison.case.descriptor.name
+    expected = expected_of_outputs(case, comparison.inputs, comparison.outputs)
+    own = comparison._replace(expected=expected)
+    verdict = own.judged(checks=answer.checks)
+    if verdict.status is _PASSED:
+        verdict = _verdict_of_further(own, answer, verdict, Comparison.judged)
+        if verdict.status is Status.FAILED:
+            return replace(verdict, message=f"{verdict.message} (no reference: compared with the first call)")
+    if verdict.status is not _PASSED:
+        return verdict
+    held = [each.name for each in answer.checks if _INVARIANT in each.name and each.state is CheckState.DONE]
+    doubted = _doubted(case, verdict, expected)
+    if doubted.status is _PASSED and all(map(_has_one_row, comparison.outputs)):
+        why = "every element along the first dimension is the same, as a kernel's that does not look at its inputs"
+        doubted = replace(doubted, status=Status.SUSPECT, message=why)
+    message = doubted.message or f"{name} has no reference, so its values were never compared; held: {', '.join(held)}"
+    return replace(doubted, evidence=Evidence.INVARIANT, measures=(), message=message)
+
+
+def _has_one_row(output: Array) -> bool:
+    """Whether all elements along the first dimension are one; of a single one, all of its own."""
+    rows = bits(output if output.ndim and output.shape[0] > 1 else output.ravel())
+    return len(rows) > 1 and bool((rows == rows[:1]).all())
+
+
+def _verdict_of_further(
+    comparison: Comparison, answer: BackendAnswer, first: Verdict, judged: Callable[..., Verdict] = _judged
+) -> Verdict:
     """The verdict of the first further answer that is not a pass; ``first``, that of ``answer``, if there is none.
 
     Where inputs had other values the verdict says so as a check, and as one that was not possible where nobody knows
@@ -157,12 +194,18 @@ def _verdict_of_further(comparison: Comparison, answer: BackendAnswer, first: Ve
             tried.why_not.setdefault(with_values, []).extend(other.inputs or ())
             continue
         tried.judged += other.inputs or ()
-        outputs = in_order(comparison.case, other.outputs)
-        verdict = _judged(with_values._replace(outputs=outputs), every_measure=True)
+        if isinstance(other.outputs, Fault):
+            verdict = fault_verdict(other.outputs)
+        else:
+            outputs = in_order(comparison.case, other.outputs)
+            verdict = judged(with_values._replace(outputs=outputs), every_measure=True)
         if verdict.status is not _PASSED:
+            is_wrong = verdict.status is Status.FAILED and not isinstance(other.outputs, Fault)
+            if is_wrong and other.premise and (why := other.premise(comparison)):
+                raise Fault(Reason.BAD_CASE, f"{other.how}: {why}; state the invariants of the case")
             return replace(
                 verdict,
-                reason=other.reason or verdict.reason,
+                reason=(other.reason if is_wrong else None) or verdict.reason,
                 message=f"{other.how}: {verdict.message}",
                 checks=(*answer.checks, *tried.checks()),
                 details={**verdict.details, "how": other.how},
@@ -208,7 +251,7 @@ _SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"}
 """What nobody raises to refuse arguments; whoever does can say so in ``type``."""
 
 
-def _refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
+def refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
     """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
     if fault is None:
         return Verdict(

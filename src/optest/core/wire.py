@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.spec import (
     DEFAULT_PRIORITY,
+    FORWARD,
     Argument,
     BackendTarget,
     ExpectedError,
@@ -55,8 +56,12 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
         wire["xfail"] = [case.xfail.reason, case.xfail.status.value, case.xfail.strict]
     if case.expects_error:
         wire["expects_error"] = [getattr(case.expects_error, name) for name in _OF_REFUSALS]
+    if case.invariants is not None:
+        wire["invariants"] = case.invariants
     if case.priority != DEFAULT_PRIORITY:
         wire["priority"] = case.priority
+    if case.mode != FORWARD:
+        wire["mode"] = case.mode
     values = _plain_fields(case)
     wire.update(compress(zip(_PLAIN, values, strict=True), values))
     return wire
@@ -99,9 +104,11 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         backend=_target(*wire["backend"]),
         seed=wire["seed"],
         priority=wire.get("priority", DEFAULT_PRIORITY),
+        mode=wire.get("mode", FORWARD),
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
         xfail=Xfail(reason=xfail[0], status=Status(xfail[1]), strict=xfail[2]) if xfail else None,
+        invariants=tuple(wire["invariants"]) if "invariants" in wire else None,
         expects_error=ExpectedError(**dict(zip(_OF_REFUSALS, refusal, strict=False))) if refusal else None,
         **plain,
     )

@@ -23,7 +23,8 @@ from optest.backends import BackendDriver, PreparedCall
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.jax.operators import JAX_OPERATORS, NOT_IN_JAX
 from optest.jax.operators.calls import JaxCall
-from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TestCase, UnfitArguments
+from optest.numerics import dtype_of, numpy_dtype
+from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
 __all__ = ["JaxBackend"]
 
@@ -82,15 +83,31 @@ class JaxBackend(BackendDriver):
         with _wide_types(), _faults_of_xla():
             return _received(self._ready(case, inputs)())
 
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
+        """By abstract evaluation: the function is traced, and nothing is compiled."""
+        specs = [
+            None if each is None else jax.ShapeDtypeStruct(each.shape, numpy_dtype(each.dtype))
+            for each in at_their_places(case, [argument.spec for argument in case.inputs])
+        ]
+        call = self._call(case)
+        with _wide_types(), _faults_of_xla():
+            output = jax.eval_shape(lambda arrays: call.function(arrays, case.attributes), specs)
+        return [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in _several(output)]
+
+    def _call(self, case: TestCase) -> JaxCall:
+        """Raises ``Fault``: UNSUPPORTED for an operator that JAX lacks."""
+        call = JAX_OPERATORS.get(case.descriptor.name)
+        if call is None:
+            raise Fault(Reason.UNSUPPORTED, str(self.lacks(case.descriptor)))
+        return call
+
     def _ready(self, case: TestCase, inputs: Sequence[Any]) -> Callable[[], Any]:
         """The call on arrays of JAX's own, compiled if it is to be.
 
         Raises:
             Fault: UNSUPPORTED for an operator that JAX lacks.
         """
-        call = JAX_OPERATORS.get(case.descriptor.name)
-        if call is None:
-            raise Fault(Reason.UNSUPPORTED, str(self.lacks(case.descriptor)))
+        call = self._call(case)
         # A copy: on a CPU JAX may share aligned memory of NumPy's, which is not JAX's to keep.
         arrays = [None if each is None else jnp.array(each) for each in at_their_places(case, inputs)]
         if case.backend.variant == _OP_BY_OP:
@@ -149,8 +166,11 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
 
 
 def _received(output: Any) -> list[Any]:
-    outputs = output if isinstance(output, (tuple, list)) else (output,)
-    return [np.array(each) for each in jax.block_until_ready(outputs)]
+    return [np.array(each) for each in jax.block_until_ready(_several(output))]
+
+
+def _several(output: Any) -> Sequence[Any]:
+    return output if isinstance(output, (tuple, list)) else (output,)
 
 
 def _not_refused(case: TestCase) -> str | None:

@@ -13,10 +13,10 @@ import onnx
 
 from optest.backends import BackendDriver
 from optest.backends.abilities import HasVariants
-from optest.onnx.models import Model, checked, model_of, why_no_model
+from optest.onnx.models import Model, checked, inferred_specs, model_of, why_no_model
 from optest.onnx.nodes import node_of
 from optest.registry import load_object
-from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TestCase
+from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase
 
 __all__ = ["NODE_TEST", "OnnxBackend"]
 
@@ -66,6 +66,19 @@ class OnnxBackend(BackendDriver):
         model = self.model(case)
         _require_definite(case, model, inputs)
         return self.called(self.program(model, case), model, model.fed(inputs))
+
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
+        """Of the case's model, in which all sizes are stated."""
+        model = self.model(case)
+        return self.inferred(model if case.descriptor.category == NODE_TEST else model_of(case, {model.op: 0}))
+
+    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+        """The outputs as ONNX's shape inference has them, or the runtime's own where it has one.
+
+        Raises:
+            Fault: UNSUPPORTED for sizes that it does not tell. Any other exception refuses the model.
+        """
+        return inferred_specs(model)
 
     def model(self, case: TestCase) -> Model:
         """The model of a case, with the sizes that this runtime needs; a test of ONNX's own brings its model."""

@@ -18,9 +18,9 @@ from optest.numerics import numpy_dtype
 from optest.onnx.nodes import node_of
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schema_of
 from optest.operators.onnx import SPELLINGS
-from optest.spec import Call, DType, TestCase, UnfitArguments, dtype
+from optest.spec import Call, DType, Fault, Reason, TensorSpec, TestCase, UnfitArguments, dtype
 
-__all__ = ["ELEMENT_TYPES", "Model", "checked", "meaning_of", "model_of", "why_no_model"]
+__all__ = ["ELEMENT_TYPES", "Model", "checked", "inferred_specs", "meaning_of", "model_of", "spec_of", "why_no_model"]
 
 ELEMENT_TYPES: dict[str, int] = {
     "bool": TensorProto.BOOL,
@@ -42,6 +42,7 @@ ELEMENT_TYPES: dict[str, int] = {
 }
 """ONNX's numbers of dtypes, by our names."""
 
+_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 _IR_VERSION = 10
 """What runtimes of the opset read, and those that came a little earlier."""
 _TYPE_ERRORS = ("has unsupported type", "has inconsistent type")
@@ -100,6 +101,39 @@ def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
 def checked(model: Model) -> bytes:
     """The model with the types that ONNX infers; one that it refuses as it is, so that the runtime refuses it, too."""
     return _inferred(model.content)[0]
+
+
+def inferred_specs(model: Model) -> list[TensorSpec]:
+    """The outputs as ONNX's shape inference has them.
+
+    Raises:
+        ValueError: for a model that it refuses.
+        Fault: UNSUPPORTED for sizes that it does not tell.
+    """
+    content, problem = _inferred(model.content)
+    if problem:
+        raise ValueError(_words(model.op, problem))
+    graph = onnx.load_from_string(content).graph
+    types = [each.type.tensor_type for each in graph.output]
+    return [spec_of(_NAMES[each.elem_type], _sizes(each)) for each in types]
+
+
+def _sizes(type_: Any) -> list[int | None]:
+    """None for a size that is not known, and for a rank."""
+    if not type_.HasField("shape"):
+        return [None]
+    return [int(size.dim_value) if size.HasField("dim_value") else None for size in type_.shape.dim]
+
+
+def spec_of(dtype_name: str, shape: Sequence[object]) -> TensorSpec:
+    """An output of a model that has sizes.
+
+    Raises:
+        Fault: UNSUPPORTED where one of them is no number.
+    """
+    if not all(isinstance(size, int) for size in shape):
+        raise Fault(Reason.UNSUPPORTED, "shape inference tells no size of an output")
+    return TensorSpec(dtype=dtype(dtype_name), shape=tuple(shape))  # type: ignore[arg-type]
 
 
 def meaning_of(node: Node, asked: Asked) -> Call | None:

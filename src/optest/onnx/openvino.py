@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from optest.backends import PreparedCall
 from optest.numerics import numpy_dtype
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.models import Model
-from optest.spec import Fault, Numerics, Reason, TestCase, dtype
+from optest.onnx.models import Model, spec_of
+from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 __all__ = ["OpenVinoBackend"]
 
@@ -88,6 +88,12 @@ class OpenVinoBackend(OnnxBackend):
         hints = {_PRECISION: "f32"} if variant == "f32" else {}
         return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
 
+    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+        """As the model says once it is read."""
+        with _faults():
+            found = self._core.read_model(model.content).outputs
+        return [spec_of(_dtype_name(each.element_type.get_type_name()), _sizes(each.partial_shape)) for each in found]
+
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         _place(program, feeds)
         with _faults():
@@ -143,6 +149,10 @@ def _last(words: str) -> str:
     lines = [line.strip() for line in words.splitlines()]
     telling = [line for line in lines if any(each in line for each in _NO_KERNEL)]
     return telling[-1].lstrip("- ")
+
+
+def _sizes(shape: Any) -> list[int | None]:
+    return [None] if shape.rank.is_dynamic else [each.get_length() if each.is_static else None for each in shape]
 
 
 def _place(request: Any, feeds: Mapping[str, Any]) -> None:

@@ -17,8 +17,8 @@ from optest.backends import PreparedCall
 from optest.errors import UnknownName
 from optest.numerics import numpy_dtype
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.models import ELEMENT_TYPES, Model
-from optest.spec import Fault, Numerics, Reason, TestCase, dtype
+from optest.onnx.models import ELEMENT_TYPES, Model, spec_of
+from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 __all__ = ["OnnxRuntimeBackend"]
 
@@ -33,6 +33,8 @@ _CPU = f"CPU{_SUFFIX}"
 _FATAL = 4
 """The severity from which on the runtime logs: what it refuses it raises, too."""
 _DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
+_TYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
+"""Our names of its element types, where they are not the same."""
 _LACKING = {
     "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and nothing is run elsewhere",
     "is not currently registered or supported": "it has no tensors of this dtype",
@@ -89,6 +91,11 @@ class OnnxRuntimeBackend(OnnxBackend):
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         with _faults():
             return onnxruntime.InferenceSession(content, options, providers=[self._provider])
+
+    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+        """As a session says that is only loaded."""
+        found = self.loaded(model.content, "disabled").get_outputs()
+        return [spec_of(_TYPES.get(each.type[7:-1], each.type[7:-1]), each.shape) for each in found]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         with _faults():

@@ -1,5 +1,6 @@
 """Samples that follow from an operator's own: small calls in further layouts, a call with more than 2^20 elements in
-more than 65,535 rows, and one with six dimensions. Kernels have loops of their own for each."""
+more than 65,535 rows, and one with six dimensions, for which kernels have loops of their own; and one of which
+invariants are asked."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ from optest.operators.samples import (
     strides_of,
     with_padded_rows,
 )
+from optest.operators.shapes import batch_inputs
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
+from optest.spec.invariants import INVARIANTS
 
-__all__ = ["derived_samples", "further_layouts"]
+__all__ = ["INVARIANT_SET", "derived_samples", "further_layouts"]
 
 _SMALL = 4_096
 """Elements of a tensor that is asked again in other layouts: enough for a tile and a tail."""
@@ -44,7 +47,7 @@ PlaceOf = Callable[[Sequence[int]], Layout | None]
 def derived_samples(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> list[Sample]:
     """Further layouts, and the first call of each other kind that the operator takes, if it has none of that kind."""
     derived = list(further_layouts(own))
-    return [*derived, *_scaled(descriptor, [*own, *derived])]
+    return [*derived, *_scaled(descriptor, [*own, *derived]), *_with_invariants(descriptor, own)]
 
 
 def further_layouts(own: Sequence[Sample]) -> Iterator[Sample]:
@@ -152,6 +155,52 @@ def _scaled(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> Iterator[S
             yield from islice(_taken(descriptor, own, scaled), 1)
 
 
+_OF_ELEMENTS = ("activation", "attention", "contraction", "indexing", "normalization", "pooling", "reduction")
+"""Families whose results are computed for the elements of a batch; others have none, or nothing but elements."""
+_ELEMENTS = 5
+INVARIANT_SET = "invariants"
+"""The one derived set that has no own samples."""
+
+
+def _with_invariants(descriptor: OperatorDescriptor, own: Sequence[Sample]) -> Iterator[Sample]:
+    """The first small call on a batch, of which all invariants are asked: one with the batch in the first input and two
+    dimensions behind it, if there is such a call: those of a matrix may mean something by themselves."""
+    if descriptor.category in _OF_ELEMENTS:
+        calls = [{"dtypes": _usual_dtypes(own), **each.case} for each in own if _is_dense_and_small(each)]
+        held = [(each, _holding_batch(descriptor, each)) for each in calls if _is_drawn(each)]
+        ranked = [
+            (next(iter(call["shapes"])) in names, min(rank, 3), call, names) for call, (names, rank) in held if names
+        ]
+        if ranked:
+            _, _, call, names = max(ranked, key=lambda each: each[:2])
+            shapes = {key: [_ELEMENTS, *shape[1:]] if key in names else shape for key, shape in call["shapes"].items()}
+            case = {**call, "shapes": shapes, "invariants": list(INVARIANTS)}
+            yield Sample(case_set=INVARIANT_SET, case=case)
+
+
+def _holding_batch(descriptor: OperatorDescriptor, call: Call) -> tuple[Sequence[str], int]:
+    """The inputs that hold a batch, and the most dimensions of one; none where an attribute names its dimension."""
+    kinds, shapes = _dtypes(descriptor, call), call["shapes"]
+    if not kinds.keys() >= shapes.keys():
+        return [], 0
+    specs = {name: TensorSpec(dtype=dtype(kinds[name]), shape=tuple(shape)) for name, shape in shapes.items()}
+    given, attributes = _given(descriptor, specs), descriptor.bind(call.get("attributes", {}))
+    values = [attributes[each.name] for each in descriptor.attributes if each.names_dimensions]
+    dims = {dim for value in values for dim in (value if isinstance(value, tuple) else (value,))}
+    for size in sorted({spec.shape[0] for spec in specs.values() if spec.rank and spec.shape[0] > 1}):
+        for places in batch_inputs(descriptor, given, attributes, size):
+            names = [name for name, spec in specs.items() if any(spec is given[place] for place in places)]
+            rank = max(specs[name].rank for name in names)
+            return ([], 0) if {0, -rank} & dims else (names, rank)
+    return [], 0
+
+
+def _given(descriptor: OperatorDescriptor, specs: Mapping[str, TensorSpec]) -> list[TensorSpec | None]:
+    """The inputs at the places of the signature."""
+    signature = descriptor.tensors
+    return [*specs.values()] if signature.is_variadic else [specs.get(each.name) for each in signature.inputs]
+
+
 def _is_large(shape: Sequence[int]) -> bool:
     return prod(shape) > _MILLION and prod(shape[:-1]) >= LARGE_SIZE
 
@@ -233,10 +282,7 @@ def _is_taken(descriptor: OperatorDescriptor, call: Mapping[str, Any], shapes: S
     if not kinds.keys() >= shapes.keys() or descriptor.infer is None:
         return False
     specs = {name: TensorSpec(dtype=dtype(kinds[name]), shape=shape) for name, shape in shapes.items()}
-    signature = descriptor.tensors
-    given: list[TensorSpec | None] = [*specs.values()]
-    if not signature.is_variadic:
-        given = [specs.get(parameter.name) for parameter in signature.inputs]
+    given = _given(descriptor, specs)
     try:
         attributes = descriptor.bind(call.get("attributes", {}))
         outputs = _loaded(descriptor.infer)(given, attributes)

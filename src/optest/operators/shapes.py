@@ -6,9 +6,11 @@ What the operators' inference is made of. What an operator cannot take raises :c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-from optest.spec import DType, Kind, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.registry import load_object
+from optest.spec import DType, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
 from optest.spec.tensors import dense
 
 __all__ = [
@@ -17,6 +19,8 @@ __all__ = [
     "Shape",
     "Specs",
     "as_float",
+    "batch_inputs",
+    "batch_size",
     "broadcast_shapes",
     "broadcasts_to",
     "dense",
@@ -32,6 +36,7 @@ __all__ = [
     "require_dimensions",
     "require_same_dtype",
     "require_scalar",
+    "resized",
 ]
 
 Specs = Sequence[TensorSpec | None]
@@ -207,3 +212,48 @@ def require_scalar(name: str, value: float, result: DType) -> None:
         raise UnfitArguments(
             f"{name} is {value:g}, but should be an integer of {result.min_int} to {result.max_int} for {result}"
         )
+
+
+# Batches: inputs whose first dimension is that of the outputs, element for element
+
+
+def batch_size(outputs: Sequence[Shape]) -> int:
+    """The first dimension that outputs of these shapes share; 0 where they share none."""
+    sizes = {shape[0] if shape else 0 for shape in outputs}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def resized(spec: TensorSpec, size: int) -> TensorSpec:
+    """The dense tensor with another first dimension."""
+    return TensorSpec(dtype=spec.dtype, shape=(size, *spec.shape[1:]))
+
+
+def batch_inputs(
+    descriptor: OperatorDescriptor, specs: Specs, attributes: Attributes, size: int
+) -> list[tuple[int, ...]]:
+    """The sets of inputs that may hold a batch of ``size``, by their places; one where inference tells: the fewest
+    with which all outputs become longer and shorter, and nothing else, not even the range of indices.
+
+    So weights are left alone that happen to have as many rows: of ``[n, n] @ [n, n]`` it is the first matrix. Without
+    inference each input with that first dimension stands for itself.
+    """
+    places = [place for place, spec in enumerate(specs) if spec is not None and spec.shape[:1] == (size,)]
+    if descriptor.infer is None:
+        return [(place,) for place in places]
+    infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+    domain = load_object(descriptor.domain) if isinstance(descriptor.domain, str) else descriptor.domain
+
+    def call(chosen: Sequence[int], rows: int) -> tuple[list[Shape], Any]:
+        given = [resized(spec, rows) if spec is not None and at in chosen else spec for at, spec in enumerate(specs)]
+        try:
+            outputs = [spec.shape for spec in infer(given, attributes)]
+            return outputs, domain(given, attributes) if callable(domain) else None
+        except UnfitArguments:
+            return [], None
+
+    outputs, ranges = call((), size)
+    for count in range(1, len(places) + 1 if outputs else 0):
+        for chosen in combinations(places, count):
+            if all(call(chosen, n) == ([(n, *shape[1:]) for shape in outputs], ranges) for n in (1, 2 * size + 1)):
+                return [chosen]
+    return []

@@ -58,11 +58,11 @@ class Expectation:
     """One line of one operator and dtype: cases fail for one reason, or are left out (None), where its conditions hold.
 
     ``op`` and ``dtype`` may be "", for any; ``cases`` and ``models`` are globs over ids and names of models; ``files``
-    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier`` and ``variants`` name
-    those in which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the most
-    that an error may be, in units in the last place of the output, and ``at_most_error`` as a number; None is any.
-    ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results fail.
-    ``is_binding`` is False where the file was written for other versions: there the line may be left over.
+    are those whose cases alone it is about, None for any. ``case_sets``, ``fills``, ``tier``, ``mode`` and
+    ``variants`` name those in which it happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp``
+    is the most that an error may be, in units in the last place of the output, and ``at_most_error`` as a number; None
+    is any. ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results
+    fail. ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
     op: str
@@ -76,6 +76,7 @@ class Expectation:
     fills: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     tier: str = ""
+    mode: str = ""
     variants: tuple[str, ...] = ()
     at_most_ulp: float | None = None
     at_most_error: float | None = None
@@ -143,6 +144,7 @@ class Expectation:
             and (not self.dtype or case_dtype(case) == self.dtype)
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
+            and (not self.mode or case.mode == self.mode)
             and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
             and (not self.variants or case.backend.variant in self.variants)
         )
@@ -258,6 +260,7 @@ class _Where(TypedDict, total=False):
     fill: Annotated[str | list[str], Field(description="Fill of an input, or several, with which it happens.")]
     attributes: Annotated[dict[str, Any], Field(description="Attributes and their value; {any: [0, 1]} names several.")]
     tier: Annotated[Literal["smoke", "parity", "full"], Field(description="Tier whose cases alone show it.")]
+    group: Annotated[Literal["validation"], Field(description="Of cases without values alone.")]
     variant: Annotated[str | list[str], Field(description="Variant of the backend, or several, that shows it.")]
     gradients: Annotated[bool, Field(description="Gradients differ, beside right results; else results do.")]
 
@@ -351,6 +354,7 @@ class _Lines:
             fills=_words(conditions.get("fill", ())),
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
             tier=conditions.get("tier", ""),
+            mode=conditions.get("group", ""),
             variants=_words(conditions.get("variant", ())),
             at_most_ulp=entry.get("at_most_ulp"),
             at_most_error=entry.get("at_most_error"),

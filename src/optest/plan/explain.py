@@ -34,6 +34,8 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
     for name, value in (("generator", case.generator), ("reference", case.reference)):
         if value is not None:
             rows.append((name, value, case.origins.get(name, "operator")))
+    if invariants := case.descriptor.invariants if case.invariants is None else case.invariants:
+        rows.append(("invariants", ", ".join(invariants), case.origins.get("invariants", "operator")))
     rows += _tolerance_rows(case)
     rows.append(("seed", str(case.seed), case.origins.get("seed", "default")))
     rows.append(("backend", case.backend.label(), case.origins.get("backend", "default")))

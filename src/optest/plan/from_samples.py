@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from optest.plan.repro import flow
 from optest.plan.request import CaseRequest
 from optest.plan.schema import PlanDocument
 from optest.plan.yaml_source import Source
-from optest.spec import TIERS, OperatorDescriptor, Sample, TestCase, Tier
+from optest.spec import OperatorDescriptor, Sample, TestCase
 from optest.spec.construct import collection_paused
 
 __all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "document_of", "plan_of_cases"]
@@ -45,9 +45,9 @@ def cases_of_samples(
     request: CaseRequest,
     host: PlanHost,
     *,
-    tiers: Collection[Tier] = TIERS,
+    wanted: Callable[[Sample], bool] = lambda _: True,
 ) -> CasesOfSamples:
-    """Build the samples of one operator that are of these tiers.
+    """Build the samples of one operator that are wanted.
 
     A case is named after operator, set and its place in the set, which do not change with what else is asked:
     ``sum/layouts/3[float32](4x37, dim=1)``; it has the tags ``set:layouts`` and ``tier:parity``.
@@ -62,7 +62,7 @@ def cases_of_samples(
     with collection_paused():
         for sample in samples:
             counts[sample.case_set] += 1
-            if sample.tier not in tiers:
+            if not wanted(sample):
                 continue
             places.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
             entries.append(_entry(descriptor, sample))

@@ -17,6 +17,7 @@ from optest.plan.values import is_dotted, several, shown
 from optest.spec import DEFAULT_PRIORITY, Argument, TensorSpec, TestCase, UnfitArguments
 from optest.spec.case import key_of, seed_text, signature_text
 from optest.spec.construct import constructor
+from optest.spec.invariants import read_invariants
 
 __all__ = ["applicable", "make_case"]
 
@@ -36,7 +37,7 @@ _TENSORS = ("shapes", "dtypes", "attributes", "generator", "backend_config", "ex
 """Keys that decide what is computed: options of a backend may imply dtypes, a refusal may have any."""
 _REST = (
     *("backend_config", "name", "seed", "reference", "tolerance", "timeout", "retries", "priority"),
-    *("skip", "xfail", "expects_error", "tags", "description"),
+    *("skip", "xfail", "expects_error", "tags", "description", "invariants"),
 )
 
 
@@ -109,6 +110,7 @@ def _rest(statement: Statement) -> dict[str, Any]:
         "where": where_of(statement),
         "base_dir": context.base_dir,
         "allowed_folders": context.allowed_folders,
+        "invariants": _invariants(statement),
     }
 
 
@@ -122,6 +124,17 @@ def _reference(statement: Statement) -> str | None:
         message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
         statement.ledger.problem(place, message)
     return str(stated)
+
+
+def _invariants(statement: Statement) -> tuple[str, ...] | None:
+    stated, place = statement.value_and_place("invariants")
+    try:
+        read_invariants(stated or (), statement.operator.descriptor.tensors)
+    except UnknownName as error:
+        statement.ledger.unknown(place, error)
+    except UsageError as error:
+        statement.ledger.problem(place, str(error))
+    return None if stated is None else tuple(stated)
 
 
 def _tags(statement: Statement) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def command_line(case: TestCase) -> list[str] | None:
 
     The options that are no part of a case (``--torch-device``) are the caller's to add.
     """
-    if case.skip is not None or case.xfail is not None or case.expects_error is not None:
+    if case.skip or case.xfail or case.expects_error or case.invariants is not None:
         return None
     if case.backend_config and case.base_dir:
         return None  # relative paths in it start from the plan's folder
@@ -212,7 +212,8 @@ def _entry(case: TestCase) -> dict[str, Any]:
         "xfail": xfail and _without_empty(reason=_reason(xfail), status=xfail.status.value, strict=xfail.strict),
         "expects_error": refusal and _without_empty(type=refusal.type, match=refusal.match, pattern=refusal.pattern),
     }
-    return _without_empty(**entry)
+    own = {} if case.invariants is None else {"invariants": list(case.invariants)}  # none at all is a statement
+    return {**_without_empty(**entry), **own}
 
 
 def _reason(mark: Skip | Xfail) -> str:

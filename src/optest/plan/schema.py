@@ -181,6 +181,9 @@ class Defaults(TypedDict, total=False):
         int, Field(ge=0, le=10**6, description="A smaller number is more urgent; 100 if none is stated.")
     ]
     tags: Annotated[list[Name], Field(description="Words to select cases by.")]
+    invariants: Annotated[
+        list[Name], Field(description="What a result keeps in further calls: repeat, stateless, batch, permutation.")
+    ]
 
 
 @with_config(STRICT)

@@ -47,6 +47,9 @@ def add_options(parser: pytest.Parser) -> None:
         choices=TIER_NAMES,
         help="of suites that files define (define_backend_tests); default: the ini's optest_tier, else the file's",
     )
+    group.addoption(
+        "--optest-bench", action="store_true", default=False, help="time every case that passes; the table stands last"
+    )
     parser.addini("optest_tier", "tier of suites: smoke, parity or full", default="")
     parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
@@ -72,6 +75,7 @@ def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
     given: dict[str, Any] = {
         "torch_device": config.getoption("torch_device"),
         "compile_backend": config.getoption("compile_backend"),
+        "bench": config.getoption("optest_bench"),
         "no_dedupe": not config.getoption("dedupe"),
         "jobs": 1,
         "expectations": tuple(map(str, (*config.getini("optest_expectations"), *config.getoption("expectations")))),

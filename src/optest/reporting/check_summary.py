@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optest.reporting.failure_groups import merged_text, skeleton
-from optest.reporting.typography import duration, plural
-from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
+from optest.reporting.typography import by_invariants_text, duration, plural
+from optest.spec import BAD_STATUSES, CaseResult, Evidence, RunInfo, RunSummary, Status
 
 __all__ = [
     "HEAD",
@@ -42,6 +42,8 @@ class OperatorLine:
     failed: Counter[str] = field(default_factory=Counter)
     unchecked: Counter[str] = field(default_factory=Counter)
     gap_reasons: Counter[str] = field(default_factory=Counter)
+    by_invariants: int = 0
+    """How many of the passed have no reference."""
 
     @property
     def ran(self) -> bool:
@@ -50,6 +52,7 @@ class OperatorLine:
     def add(self, result: CaseResult) -> None:
         column = self._column(result.status)
         column[case_set_of(result)] += 1
+        self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
         if column is self.gaps:
             self.gap_reasons[_gap_text(result)] += 1
 
@@ -174,6 +177,8 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     unchecked = sum(line.unchecked.total() for line in lines)
     missing = summary.total - passed - gaps - expected - failed - unchecked
     parts = [f"{passed:,} passed" if passed else "nothing passed"]
+    if by_invariants := sum(line.by_invariants for line in lines):
+        parts[0] += by_invariants_text(by_invariants)
     parts += [f"{failed:,} failed"] if failed else []
     parts += [_counted(expected, "expected difference")] if expected else []
     parts += [f"{unchecked:,} not compared"] if unchecked else []
@@ -190,7 +195,8 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
 def _scope_line(info: RunInfo | None, summary: RunSummary, operators: int) -> str:
     target = info.target if info is not None else "the backend"
     tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
-    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}"
+    group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
+    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}{group}"
 
 
 def _counted(count: int, word: str) -> str:

@@ -49,6 +49,9 @@ FILE_FORMATS = {
     "markdown": FileFormat(
         text="optest.reporting.markdown:markdown_text", file_name="summary.md", begins=("## ✅ optest", "## ❌ optest")
     ),
+    "csv": FileFormat(
+        text="optest.reporting.csv_report:csv_text", file_name="report.csv", begins=("id,operator,target,",)
+    ),
     "github": FileFormat(
         text="optest.reporting.annotations:annotations_text",
         file_name="annotations.txt",

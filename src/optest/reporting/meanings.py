@@ -94,6 +94,11 @@ MEANINGS: dict[Reason, Meaning] = {
         "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
         matters="users of a backend that promises equal bits compare checkpoints and gradients by their bits",
     ),
+    Reason.INVARIANT: Meaning(
+        "an element of the batch has another result in another batch, or at another place of it",
+        "look at what elements share: a reduction over the wrong dimension, the last block, indices and buffers",
+        matters="in a model a request then gets another answer because of the requests beside it",
+    ),
     Reason.LEAK: Meaning(
         "memory or handles were not given back",
         "free what the call allocates, also when it fails",

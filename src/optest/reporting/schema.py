@@ -120,6 +120,7 @@ class BenchmarkEntry(_Strict):
     declared_bytes: Count | None
     declared_operations: Count | None
     lacks: list[str]
+    baseline_difference: Number | None = None
 
 
 class LayoutEntry(_Strict):

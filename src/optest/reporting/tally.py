@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from optest.reporting.typography import by_invariants_text
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
 __all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "skip_text", "spent_s"]
@@ -110,8 +111,11 @@ class Tally:
     all: GroupTally = field(default_factory=GroupTally)
     refused: int = 0
     """How many of those that passed were refused, as they had to be."""
+    by_invariants: int = 0
+    """How many of those that passed have no reference."""
 
     def add(self, result: CaseResult) -> None:
+        self.by_invariants += result.status is Status.PASSED and result.verdict.evidence is Evidence.INVARIANT
         self.refused += result.verdict.evidence is Evidence.RAISED_AS_EXPECTED
         operator = self.operators.get(result.operator)
         if operator is None:
@@ -149,6 +153,8 @@ class Tally:
     def phrase(self) -> str:
         """``12 passed, 2 failed, 3 errors``, or ``nothing ran``."""
         counted = [_counted(status, self.statuses[status]) for status in Status if self.statuses[status]]
+        if self.by_invariants:
+            counted[0] += by_invariants_text(self.by_invariants)  # the passed come first
         return ", ".join(counted) or "nothing ran"
 
     def worst_first(self) -> list[tuple[str, GroupTally]]:

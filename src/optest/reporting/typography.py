@@ -12,6 +12,7 @@ from optest.spec import DType, dtype
 
 __all__ = [
     "ascii_only",
+    "by_invariants_text",
     "clip",
     "columns",
     "duration",
@@ -132,6 +133,11 @@ def _finite(value: float | str | None) -> bool:
 
 def index_text(index: Sequence[int] | None) -> str:
     return "" if index is None else f"[{', '.join(map(str, index))}]"
+
+
+def by_invariants_text(count: int) -> str:
+    """What stands behind a number of passed cases, of those whose values were never compared."""
+    return f" ({count:,} by invariants alone, never compared with a reference)"
 
 
 def plural(count: int, word: str) -> str:

@@ -79,8 +79,8 @@ _CORE: tuple[Option, ...] = (
         flags=("--reference",),
         group="What to run",
         metavar="MODULE:NAME",
-        commands=("run", "list"),
-        help="Dotted path of the function that makes the expected outputs.",
+        commands=("run", "list", "check"),
+        help="Dotted path of the function that makes the expected outputs; in a check torch, too: torch in float64.",
     ),
     Option(
         name="tolerance",
@@ -225,6 +225,16 @@ _CORE: tuple[Option, ...] = (
         group="What to ask",
         commands=("check",),
         help="How much is asked; each tier includes those before it. [parity]",
+    ),
+    Option(
+        name="group",
+        flags=("--group",),
+        type="choice",
+        choices=("validation",),
+        group="What to ask",
+        commands=("check",),
+        in_trends=True,
+        help="validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes.",
     ),
     Option(
         name="case_set",
@@ -379,8 +389,8 @@ _CORE: tuple[Option, ...] = (
         group="Reports",
         metavar="NAME",
         commands=("run", "check", "replay"),
-        help="Report to write beside the terminal's: json, junit, markdown, github, or that of an installed package. "
-        "Repeatable.",
+        help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
+        "package. Repeatable.",
     ),
     Option(
         name="report_path",

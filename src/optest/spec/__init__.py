@@ -3,7 +3,9 @@
 from optest.spec.benchmark import Benchmark, CallTime
 from optest.spec.case import (
     DEFAULT_PRIORITY,
+    FORWARD,
     SIGNED_ZEROS,
+    VALIDATION,
     Argument,
     BackendTarget,
     ExpectedError,
@@ -53,9 +55,11 @@ __all__ = [
     "BAD_STATUSES",
     "DEFAULT_PRIORITY",
     "DTYPES",
+    "FORWARD",
     "REQUIRED",
     "SIGNED_ZEROS",
     "TIERS",
+    "VALIDATION",
     "Argument",
     "AsRight",
     "Attribute",

@@ -45,7 +45,9 @@ class Benchmark:
 
     ``ratio`` is how many times as long as ``against`` the call took, the median over pairs of neighbouring batches;
     ``ratio_spread`` their interquartile range. ``declared_bytes`` are those of the tensors, each read or written
-    once; ``declared_operations`` what the operator's descriptor says. ``lacks`` says in words what was not possible.
+    once; ``declared_operations`` what the operator's descriptor says. ``baseline_difference`` is the largest
+    ``|this answer - the baseline variant's|``, infinity where one of them alone is not finite. ``lacks`` says in words
+    what was not possible.
     """
 
     time: CallTime | None = None
@@ -54,4 +56,5 @@ class Benchmark:
     ratio_spread: float | None = None
     declared_bytes: int | None = None
     declared_operations: int | None = None
+    baseline_difference: float | None = None
     lacks: tuple[str, ...] = ()

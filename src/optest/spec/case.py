@@ -20,7 +20,9 @@ from optest.spec.tensors import TensorSpec, format_shape
 
 __all__ = [
     "DEFAULT_PRIORITY",
+    "FORWARD",
     "SIGNED_ZEROS",
+    "VALIDATION",
     "Argument",
     "BackendTarget",
     "ExpectedError",
@@ -42,6 +44,9 @@ __all__ = [
     "signature_text",
 ]
 
+
+FORWARD, VALIDATION = "forward", "validation"
+"""Modes of a case: in the second one shapes, dtypes and refusals are asked, and no values."""
 
 DEFAULT_PRIORITY = 100
 """Of a case that states none; a smaller number is more urgent."""
@@ -259,7 +264,8 @@ class TestCase:
     ``outputs`` are the output specs that the plan or the operator's inference states, () where only the
     reference knows them. ``base_dir`` is the folder that relative paths in the case start from; it is not part of the
     signature. ``allowed_folders`` are those that its paths may lead to, () for all; ``store.path_of`` holds them there.
-    ``origins`` says for each value where it came from. Tensors depend on ``key`` alone.
+    ``mode`` is :data:`FORWARD` or :data:`VALIDATION`. ``origins`` says for each value where it came from.
+    ``invariants`` replace the operator's. Tensors depend on ``key`` alone.
     """
 
     __test__ = False  # pytest would take the name for a test class
@@ -281,12 +287,14 @@ class TestCase:
     skip: Skip | None = None
     xfail: Xfail | None = None
     expects_error: ExpectedError | None = None
+    mode: str = FORWARD
     tags: tuple[str, ...] = ()
     description: str = ""
     where: str = ""
     base_dir: str = field(default="", compare=False)
     allowed_folders: tuple[str, ...] = field(default=(), compare=False)
     origins: Mapping[str, str] = field(default_factory=dict)
+    invariants: tuple[str, ...] | None = None
     _key: str = field(default="", init=False, repr=False, compare=False)
     _identifier: str = field(default="", init=False, repr=False, compare=False)
 

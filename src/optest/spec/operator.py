@@ -12,6 +12,7 @@ from typing import Any
 
 from optest.errors import UnknownName
 from optest.spec.dtypes import dtype
+from optest.spec.invariants import read_invariants
 from optest.spec.references import Rule
 from optest.spec.signature import Attribute, Signature, UnfitArguments
 from optest.spec.tensors import TensorSpec
@@ -101,6 +102,8 @@ class OperatorDescriptor:
             operator whose correct libraries differ there (relu, maximum, sign, elu, sums of many terms) defines none.
         mutates: inputs that the operator changes on purpose.
         promotes: operands of several dtypes meet in a common one, as those of elementwise operators do.
+        invariants: what every call keeps, with or without a reference: ``repeat``, ``stateless``, ``batch``,
+            ``permutation``; ``batch(x, y)`` where inference does not tell which inputs hold the batch.
         generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
             such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
         composition: of a layer: dotted path or function ``(calls, inputs, attributes) -> outputs`` that computes it by
@@ -130,6 +133,7 @@ class OperatorDescriptor:
     signed_zeros: bool = False
     mutates: tuple[str, ...] = ()
     promotes: bool = False
+    invariants: tuple[str, ...] = ()
     generator: str | Mapping[str, Any] | None = None
     composition: str | Callable[..., Sequence[Any]] | None = None
     parts: tuple[str, ...] = ()
@@ -141,6 +145,8 @@ class OperatorDescriptor:
             object.__setattr__(self, "signature", Signature.parse(self.signature))
         variants = tuple(tuple(dtype(name).name for name in variant) for variant in self.dtype_variants)
         object.__setattr__(self, "dtype_variants", variants)
+        if self.invariants:
+            read_invariants(self.invariants, self.tensors)
 
     @property
     def tensors(self) -> Signature:

@@ -62,6 +62,7 @@ class Reason(str, Enum):
     WORKSPACE = "WORKSPACE"
     STATE = "STATE"
     NONDETERMINISTIC = "NONDETERMINISTIC"
+    INVARIANT = "INVARIANT"
     LEAK = "LEAK"
     SANITIZER = "SANITIZER"
     NOT_REFUSED = "NOT_REFUSED"
@@ -109,7 +110,9 @@ class Evidence(str, Enum):
     MEASURED = "measured"
     RAISED_AS_EXPECTED = "raised as expected"
     REFUSED_AS_EXPECTED = "refused as expected"
+    SPECS_COMPARED = "shapes and dtypes compared, no values"
     EXTERNAL_REPORT = "external report"
+    INVARIANT = "invariants alone"
 
 
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED

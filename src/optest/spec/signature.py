@@ -187,6 +187,12 @@ class Attribute:
     def is_required(self) -> bool:
         return self.default is REQUIRED
 
+    @property
+    def names_dimensions(self) -> bool:
+        """Whether its values are places of dimensions, as its name says."""
+        words = self.name.split("_")
+        return self.type.startswith("int") and any(each.startswith(("dim", "axis", "axes")) for each in words)
+
     def read(self, value: Any) -> Any:
         """Return ``value`` in its canonical form.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, 
 from optest.backends.arguments import at_their_places
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import load_object
-from optest.spec import Check, Fault, Numerics, Reason, TestCase
+from optest.spec import Check, Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
@@ -26,7 +26,7 @@ from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
-from optest.torch.tensors import Inexpressible, from_torch, to_torch
+from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, to_torch, torch_dtype
 
 __all__ = ["TorchBackend"]
 
@@ -43,6 +43,7 @@ _VENDOR_MODULES = {
 
 _OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+_NEEDS_VALUES = ("meta tensor", "'meta' backend", "device type meta")
 _DEVICE_LOST = (
     "device-side assert",
     "illegal memory access",
@@ -102,9 +103,7 @@ class TorchBackend(BackendDriver):
         self._target = None
         if case.descriptor.category == CATEGORY:
             return self._call(case, inputs)
-        operator = TORCH_OPERATORS.get(case.descriptor.name)
-        if operator is None:
-            raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
+        operator = self._operator(case)
         with _faults_of_torch():
             tensors = self._placed(case, inputs)
             with torch.no_grad():
@@ -112,14 +111,31 @@ class TorchBackend(BackendDriver):
             self._synchronize()
             return [self._received(each) for each in outputs]
 
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
+        """By tensors of the device ``meta``, which have no memory: shape functions answer in place of kernels."""
+        call = _as_function(self._operator(case), case)
+        with _faults_of_torch(), torch.no_grad():
+            specs = [each.spec for each in case.inputs]
+            try:
+                outputs = call(
+                    *(torch.empty(each.shape, dtype=torch_dtype(each.dtype), device="meta") for each in specs)
+                )
+            except RuntimeError as error:
+                if not any(words in str(error).lower() for words in _NEEDS_VALUES):
+                    raise
+                raise Fault(Reason.UNSUPPORTED, f"torch: without values: {first_line(error)}") from error
+        return [TensorSpec(dtype=dtype(DTYPE_NAMES[each.dtype]), shape=tuple(each.shape)) for each in outputs]
+
+    def _operator(self, case: TestCase) -> TorchCall:
+        """Raises ``Fault``: UNSUPPORTED for an operator that torch lacks."""
+        operator = TORCH_OPERATORS.get(case.descriptor.name)
+        if operator is None:
+            raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
+        return operator
+
     def _made(self, operator: TorchCall, case: TestCase, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """What the operator makes of the tensors, called as it is or, by another variant than eager, compiled."""
-        places, attributes = at_their_places(case, range(len(tensors))), case.attributes
-
-        def call(*given: torch.Tensor) -> list[Any]:
-            output = operator([None if place is None else given[place] for place in places], attributes)
-            return list(output) if isinstance(output, (tuple, list)) else [output]
-
+        call = _as_function(operator, case)
         variant = case.backend.variant or "eager"
         if variant == "eager":
             return call(*tensors)
@@ -281,6 +297,17 @@ class TorchBackend(BackendDriver):
             module.synchronize(self._device)
         else:
             module.synchronize()
+
+
+def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]]:
+    """The operator as a function of the case's tensors, which returns its outputs as a list."""
+    places, attributes = at_their_places(case, range(len(case.inputs))), case.attributes
+
+    def call(*given: torch.Tensor) -> list[Any]:
+        output = operator([None if place is None else given[place] for place in places], attributes)
+        return list(output) if isinstance(output, (tuple, list)) else [output]
+
+    return call
 
 
 @contextmanager

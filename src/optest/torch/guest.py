@@ -164,4 +164,10 @@ _CAPTURE = Command(
     ),
 )
 
-GUEST = Guest(options=_OPTIONS, backend="torch", commands=(_CAPTURE,), hooks="optest.torch.cases:TorchRunHooks")
+GUEST = Guest(
+    options=_OPTIONS,
+    backend="torch",
+    commands=(_CAPTURE,),
+    hooks="optest.torch.cases:TorchRunHooks",
+    references="optest.torch.operators.reference",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from optest.api.running import RunOutcome
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
-from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, Status, TensorSpec, Tier, UnfitArguments
+from optest.spec import Evidence, OperatorDescriptor, Rule, RuleClass, Sample, Status, TensorSpec, Tier, UnfitArguments
 
 
 def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
@@ -146,6 +147,57 @@ def test_a_right_backend_passes(tmp_path: Path) -> None:
     assert set(statuses(outcome).values()) == {Status.PASSED}
     assert outcome.exit_status == 0
     assert "right was asked 4 cases of 1 operator, tier parity: 4 passed" in text
+
+
+class Inferring(Own):
+    """Knows its shapes, and computes nothing but what it refuses."""
+
+    def infer_shapes(self, case: Any) -> Any:
+        if not case.inputs[0].spec.rank:
+            raise ValueError("a scalar has no dimensions")
+        return infer([each.spec for each in case.inputs], case.attributes)
+
+
+def test_the_group_without_values(tmp_path: Path) -> None:
+    """Calls that differ in layout or size alone are asked once, and no value is computed: it would be wrong."""
+    backend_manager.register(Inferring("inferring", unsupported_at_last))
+    outcome, text = asked(tmp_path, "inferring", group="validation")
+    assert {each.id.partition("[")[0]: each.verdict.evidence for each in outcome.results} == {
+        "doubled/ordinary/1": Evidence.SPECS_COMPARED,
+        "doubled/ordinary/2": Evidence.SPECS_COMPARED,
+        "doubled/refused/1": Evidence.RAISED_AS_EXPECTED,
+    }
+    assert {each.mode for each in outcome.results} == {"validation"}
+    assert "inferring was asked 3 cases of 1 operator, tier parity, group validation: 3 passed" in text
+    _, text = asked(tmp_path, "inferring", group="validation", keyword="refused")
+    assert "was asked 1 case of 1 operator, tier parity, group validation: 1 passed" in text
+
+
+def test_a_wrong_shape_is_found_again_by_its_line(tmp_path: Path) -> None:
+    driver = Inferring("flat", right)
+    driver.infer_shapes = lambda case: [TensorSpec(dtype=case.dtypes[0], shape=(6,))]  # type: ignore[method-assign]
+    backend_manager.register(driver)
+    outcome, text = asked(tmp_path, "flat", group="validation")
+    assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/1"]) == (1, Status.FAILED)
+    first = outcome.results[0]
+    assert first.verdict.message == "out: the shape is inferred as 6, but should be 2x3"
+    assert "again: optest check --backend flat --group validation --op doubled --case" in text
+    words = dict(zip(*[iter(shlex.split(first.repro)[2:])] * 2, strict=True))
+    outcome, _ = asked(tmp_path, "flat", group="validation", case=(words["--case"],))
+    assert [each.id for each in outcome.results] == [first.id]
+
+
+def test_a_backend_without_shape_inference_is_asked_refusals_alone(tmp_path: Path) -> None:
+    outcome, text = asked(tmp_path, "right", group="validation")
+    assert statuses(outcome) == {"doubled/refused/1": Status.PASSED}
+    assert "shapes and dtypes: not offered by right, which has no `infer_shapes`" in text
+
+
+def test_what_the_group_cannot_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="computes nothing that could be timed"):
+        asked(tmp_path, "right", group="validation", bench=True)
+    with pytest.raises(UsageError, match="--write writes cases without what --group says"):
+        write({"backend": "right", "op": ("doubled",), "group": "validation"}, str(tmp_path / "plan.yaml"))
 
 
 def test_a_driver_registered_by_hand_is_asked_here_unless_workers_are_wanted(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ CHANGED: dict[str, Any] = {
     "skip": Skip(reason="no"),
     "xfail": Xfail(reason="known"),
     "expects_error": ExpectedError(),
+    "invariants": ("repeat",),
+    "mode": "validation",
     "tags": ("b",),
 }
 PLACES: dict[str, Any] = {

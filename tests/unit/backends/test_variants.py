@@ -3,10 +3,12 @@ wanted."""
 
 from __future__ import annotations
 
+import csv
 import io
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from optest.api.checking import check, check_request
 from optest.api.run_request import run_request
 from optest.api.running import RunOutcome
 from optest.backends import BackendDriver, PreparedCall, backend_manager
+from optest.core.benchmarking import _largest_difference
 from optest.errors import UnknownName, UsageError
 from optest.spec import BAD_STATUSES, TestCase
 
@@ -26,11 +29,14 @@ class Optimising(BackendDriver):
     isolated = False
 
     def lacks(self, descriptor: Any) -> str | None:
-        return None if descriptor.name in ("relu", "neg") else "not here"
+        return None if descriptor.name in ("relu", "neg", "exp") else "not here"
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         if case.descriptor.name == "neg":
             return [np.negative(inputs[0])]
+        if case.descriptor.name == "exp":
+            exact = np.exp(inputs[0])
+            return [np.nextafter(exact, np.float32(9)) if case.backend.variant == "fused" else exact]
         outputs = np.maximum(inputs[0], 0)
         if case.backend.variant == "fused" and outputs.size > 1:
             outputs.reshape(-1)[-1] = 7  # what the optimiser changed
@@ -89,10 +95,65 @@ def test_the_table_of_timings() -> None:
     table = text[text.index("test  ") :].splitlines()
     head = table[0].split()
     rows = {line.split()[0]: line.split() for line in table if line.strip().startswith(("neg ", "relu "))}
-    assert head == ["test", "reference", "baseline", "(plain)", "optimized", "(fused)", "speedup", "status"]
+    assert head == [
+        "test",
+        "reference",
+        "baseline",
+        "(plain)",
+        "optimized",
+        "(fused)",
+        "speedup",
+        "difference",
+        "status",
+    ]
     assert rows["neg"][-1] == "ok"
     assert rows["relu"][1:4] == ["n/a"] * 3  # what is wrong is not timed
     assert rows["relu"][-2:] == ["1", "failed"]
+    assert (rows["neg"][-2], rows["relu"][-3]) == ("0", "n/a")
+
+
+def test_the_answer_is_compared_with_the_baselines() -> None:
+    outcome, text = checked(bench=True, bench_time="20ms", op=("exp",))
+    fused, plain = outcome.results
+    assert (fused.benchmark, plain.benchmark) != (None, None)
+    assert 0 < fused.benchmark.baseline_difference < 1e-6  # type: ignore[union-attr, operator]
+    assert plain.benchmark.baseline_difference is None  # type: ignore[union-attr]
+    (row,) = [line.split() for line in text.splitlines() if line.strip().startswith("exp ") and "ok" in line]
+    assert float(row[-2]) == pytest.approx(fused.benchmark.baseline_difference, rel=0.1)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "difference"),
+    [
+        ([1.0, np.inf, np.nan], [1.0, np.inf, np.nan], 0.0),
+        ([1.0, 2.0], [1.5, 2.0], 0.5),
+        ([1.0, np.nan], [1.0, 2.0], np.inf),
+        ([np.inf], [-np.inf], np.inf),
+        ([1.0], [1.0, 2.0], np.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_the_largest_difference(one: list[float], other: list[float], difference: float) -> None:
+    assert _largest_difference(np.array(one, np.float32), np.array(other, np.float32)) == difference
+
+
+def test_a_line_of_csv_has_both_variants(tmp_path: Path) -> None:
+    path = tmp_path / "times.csv"
+    checked(bench=True, bench_time="20ms", report_path=str(path))
+    with path.open(newline="") as file:
+        rows = {row["operator"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"relu", "neg", "exp"}
+    relu, neg = rows["relu"], rows["neg"]
+    assert (relu["status"], relu["reason"], relu["baseline_status"]) == ("failed", "VALUE", "passed")
+    assert (relu["optimized_s"], relu["speedup"], neg["difference"]) == ("", "", "0.0")
+    assert float(neg["speedup"]) == pytest.approx(float(neg["baseline_s"]) / float(neg["optimized_s"]))
+
+
+def test_a_backend_without_variants_has_the_table_too() -> None:
+    stream = io.StringIO()
+    check({"backend": "numpy", "op": ("neg",), "tier": "smoke", "bench": True, "bench_time": "20ms"}, stream=stream)
+    (row,) = [line.split() for line in stream.getvalue().splitlines() if line.endswith("  ok")]
+    assert (row[0], row[3], row[-3:]) == ("neg", "n/a", ["n/a", "n/a", "ok"])
 
 
 def test_a_time_decides_only_where_that_is_wanted() -> None:

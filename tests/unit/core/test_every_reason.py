@@ -224,6 +224,13 @@ def refused(fault: str, expected: ExpectedError) -> Reason | None:
     return verdict.reason
 
 
+def test_an_element_alone_has_the_result_that_it_has_in_the_batch(in_worker: Any) -> None:
+    for run in (run_here, in_worker):
+        for fault, reason in (("none", None), ("alone", Reason.INVARIANT)):
+            (verdict,) = run(case_of(fault=fault, invariants=("batch",))).verdicts
+            assert verdict.reason is reason, verdict.message
+
+
 def test_calls_that_have_to_be_refused() -> None:
     assert refused("raise", ExpectedError(type="ValueError", match="shapes")) is None
     assert refused("raise", ExpectedError(type="Exception")) is None

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from optest.api.checking import own_samples_of, pairs_of_catalogue, sample_cases, samples_of
 from optest.backends import backend_manager
 from optest.backends.abilities import KnowsExpectations
+from optest.backends.arguments import at_their_places
+from optest.core.runner import TestRunner
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
+from optest.operators.derived_samples import INVARIANT_SET
 from optest.operators.samples import (
     LARGE_SIZE,
     SIZES,
@@ -27,8 +30,9 @@ from optest.operators.samples import (
     with_special_rows,
     with_special_values,
 )
+from optest.operators.shapes import batch_inputs
 from optest.plan.expectations import read_expectations
-from optest.spec import OperatorDescriptor, TensorSpec, Tier, dtype
+from optest.spec import OperatorDescriptor, Status, TensorSpec, Tier, dtype
 
 MOST = 360
 """Cases of one operator in a default check; the whole catalogue has to fit into five minutes on two processors."""
@@ -118,11 +122,11 @@ def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:
 
 
 def test_derived_samples_come_in_the_sets_of_its_own() -> None:
-    """Completion offers the sets of its own alone."""
+    """Completion offers the sets of its own and one more."""
     for descriptor in DESCRIPTORS:
         own = own_samples_of(descriptor)
         sets = {sample.case_set for sample in own}
-        assert {sample.case_set for sample in samples_of(descriptor)} == sets, descriptor.name
+        assert {sample.case_set for sample in samples_of(descriptor)} - {INVARIANT_SET} == sets, descriptor.name
         assert any(sample.tier is Tier.SMOKE for sample in own), descriptor.name
 
 
@@ -157,3 +161,36 @@ def test_what_is_expected_of_torch_is_little_and_exists() -> None:
     for line in lines:
         assert set(line.case_sets) <= {each.case_set for each in own_samples_of(operators.get(line.op))}
     assert not isinstance(backend_manager.get("numpy"), KnowsExpectations)
+
+
+BATCHES = {
+    "softmax": {"input"},
+    "layer_norm": {"input"},
+    "rms_norm": {"input"},
+    "batch_norm": {"input"},
+    "matmul": {"input", "other"},
+    "bmm": {"input", "mat2"},
+    "linear": {"input"},
+    "scaled_dot_product_attention": {"query", "key", "value"},
+    "conv2d": {"input"},
+    "max_pool2d": {"input"},
+    "sum": {"input"},
+    "embedding": {"indices"},
+}
+
+
+@pytest.mark.parametrize("operator", BATCHES)
+def test_invariants_are_asked_of_the_inputs_that_hold_the_batch(operator: str) -> None:
+    """Also where weights happen to have as many rows."""
+    (case,) = [each for each in sample_cases(operator) if f"set:{INVARIANT_SET}" in each.tags]
+    specs = at_their_places(case, [each.spec for each in case.inputs])
+    (places,) = batch_inputs(case.descriptor, specs, case.attributes, case.outputs[0].shape[0])
+    assert {case.descriptor.tensors.input_name(place) for place in places} == BATCHES[operator]
+
+
+def test_the_references_keep_the_invariants_of_their_operators() -> None:
+    cases = [case for each in DESCRIPTORS for case in sample_cases(each.name) if f"set:{INVARIANT_SET}" in case.tags]
+    assert len(cases) > 50
+    results = TestRunner().run(cases)
+    assert [each.id for each in results if each.status is not Status.PASSED] == []
+    assert all(len([check for check in each.verdict.checks if "invariant" in check.name]) == 4 for each in results)

@@ -12,6 +12,7 @@ from optest.errors import PlanError
 from optest.operators import OperatorRegistry
 from optest.plan.expectations import EXCUSABLE, Expectations, case_dtype, read_expectations
 from optest.spec import (
+    VALIDATION,
     Argument,
     Attribute,
     BackendTarget,
@@ -214,6 +215,16 @@ def test_no_crash_and_nothing_of_our_own_can_be_excused() -> None:
     crashes = {each for each in Reason if each.status in (Status.CRASHED, Status.TIMEOUT, Status.SKIPPED)}
     ours = {Reason.INTERNAL, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.NOTHING_COMPARED}
     assert not (crashes | ours) & set(EXCUSABLE)
+
+
+def test_a_line_of_the_group_without_values_is_for_its_cases_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+    line = "  - {op: soft, dtype: float16, reason: SHAPE, where: {group: validation}, why: known}\n"
+    lines = read(tmp_path, registry, line)
+    without_values = dataclasses.replace(case(), mode=VALIDATION)
+    assert lines.excused(without_values, failed(Reason.SHAPE)).status is Status.XFAILED
+    assert lines.excused(case(), failed(Reason.SHAPE)).status is Status.FAILED
+    assert lines.unused([case()], []) == []  # of a check with values it is no line too many
+    assert len(lines.unused([without_values], [])) == 1
 
 
 def test_a_line_of_a_tier_is_for_the_cases_of_that_tier_alone(tmp_path: Path, registry: OperatorRegistry) -> None:

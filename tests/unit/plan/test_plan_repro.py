@@ -114,6 +114,8 @@ def test_a_dense_layout_is_its_shape() -> None:
         "op: relu, shapes: {input0: 2}, generator: {fill: file, path: x.npy}",
         "op: relu, shapes: {input0: 2}, xfail: {reason: known, status: error}",
         "op: relu, shapes: {input0: 2}, skip: later",
+        "op: relu, shapes: {input0: 2}, invariants: [repeat, batch(input)]",
+        "op: relu, shapes: {input0: 2}, invariants: []",
         "op: relu, shapes: {input0: 2}, expects_error: {type: ValueError, match: size}",
         r"op: relu, shapes: {input0: 2}, expects_error: {type: ValueError, pattern: 'size \[\d+\]'}",
         "op: relu, shapes: {input0: 2}, backend_config: {ascend: {inputs: [{tensor: input0, path: a}]}}",

@@ -76,6 +76,17 @@ def test_a_fault_of_parity_is_found_and_can_be_run_again(project: Path) -> None:
     assert "ordinary/1[float32 (4x37, dim=[1])]" in [name for _, name in found]
 
 
+def test_the_table_of_times_stands_at_the_end(project: Path) -> None:
+    ended = run(project, "--optest-bench", "-k", "relu_matches_torch")
+    assert ended.returncode == 0, ended.stdout
+    lines = ended.stdout.splitlines()
+    (head,) = [line for line in lines if line.split()[:2] == ["test", "reference"]]
+    row = lines[lines.index(head) + 1].split()
+    assert (row[0], row[-1], set(row[1:-1])) == ("relu", "ok", {"n/a"})
+    assert "1 × timing: not possible, backend mine has no call that can be timed by itself" in ended.stdout
+    assert "reference" not in run(project, "-k", "relu_matches_torch").stdout
+
+
 def test_workers_of_xdist_share_it(project: Path) -> None:
     ended = run(project, "-q", "-n2", "--optest-tier", "parity", "-k", "relu_matches_torch and sizes")
     assert ended.returncode == 0, ended.stdout

@@ -80,6 +80,10 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
         Reason.WORKSPACE: {"details": {"asked_bytes": 1024, "used_bytes": 2048}},
         Reason.STATE: {"message": "the second call gave another answer than the first"},
         Reason.NONDETERMINISTIC: {"message": "a second run gave other bits, but the backend declares itself invariant"},
+        Reason.INVARIANT: {
+            "message": "with element 0 of the batch alone: out: 32 of 2048 elements are off",
+            "details": {"how": "with element 0 of the batch alone"},
+        },
         Reason.LEAK: {"message": "4096 bytes were not given back"},
         Reason.SANITIZER: {
             "message": "heap-buffer-overflow",

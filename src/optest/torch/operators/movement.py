@@ -130,9 +130,13 @@ def _require_matrix(scores: torch.Tensor, topk: int, most: int) -> None:
         raise ValueError(f"{topk} of {most} cannot be chosen from {tuple(scores.shape)}")
 
 
+def _float32_or_wider(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def _topksoftmax(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
     _require_matrix(tensors[0], attributes["topk"], tensors[0].shape[-1])
-    shares = torch.softmax(tensors[0].float(), dim=1)
+    shares = torch.softmax(_float32_or_wider(tensors[0]), dim=1)
     values, indices = torch.topk(shares, attributes["topk"], dim=1)
     if attributes.get("norm"):
         values = values / values.sum(1, keepdim=True)
@@ -143,7 +147,7 @@ def _topkrouter(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor,
     count, groups_chosen = attributes.get("n_group", 8), attributes.get("topk_group", 4)
     size = tensors[0].shape[-1] // count
     _require_matrix(tensors[0], attributes["topk"], groups_chosen * size)
-    shares = torch.sigmoid(tensors[0].float())
+    shares = torch.sigmoid(_float32_or_wider(tensors[0]))
     rows, width = shares.shape
     groups = (shares + tensors[1]).reshape(rows, count, size)
     pairs = groups.topk(2, dim=2).values.sum(2)

@@ -1,0 +1,53 @@
+"""The CSV report of a run: a line for each case, with the times of a backend's variants in one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+
+from optest.reporting.tally import in_plan_order
+from optest.reporting.variant_table import median_s, with_baselines
+from optest.spec import CaseResult, RunInfo, RunSummary
+
+__all__ = ["COLUMNS", "csv_text"]
+
+COLUMNS = (
+    "id",
+    "operator",
+    "target",
+    "status",
+    "reason",
+    "baseline_status",
+    "reference_s",
+    "baseline_s",
+    "optimized_s",
+    "speedup",
+    "difference",
+)
+"""Times are medians in seconds; ``optimized_s`` is the default variant's, or the only one's. Empty: not known."""
+
+
+def csv_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:  # noqa: ARG001 - a format's
+    """The whole run; a case that was asked of a baseline, too, has one line for both."""
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for result, baseline in with_baselines(in_plan_order(results), info.options.get("variants") or ()):
+        mine_s, theirs_s = median_s(result), median_s(baseline)
+        lines.writerow(
+            [
+                result.id,
+                result.operator,
+                result.target,
+                result.status.value,
+                result.reason.value if result.reason else None,
+                baseline.status.value if baseline else None,
+                result.timings.reference_s,
+                theirs_s,
+                mine_s,
+                theirs_s / mine_s if mine_s and theirs_s else None,
+                result.benchmark.baseline_difference if result.benchmark else None,
+            ]
+        )
+    return out.getvalue()

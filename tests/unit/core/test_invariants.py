@@ -1,0 +1,310 @@
+"""Invariants: what further calls show of a kernel, with a reference and without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.backends import BackendDriver, FurtherAnswer
+from optest.core.runner import execute
+from optest.errors import UnknownName, UsageError
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    CheckState,
+    Evidence,
+    Fill,
+    OperatorDescriptor,
+    Reason,
+    Rule,
+    RuleClass,
+    Status,
+    TensorSpec,
+    TestCase,
+    Verdict,
+    dtype,
+)
+from optest.spec.invariants import INVARIANTS
+
+Kernel = Callable[..., Any]
+
+
+def softmax(x: Any) -> Any:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+class WithState:
+    """Adds a part of what it was called with before."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+
+    def __call__(self, x: Any) -> Any:
+        out = softmax(x) + x.dtype.type(self.before)
+        self.before = float(x.flat[0])
+        return out
+
+
+def over_the_batch(x: Any) -> Any:
+    return softmax(x.T).T
+
+
+def last_element_wrong(x: Any) -> Any:
+    out = softmax(x)
+    out[-1] *= x.dtype.type(1.25)
+    return out
+
+
+def by_place(x: Any) -> Any:
+    """Wrong where neither the first element, nor the middle one, nor the last of five lies."""
+    out = softmax(x)
+    out[1::2] *= x.dtype.type(1.25)
+    return out
+
+
+class Calls(BackendDriver):
+    """Calls a function, and keeps the shapes of the first input."""
+
+    name, kind = "calls", "cpu"
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.shapes: list[tuple[int, ...]] = []
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Any:
+        self.shapes.append(inputs[0].shape)
+        return self.kernel(*inputs)
+
+
+def case_of(descriptor: OperatorDescriptor, *shapes: tuple[int, ...], kind: str = "float32", **more: Any) -> TestCase:
+    fill = more.pop("fill", Fill(kind="randn"))
+    inputs = tuple(
+        Argument(
+            name=descriptor.tensors.input_name(at),
+            path=f"input{at}",
+            spec=TensorSpec(dtype=dtype(kind), shape=shape),
+            fill=fill,
+        )
+        for at, shape in enumerate(shapes)
+    )
+    return TestCase(
+        descriptor=descriptor, inputs=inputs, attributes=descriptor.bind(more.pop("attributes", {})), **more
+    )
+
+
+def unknown(*invariants: str, signature: str = "x -> out", **more: Any) -> OperatorDescriptor:
+    """An operator without a reference."""
+    return OperatorDescriptor(name="mine", signature=signature, invariants=invariants, **more)
+
+
+def verdict(kernel: Kernel, case: TestCase) -> Verdict:
+    return execute([case], Calls(kernel)).verdicts[0]
+
+
+# Without a reference
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_a_right_kernel_passes_by_its_invariants_and_is_not_measured(kind: str) -> None:
+    found = verdict(softmax, case_of(unknown(*INVARIANTS), (5, 8), kind=kind))
+    assert (found.status, found.evidence, found.measures) == (Status.PASSED, Evidence.INVARIANT, ())
+    assert found.message.startswith("mine has no reference, so its values were never compared; held: invariant repeat")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "invariant", "reason", "how"),
+    [
+        (WithState, "stateless", Reason.STATE, "called again after other values"),
+        (lambda: over_the_batch, "batch", Reason.INVARIANT, "with element 0 of the batch alone"),
+        (lambda: last_element_wrong, "batch", Reason.INVARIANT, "with element 0 of the batch alone"),
+        (lambda: by_place, "permutation", Reason.INVARIANT, "with the elements of the batch permuted"),
+    ],
+)
+def test_wrong_kernels(kernel: Callable[[], Kernel], invariant: str, reason: Reason, how: str) -> None:
+    found = verdict(kernel(), case_of(unknown(invariant), (5, 8)))
+    assert (found.status, found.reason, found.details["how"]) == (Status.FAILED, reason, how)
+    assert found.message.endswith("(no reference: compared with the first call)")
+    assert verdict(softmax, case_of(unknown(invariant), (5, 8))).status is Status.PASSED
+
+
+def test_a_call_that_is_repeated() -> None:
+    factors = iter((1, 2))
+    found = verdict(lambda x: softmax(x) * x.dtype.type(next(factors)), case_of(unknown("repeat"), (5, 8)))
+    assert found.reason is Reason.NONDETERMINISTIC
+
+
+@pytest.mark.parametrize("kernel", [np.zeros_like, lambda x: np.ones_like(x) / x.dtype.type(x.shape[-1])])
+def test_the_same_for_every_element_proves_little(kernel: Kernel) -> None:
+    found = verdict(kernel, case_of(unknown(*INVARIANTS), (5, 8)))
+    assert (found.status, found.evidence) == (Status.SUSPECT, Evidence.INVARIANT)
+
+
+def test_nothing_but_nan_proves_little() -> None:
+    found = verdict(lambda x: np.full_like(x, np.nan), case_of(unknown("batch"), (5, 8)))
+    assert found.status is Status.SUSPECT
+
+
+def test_the_operators_rule_holds_where_it_has_one() -> None:
+    noise = iter(np.float32([1, 1 + 2**-20] * 4))
+
+    def noisy(x: Any) -> Any:
+        return softmax(x) * next(noise)
+
+    rule = Rule(kind=RuleClass.ULP, ulp=2, source="here")
+    assert verdict(noisy, case_of(unknown("repeat"), (5, 8))).status is Status.PASSED  # rtol of close results
+    assert verdict(noisy, case_of(unknown("repeat", rule=rule), (5, 8))).reason is Reason.NONDETERMINISTIC
+
+
+def test_integers_are_exact() -> None:
+    numbers = iter(range(9))
+    found = verdict(
+        lambda x: x + next(numbers), case_of(unknown("repeat"), (5, 8), kind="int32", fill=Fill(kind="ones"))
+    )
+    assert found.reason is Reason.NONDETERMINISTIC
+
+
+def test_another_number_of_outputs_is_no_pass() -> None:
+    two = unknown("batch", signature="x -> values, indices")
+    assert verdict(softmax, case_of(two, (5, 8))).reason is Reason.MISSING_OUTPUT
+    assert verdict(lambda x: (x, x, x), case_of(two, (5, 8))).reason is Reason.EXTRA_OUTPUT
+
+
+# Which inputs hold the batch
+
+
+def project(x: Any, weight: Any) -> Any:
+    return x @ weight
+
+
+def test_weights_with_as_many_rows_are_left_alone() -> None:
+    square = case_of(operators.get("matmul"), (6, 6), (6, 6), invariants=("batch", "permutation"))
+    driver = Calls(project)
+    found = execute([square], driver).verdicts[0]
+    assert (found.status, found.evidence) == (Status.PASSED, Evidence.MEASURED)
+    assert driver.shapes == [(6, 6), (1, 6), (1, 6), (1, 6), (6, 6)]
+
+
+def test_without_inference_the_inputs_are_stated_where_several_may_hold_the_batch() -> None:
+    unclear = verdict(project, case_of(unknown("batch", signature="x, weight -> out"), (6, 6), (6, 6)))
+    assert (unclear.reason, "invariants: [batch(x)]" in unclear.message) == (Reason.BAD_CASE, True)
+    stated = unknown("batch(x)", signature="x, weight -> out")
+    assert verdict(project, case_of(stated, (6, 6), (6, 6))).evidence is Evidence.INVARIANT
+    assert verdict(project, case_of(stated, (6, 4), (4, 7))).evidence is Evidence.INVARIANT
+    other = unknown("batch(weight)", signature="x, weight -> out")
+    assert verdict(project, case_of(other, (6, 4), (4, 7))).reason is Reason.BAD_CASE
+
+
+@pytest.mark.parametrize("shapes", [((1, 8),), ((8,),)])
+def test_what_cannot_be_asked_is_no_pass(shapes: Any) -> None:
+    found = verdict(lambda x: softmax(x).sum(-1), case_of(unknown("batch"), *shapes))
+    assert found.status is Status.UNCHECKED
+    assert [each.state for each in found.checks if each.name == "invariant batch"] == [CheckState.NOT_POSSIBLE]
+
+
+def test_values_that_are_written_down_have_no_others() -> None:
+    fill = Fill(kind="data", parameters={"values": [[1.0, 2.0], [3.0, 5.0]]})
+    found = verdict(softmax, case_of(unknown("repeat", "stateless"), (2, 2), fill=fill))
+    assert found.status is Status.PASSED
+    assert "invariant stateless" not in found.message
+
+
+# With a reference
+
+
+def test_a_first_call_that_is_right_and_a_further_one_that_is_not() -> None:
+    def alone(x: Any) -> Any:
+        return softmax(x) * x.dtype.type(1.25 if len(x) == 1 else 1)
+
+    assert verdict(alone, case_of(operators.get("softmax"), (5, 8))).status is Status.PASSED
+    found = verdict(alone, case_of(operators.get("softmax"), (5, 8), invariants=("batch",)))
+    assert (found.reason, found.measures[0].where) == (Reason.INVARIANT, "row 0")
+
+
+def test_an_invariant_that_the_reference_does_not_have_is_not_the_backends_fault() -> None:
+    case = case_of(operators.get("cumsum"), (5, 8), attributes={"dim": 0}, invariants=("batch",))
+    found = verdict(lambda x: np.cumsum(x, 0, dtype=x.dtype), case)
+    assert found.reason is Reason.BAD_CASE
+    assert "the reference itself" in found.message
+
+
+def test_a_further_call_that_raises_or_has_another_shape() -> None:
+    def no_single(x: Any) -> Any:
+        if len(x) == 1:
+            raise ValueError("too few")
+        return softmax(x)
+
+    raised = verdict(no_single, case_of(operators.get("softmax"), (5, 8), invariants=("batch",)))
+    assert (raised.status, raised.reason) == (Status.ERROR, Reason.RAISED)
+    assert raised.message.startswith("with element 0 of the batch alone: ")
+    padded = verdict(lambda x: softmax(np.resize(x, (5, 8))), case_of(unknown("batch"), (5, 8)))
+    assert padded.reason is Reason.SHAPE
+
+
+def test_a_case_that_states_none_is_asked_none() -> None:
+    driver = Calls(softmax)
+    execute([case_of(unknown(*INVARIANTS), (5, 8), invariants=())], driver)
+    assert driver.shapes == [(5, 8)]
+
+
+def test_what_the_backend_does_not_promise_is_not_asked() -> None:
+    class Large(Calls):
+        def unsupported(self, case: TestCase) -> str | None:
+            return "one row" if case.inputs[0].spec.shape[0] == 1 else None
+
+    driver = Large(softmax)
+    found = execute([case_of(unknown("repeat", "batch"), (5, 8))], driver).verdicts[0]
+    assert found.status is Status.PASSED
+    assert driver.shapes == [(5, 8), (5, 8)]
+    assert [each.detail for each in found.checks if each.name == "invariant batch"] == [
+        "with element 0 of the batch alone: one row"
+    ]
+
+
+def test_what_the_driver_found_in_the_first_call_is_judged_too() -> None:
+    class Noticing(Calls):
+        def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+            alone = len(self.shapes) == 1
+            return [FurtherAnswer(outputs=softmax(np.ones((5, 8), np.float32)), how="with 2 threads")] * alone
+
+    case = case_of(operators.get("softmax"), (5, 8), invariants=("batch",))
+    assert execute([case], Noticing(softmax)).verdicts[0].message.startswith("with 2 threads: ")
+
+
+# Statements
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("bacth", UnknownName, "did you mean 'batch'"),
+        ("batch(y)", UnknownName, "unknown tensor 'y'"),
+        ("batch(out)", UsageError, "names an output"),
+        ("repeat(x)", UsageError, "whole calls"),
+        ("batch(x", UsageError, "should look like"),
+    ],
+)
+def test_what_does_not_exist_is_refused_where_the_operator_is_made(
+    text: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words.replace("(", r"\(")):
+        unknown(text)
+
+
+def test_one_stated_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="stated twice"):
+        unknown("batch", "batch(x)")
+
+
+def test_drivers_of_optests_buffers() -> None:
+    class Writes(BackendDriver):
+        name, kind = "writes", "cpu"
+
+        def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            outputs[0][...] = softmax(inputs[0]) * (1.25 if len(inputs[0]) == 1 else 1)
+
+    found = execute([case_of(operators.get("softmax"), (5, 8), invariants=("batch",))], Writes()).verdicts[0]
+    assert found.reason is Reason.INVARIANT  # SHAPE, if the buffers of one element had the shape of all
