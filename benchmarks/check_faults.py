@@ -19,7 +19,7 @@ from wrong_kernels import first_findings
 from wrong_kernels.any_operator import faults_of
 
 from optest.api import bootstrap
-from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
 
 
 def main(names: list[str]) -> None:
@@ -28,7 +28,7 @@ def main(names: list[str]) -> None:
     found: Counter[str] = Counter()
     asked: Counter[str] = Counter()
     missed: dict[str, list[str]] = {}
-    for descriptor in operators:
+    for descriptor in DESCRIPTORS:
         if descriptor.samples is None or (names and descriptor.name not in names):
             continue
         faults = list(faults_of(descriptor))

@@ -30,6 +30,7 @@ from optest.backends.arguments import at_their_places
 from optest.core.runner import execute, why_not_run
 from optest.numerics import round_to, ulp, widen
 from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
 from optest.registry import load_object
 from optest.reporting.bias import leans, sentence
 from optest.spec import BAD_STATUSES, CaseResult, DType, Numerics, RuleClass, TestCase
@@ -195,7 +196,7 @@ def main() -> int:
     chosen = {operators.get(name).name for name in given.op or []}
     names = [
         each.name
-        for each in operators
+        for each in DESCRIPTORS
         if each.rule is not None and each.rule.kind in BOUNDED and each.samples and (not chosen or each.name in chosen)
     ]
     dtypes = ("float32", "float16", "bfloat16")

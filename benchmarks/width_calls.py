@@ -11,6 +11,7 @@ from typing import Any
 
 from optest.generators.fills import check_fill
 from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
 from optest.operators.samples import call
 from optest.plan import CaseRequest, PlanHost
 from optest.plan.from_samples import cases_of_samples
@@ -283,7 +284,7 @@ def float_operators() -> list[OperatorDescriptor]:
     Raises:
         KeyError: if one of them has no calls here.
     """
-    floats = [each for each in operators if any(set(variant) & set(DTYPES) for variant in each.dtype_variants)]
+    floats = [each for each in DESCRIPTORS if any(set(variant) & set(DTYPES) for variant in each.dtype_variants)]
     missing = [each.name for each in floats if each.name not in CALLS]
     if missing:
         raise KeyError(f"no calls of a width for {', '.join(missing)}")

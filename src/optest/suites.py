@@ -43,7 +43,8 @@ def define_backend_tests(name: str, factory: Callable[[], BackendDriver], *, tie
     (one call of each operator), ``parity`` or ``full``.
 
     Raises:
-        UsageError: for a name that is no identifier, another tier, or something that cannot be called.
+        UsageError: for a name that is no identifier, another tier, something that cannot be called, and inside a
+            function.
     """
     if not name.isidentifier():
         raise UsageError(f"the suite is called {name!r}, but should have the name of a variable, such as my_backend")
@@ -51,7 +52,10 @@ def define_backend_tests(name: str, factory: Callable[[], BackendDriver], *, tie
         raise UsageError(f"the tier of suite {name} is {tier!r}, but should be {', '.join(TIER_NAMES)}")
     if not callable(factory):
         raise UsageError(f"the factory of suite {name} is {factory!r}, but should be a function that makes the driver")
-    namespace: dict[str, Any] = sys._getframe(1).f_globals
+    frame = sys._getframe(1)
+    namespace: dict[str, Any] = frame.f_globals
+    if frame.f_locals is not namespace:
+        raise UsageError(f"suite {name} is defined inside {frame.f_code.co_name}, where pytest finds no test of it")
     if isinstance(namespace.get(name), BackendTests):
         raise UsageError(f"this file defines two suites called {name}; give them different names")
 

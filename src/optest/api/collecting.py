@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from optest.api.checking import check_request
 from optest.api.run_request import RunRequest, run_request
 from optest.api.streaming import CaseStream, runs_of_workers
+from optest.errors import UsageError
 from optest.plan import read_plan
 from optest.plan.dialects import model_of, slug
 from optest.plan.expectations import labels_used
@@ -18,7 +19,7 @@ from optest.reporting.explain import explain, gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines, operator_lines
 from optest.reporting.variant_table import variant_text
-from optest.spec import BAD_STATUSES, CaseResult, Status, TestCase
+from optest.spec import BAD_STATUSES, TIERS, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
 from optest.store.joined_runs import joined_runs
 
@@ -82,6 +83,9 @@ def suite_request(name: str, module: str, options: Mapping[str, Any]) -> RunRequ
     Raises:
         OptestError: for whatever is wrong with the options or the backend.
     """
+    tiers = [each.value for each in TIERS]
+    if options.get("tier") not in tiers:
+        raise UsageError(f"the tier of suite {name} is {options.get('tier')!r}, but should be {', '.join(tiers)}")
     request = check_request({**options, "backend": name})
     notes = (*request.run.notes, *request.lacking)
     return dataclasses.replace(request.run, notes=notes, plugins=(module,))

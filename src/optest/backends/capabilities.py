@@ -39,6 +39,9 @@ class Capability:
                 if each not in known:
                     hint = did_you_mean(str(each), known, f"known: {', '.join(known)}")
                     raise UsageError(f"{name} of a capability has {each!r}; {hint}")
+        for name in ("broadcasts", "refuses"):
+            if type(getattr(self, name)) is not bool:
+                raise UsageError(f"{name} of a capability is {getattr(self, name)!r}, but should be True or False")
         ranks: Any = self.ranks
         if not isinstance(ranks, (tuple, list)) or not all(type(each) is int for each in ranks):
             raise UsageError(f"ranks of a capability are {ranks!r}, but should be a tuple of numbers")

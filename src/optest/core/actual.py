@@ -43,6 +43,7 @@ _INTO_OUR_BUFFERS = (
     Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
     Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side"),
 )
+_OF_PARTS = Check(name="layer", state=CheckState.NOTE, detail="made of calls of operators, which optest makes")
 _SMALL_BYTES = 1 << 14
 _INTERNAL, _RAISED = Reason.INTERNAL, Reason.RAISED
 _SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
@@ -157,7 +158,8 @@ def _outputs_of_layer(
         checks.update(dict.fromkeys(looked_at))
         return outputs
 
-    return composed_outputs(case, driver, inputs, ask), tuple(checks)
+    outputs = composed_outputs(case, driver, inputs, ask)
+    return outputs, (*checks, _OF_PARTS)
 
 
 def _ask(

@@ -33,7 +33,7 @@ Layouts = Sequence[tuple[str, TensorSpec]]
 
 class _Call(NamedTuple):
     """A call beside the first; ``rows`` are the elements of the batch that it is made of, None for all of them.
-    Without a ``reason`` its answer is not looked at."""
+    Without a ``reason`` it has other values, and its answer is held against the reference alone."""
 
     how: str
     reason: Reason | None
@@ -69,9 +69,14 @@ def further_calls(first: Comparison, layouts: Layouts | None) -> tuple[list[Furt
                     return [*answers, FurtherAnswer(outputs=fault, how=call.how)], tuple(checks)
                 why = f"{call.how}: {fault.message}"
                 break
-            if call.reason is not None:
+            if call.reason is not None or first.expected:
                 premise = None if call.rows is None else partial(_why_not_invariant, call)
-                answers.append(FurtherAnswer(outputs=outputs, how=call.how, reason=call.reason, premise=premise))
+                names = [each.name for each in call.case.inputs]
+                others = None if call.reason is not None else dict(zip(names, call.inputs, strict=True))
+                answer = FurtherAnswer(
+                    outputs=outputs, how=call.how, reason=call.reason, inputs=others, premise=premise
+                )
+                answers.append(answer)
         state = CheckState.NOT_POSSIBLE if why else CheckState.DONE
         checks.append(Check(name=f"invariant {invariant.name}", state=state, detail=why))
     return answers, tuple(checks)

@@ -37,8 +37,10 @@ def lack_of_operator(driver: BackendDriver, descriptor: OperatorDescriptor) -> s
     """Why a check asks the driver for no case of an operator or layer, None if it asks."""
     if not is_composed(driver, descriptor):
         return lack_of(driver, descriptor)
-    lacking = next((name for name in descriptor.parts if lack_of(driver, operators.get(name)) is not None), None)
-    return None if lacking is None else f"made of {lacking}, which the backend lacks"
+    for part in descriptor.parts:
+        if all(lack_of(driver, operators.get(name)) is not None for name in part.split("|")):
+            return f"made of {part.replace('|', ' or ')}, which the backend lacks"
+    return None
 
 
 def composed_outputs(case: TestCase, driver: BackendDriver, inputs: Sequence[Array], ask: Ask) -> list[Array]:
@@ -67,7 +69,8 @@ class _Calls:
         self._count += 1
         part, arrays = self._part(operators.get(operator), tensors, attributes)
         place = f"call {self._count} of the layer, {part.identifier()}"
-        lack = outside_capabilities(self._driver, part) or self._driver.unsupported(part)
+        lack = lack_of(self._driver, part.descriptor) or outside_capabilities(self._driver, part)
+        lack = lack or self._driver.unsupported(part)
         if lack is not None:
             raise Fault(Reason.UNSUPPORTED, f"{place}: {lack}")
         try:

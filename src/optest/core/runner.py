@@ -227,6 +227,11 @@ def _timed(comparison: Comparison, bench: BenchOptions) -> Benchmark:
     return benchmark_of(comparison.case, comparison.driver, comparison.inputs, specs, judged, bench)
 
 
+_REFUSED_BY_PARTS = Verdict(
+    status=Status.SKIPPED, reason=Reason.UNSUPPORTED, message="a layer that is made of operators refuses by them"
+)
+
+
 def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
     """The verdict of a case that is not run: skipped by the plan, or unsupported by the backend."""
     if case.skip is not None:
@@ -234,7 +239,8 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
             if is_composed(driver, case.descriptor):
-                return None  # its parts are looked at when they are called
+                # its parts are looked at when they are called
+                return None if case.expects_error is None else _REFUSED_BY_PARTS
             lack = outside_capabilities(driver, case) or driver.unsupported(case)
             if lack is not None and not isinstance(lack, str):
                 raise TypeError(f"`unsupported` returned {lack!r}, but should return text, or None")

@@ -244,6 +244,7 @@ def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
         f"- tensors: `{descriptor.tensors}`",
         f"- input dtypes: {_dtypes(descriptor)}",
         *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
+        *([f"- parts: {', '.join(f'`{part}`' for part in descriptor.parts)}"] if descriptor.parts else []),
         *_attributes(descriptor.attributes, shared),
         *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
         *(

@@ -232,6 +232,7 @@ class CaseItem(pytest.Item):
         return places[self.path], line, words
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
+        """The line is a number, since pytest reports no skip without one."""
         line = self.case.where.rpartition(":")[2]
         # The operator stands behind the name, since pytest writes "::" for the dots of a name that ends a node id.
-        return self.path, int(line) - 1 if line.isdigit() else None, f"{self.case.id} ({self.case.descriptor.name})"
+        return self.path, int(line) - 1 if line.isdigit() else 0, f"{self.case.id} ({self.case.descriptor.name})"

@@ -36,6 +36,8 @@ def read_invariants(texts: Iterable[str], signature: Signature) -> tuple[Invaria
         UnknownName: for an invariant, or an input, that does not exist.
         UsageError: for another form, or one that is stated twice.
     """
+    if isinstance(texts, str):
+        raise UsageError(f"invariants are {texts!r}, but should be a tuple of names")
     found = [_read(text, signature) for text in texts]
     names = [each.name for each in found]
     if twice := [name for name in names if names.count(name) > 1]:

@@ -108,7 +108,7 @@ class OperatorDescriptor:
             such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
         composition: of a layer: dotted path or function ``(calls, inputs, attributes) -> outputs`` that computes it by
             ``calls("linear", tensor, weight, None)``, see ``operators/composition.py``. A backend that does not have
-            the layer itself is asked for its ``parts``, the operators that may be called.
+            the layer itself is asked for its ``parts``, the operators that may be called, ``a|b`` for one of both.
     """
 
     name: str

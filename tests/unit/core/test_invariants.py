@@ -30,6 +30,7 @@ from optest.spec import (
 from optest.spec.invariants import INVARIANTS
 
 Kernel = Callable[..., Any]
+CLOSE = Rule(kind=RuleClass.CLOSE, source="torch.testing")
 
 
 def softmax(x: Any) -> Any:
@@ -47,6 +48,17 @@ class WithState:
         out = softmax(x) + x.dtype.type(self.before)
         self.before = float(x.flat[0])
         return out
+
+
+class KeepsFirst:
+    """Answers for ever what it was called with first."""
+
+    def __init__(self) -> None:
+        self.first: Any = None
+
+    def __call__(self, x: Any) -> Any:
+        self.first = softmax(x) if self.first is None else self.first
+        return self.first
 
 
 def over_the_batch(x: Any) -> Any:
@@ -308,3 +320,14 @@ def test_drivers_of_optests_buffers() -> None:
 
     found = execute([case_of(operators.get("softmax"), (5, 8), invariants=("batch",))], Writes()).verdicts[0]
     assert found.reason is Reason.INVARIANT  # SHAPE, if the buffers of one element had the shape of all
+
+
+def test_an_answer_that_is_kept_for_ever_is_wrong_for_other_values() -> None:
+    known = unknown(
+        "repeat", "stateless", reference=lambda inputs, _: (softmax(inputs[0].astype(np.float64)),), rule=CLOSE
+    )
+    case = case_of(known, (5, 8))
+    assert verdict(softmax, case).status is Status.PASSED
+    found = verdict(KeepsFirst(), case)
+    assert found.status is Status.FAILED
+    assert found.message.startswith("called with other values")

@@ -120,6 +120,27 @@ def test_a_wrong_definition_is_refused(name: str, factory: object, tier: str) ->
         define_backend_tests(name, factory, tier=tier)  # type: ignore[arg-type]
 
 
+def test_a_suite_inside_a_function_is_refused() -> None:
+    with pytest.raises(UsageError, match="inside test_a_suite_inside_a_function"):
+        define_backend_tests("mine", dict)
+
+
+def test_marks_of_the_project_skip_cases(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(INI)
+    (tmp_path / "test_suite.py").write_text("import pytest\n" + SUITE + 'pytestmark = pytest.mark.skip("not now")\n')
+    ended = run(tmp_path, "-rs")
+    assert ended.returncode == 5, ended.stdout  # nothing was verified
+    assert "not now" in ended.stdout
+
+
+def test_an_unknown_tier_of_the_ini_is_said(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(INI + "optest_tier = foo\n")
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    ended = run(tmp_path, "-q")
+    assert ended.returncode != 0
+    assert "is 'foo', but should be smoke, parity, full" in ended.stdout
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

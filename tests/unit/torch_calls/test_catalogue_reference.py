@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from optest.api.checking import check, check_request, sample_cases, write
 from optest.api.running import RunOutcome
-from optest.errors import Unavailable, UnknownName, UsageError
+from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import ReferenceNote, Status
 
@@ -100,10 +101,11 @@ def test_another_name_and_what_cannot_be_written(tmp_path: Any) -> None:
         write({"backend": "numpy", "reference": "torch", "op": ("relu",)}, str(tmp_path / "plan.yaml"))
 
 
-def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [each for each in sys.modules if each.partition(".")[0] == "torch" or each.startswith("optest.torch")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(Unavailable, match=r"pip install optest\[torch\]") as caught:
-        check_request({"backend": "numpy", "reference": "torch", "op": ("relu",)})
-    assert caught.value.exit_status == 5
+def test_without_torch(tmp_path: Any) -> None:
+    code = "import sys; sys.modules['torch'] = None; from optest.cli import main; sys.exit(main())"
+    asked = ["check", "--backend", "numpy", "--reference", "torch", "--op", "relu"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *asked], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 5, ended
+    assert "pip install optest[torch]" in ended.stderr

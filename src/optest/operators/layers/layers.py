@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.describe import attribute, composed, in_module
-from optest.operators.samples import MAIN_FLOATS, call, variations
+from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_dimensions, require_same_dtype
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
@@ -22,7 +22,7 @@ DESCRIPTORS = in_module(
         name="feed_forward",
         signature="input, up, down, up_bias?, down_bias? -> out, hidden?",
         attributes=(_ACTIVATION, _STATES),
-        parts=("linear", "add", "gelu", "relu", "silu"),
+        parts=("linear", "add", "gelu|relu|silu"),
         description="linear(activation(linear(input, up, up_bias)), down, down_bias); weights are (outputs, inputs), "
         "as torch's. With `states` also what the activation yields.",
     ),
@@ -30,7 +30,7 @@ DESCRIPTORS = in_module(
         name="gated_feed_forward",
         signature="input, gate, up, down, gate_bias?, up_bias?, down_bias? -> out, hidden?",
         attributes=(attribute("activation: str = 'silu'", "Of the gate.", choices=("gelu", "relu", "silu")), _STATES),
-        parts=("linear", "add", "gelu", "relu", "silu", "mul"),
+        parts=("linear", "add", "gelu|relu|silu", "mul"),
         description="linear(activation(linear(input, gate)) · linear(input, up), down), as in Llama (SwiGLU). With "
         "`states` also the product.",
     ),
@@ -78,7 +78,10 @@ DESCRIPTORS = in_module(
         domain={"positions": Interval(low=0.0, high=4096.0)},
         generator={"positions": {"fill": "arange", "start": 0.0, "step": 1.0}},
         description="Rotates pairs of (…, S, D) as rope does, with frequencies scaled by YaRN (Peng et al., 2023, "
-        "arXiv 2309.00071, §3.2 to §3.4), and tables times 0.1·ln(factor) + 1. Positions have the input's dtype.",
+        "arXiv 2309.00071), and tables times 0.1·ln(factor) + 1. As in transformers, f(β) = D·ln(L/2πβ)/(2·ln base) is "
+        "the place of a frequency that turns β times in the original length L; frequency i is divided by factor to the "
+        "share (i − low)/(high − low), clamped to [0, 1], with low = max(0, ⌊f(beta_fast)⌋) and high = "
+        "min(D − 1, ⌈f(beta_slow)⌉). Positions have the input's dtype.",
     ),
     OperatorDescriptor(
         name="training_step",
@@ -181,6 +184,9 @@ def infer_training_step(specs: Specs, _attributes: Attributes) -> Outputs:
 
 # Samples: the shapes of gpt.rs's parity tests are among them.
 
+_WHOLE = ("repeat", "stateless")
+_OF_ROWS = (*_WHOLE, "batch(input)", "permutation(input)")
+
 
 def feed_forward_samples() -> Iterator[Sample]:
     shapes = [(4, 6, 10, True), (3, 4, 12, False), (1, 32, 128, True), (4, 64, 256, True), (7, 13, 31, False)]
@@ -191,10 +197,25 @@ def feed_forward_samples() -> Iterator[Sample]:
         {**_feed_forward(2, 16, 32, biases=True, states=True), "generator": dict(_EXTREME)},
     ]
     others = [_feed_forward(5, 17, 33, biases=True, activation=name) for name in ("relu", "silu")]
-    yield from _layer(calls, states=states, attributes=others)
+    large = [
+        {**calls[0], "shapes": {**calls[0]["shapes"], "input": [2, 3, 6]}},
+        _without(_feed_forward(33, 65, 300, biases=True), "up_bias"),
+        _without(_feed_forward(17, 6, 10, biases=True), "down_bias"),
+    ]
+    wrong = [_with(calls[0], up=[10, 5]), _with(calls[0], down_bias=[5])]
+    yield from _layer(calls, _OF_ROWS, wrong, states=states, attributes=others, sizes=large)
 
 
 _EXTREME = {"fill": "uniform", "low": -10.0, "high": 10.0}
+
+
+def _with(stated: Mapping[str, Any], **shapes: Sequence[int]) -> dict[str, Any]:
+    """The call with inputs of other shapes."""
+    return {**stated, "shapes": {**stated["shapes"], **{name: list(shape) for name, shape in shapes.items()}}}
+
+
+def _without(stated: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**stated, "shapes": {key: shape for key, shape in stated["shapes"].items() if key != name}}
 
 
 def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
@@ -203,31 +224,27 @@ def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attribut
 
 
 def gated_feed_forward_samples() -> Iterator[Sample]:
-    calls = [
-        _gated(3, 8, 16, biases=True),
-        _gated(4, 7, 15, biases=False),
-        _gated(4, 64, 256, biases=True),
-    ]
+    calls = [_gated(3, 8, 16, biases=True), _gated(4, 7, 15, biases=False), _gated(4, 64, 256, biases=True)]
     yield from _layer(
         calls,
+        _OF_ROWS,
+        [_with(calls[0], gate=[15, 8]), _with(calls[0], down=[8, 15])],
         states=[_gated(2, 5, 7, biases=True, states=True), _gated(3, 16, 33, biases=False, states=True)],
         attributes=[_gated(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
+        sizes=[_without(_gated(33, 65, 300, biases=True), "gate_bias"), _with(calls[0], input=[2, 3, 8])],
     )
 
 
 def _gated(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
-    shapes: dict[str, Any] = {
-        "input": (rows, size),
-        "gate": (hidden, size),
-        "up": (hidden, size),
-        "down": (size, hidden),
-    }
+    shapes: dict[str, Any] = {"input": (rows, size), "gate": (hidden, size), "up": (hidden, size)}
+    shapes["down"] = (size, hidden)
     more: dict[str, Any] = {"gate_bias": (hidden,), "up_bias": (hidden,), "down_bias": (size,)}
     return call(attributes, **shapes, **(more if biases else {}))
 
 
 def multi_head_attention_samples() -> Iterator[Sample]:
     calls = [
+        _attention(5, 8, 4, 2, prefill=3),
         _attention(5, 8, 4),
         _attention(4, 8, 4, 2),
         _attention(3, 8, 4, biases=False),
@@ -238,14 +255,24 @@ def multi_head_attention_samples() -> Iterator[Sample]:
         _attention(4, 8, 8),
         _attention(7, 12, 3, is_causal=False),
     ]
-    states = [_attention(4, 8, 4, states=True), _attention(6, 16, 4, 2, states=True)]
-    cached = [
-        _attention(7, 32, 4, prefill=4),
-        _attention(7, 32, 8, 2, prefill=4, states=True),
-        _attention(3, 8, 4, prefill=2, states=True),
-        _attention(9, 8, 4, prefill=1, states=True, dtypes=("float32",)),
-    ]
-    yield from _layer(calls, states=states, cache=cached)
+    wrong = [_with(calls[1], key=[6, 8]), _with(calls[1], value_bias=[7])]
+    yield from _layer(
+        calls,
+        _WHOLE,
+        wrong,
+        states=[_attention(4, 8, 4, states=True), _attention(6, 16, 4, 2, states=True, is_causal=False)],
+        cache=[
+            _attention(7, 32, 4, prefill=4),
+            _attention(7, 32, 8, 2, prefill=4, states=True),
+            _attention(3, 8, 4, prefill=2, states=True),
+            _attention(9, 8, 4, prefill=1, states=True, dtypes=("float32",)),
+        ],
+        sizes=[
+            _attention(33, 128, 2, dtypes=("float32",)),
+            _without(_attention(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
+            _without(_attention(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
+        ],
+    )
 
 
 def _attention(
@@ -259,12 +286,8 @@ def _attention(
     **attributes: Any,
 ) -> dict[str, Any]:
     inner = size // heads * (shared or heads)
-    shapes: dict[str, Any] = {
-        "query": (size, size),
-        "key": (inner, size),
-        "value": (inner, size),
-        "output": (size, size),
-    }
+    shapes: dict[str, Any] = {"query": (size, size), "key": (inner, size), "value": (inner, size)}
+    shapes["output"] = (size, size)
     more: dict[str, Any] = {f"{name}_bias": shape[:1] for name, shape in shapes.items()}
     stated = {"num_heads": heads, **({"num_key_value_heads": shared} if shared else {}), **attributes}
     return call(stated, dtypes=dtypes, input=(tokens, size), **shapes, **(more if biases else {}))
@@ -277,22 +300,39 @@ def yarn_rotary_embedding_samples() -> Iterator[Sample]:
         call({"factor": 8.0, "original_length": 512, "base": 5e5}, input=(2, 33, 64), positions=(33,)),
         call({"beta_fast": 16.0, "beta_slow": 2.0, "original_length": 4096}, input=(2, 17, 32), positions=(17,)),
     ]
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", calls, dtypes=("float32", "float64"))
+    far = {"positions": {"fill": "arange", "start": 1500.0, "step": 1.0}}
+    later = call({"original_length": 1024}, generator=far, input=(1, 129, 32), positions=(129,))
+    wrong = [_with(calls[0], positions=[8]), _with(calls[0], input=[4, 9, 15])]
+    yield from _layer(calls, _WHOLE, wrong, dtypes=("float32", "float64"), sizes=[later])
 
 
 def training_step_samples() -> Iterator[Sample]:
     calls = [_step(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
-    yield from _layer([*calls, _step(7, 13, 5, learning_rate=0.01)])
+    calls.append(_step(7, 13, 5, learning_rate=0.01))
+    yield from _layer(
+        calls, _WHOLE, [_with(calls[0], target=[4, 4]), _with(calls[0], bias=[4])], sizes=[_step(129, 17, 33)]
+    )
 
 
 def _step(rows: int, size: int, outputs: int, **attributes: Any) -> dict[str, Any]:
     return call(attributes, input=(rows, size), weight=(outputs, size), bias=(outputs,), target=(rows, outputs))
 
 
-def _layer(calls: Sequence[Mapping[str, Any]], **sets: Sequence[Mapping[str, Any]]) -> Iterator[Sample]:
+def _layer(
+    calls: Sequence[Call],
+    invariants: Sequence[str],
+    wrong: Sequence[Call],
+    *,
+    dtypes: Sequence[str] = MAIN_FLOATS,
+    **sets: Sequence[Call],
+) -> Iterator[Sample]:
+    """The sets of a layer; the first call is the smoke test, whose invariants and layouts are asked, too."""
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", calls, dtypes=MAIN_FLOATS)
-    yield from variations("ordinary", calls[:2], dtypes=("float64",))
+    yield from variations("ordinary", calls, dtypes=dtypes)
+    if "float64" not in dtypes:
+        yield from variations("ordinary", calls[:2], dtypes=("float64",))
     for name, others in sets.items():
-        yield from variations(name, others, dtypes=MAIN_FLOATS)
+        yield from variations(name, others, dtypes=dtypes)
+    yield from in_layouts_at_once(calls[:1])
+    yield Sample(case_set="invariants", case={**calls[0], "dtypes": ["float32"], "invariants": list(invariants)})
+    yield from refused(*wrong)
