@@ -541,7 +541,10 @@ def _notes(request: CheckRequest) -> list[str]:
     notes = list(request.lacking)
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
         notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
+    notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # which -q says here alone
     if reference := request.run.settings["reference"]:
+        if reference == request.run.driver.name:
+            notes.append(f"{reference} is compared with itself, in float64")
         kept = sorted({case.descriptor.name for case in request.run.cases if case.reference is None})
         notes += [f"not in reference {reference}, so expected by NumPy: {', '.join(kept)}"] if kept else []
     if request.without_samples:

@@ -69,14 +69,12 @@ def further_calls(first: Comparison, layouts: Layouts | None) -> tuple[list[Furt
                     return [*answers, FurtherAnswer(outputs=fault, how=call.how)], tuple(checks)
                 why = f"{call.how}: {fault.message}"
                 break
-            if call.reason is not None or first.expected:
-                premise = None if call.rows is None else partial(_why_not_invariant, call)
-                names = [each.name for each in call.case.inputs]
-                others = None if call.reason is not None else dict(zip(names, call.inputs, strict=True))
-                answer = FurtherAnswer(
-                    outputs=outputs, how=call.how, reason=call.reason, inputs=others, premise=premise
-                )
-                answers.append(answer)
+            premise = None if call.rows is None else partial(_why_not_invariant, call)
+            names = [each.name for each in call.case.inputs]
+            others = None if call.reason is not None else dict(zip(names, call.inputs, strict=True))
+            answers.append(
+                FurtherAnswer(outputs=outputs, how=call.how, reason=call.reason, inputs=others, premise=premise)
+            )
         state = CheckState.NOT_POSSIBLE if why else CheckState.DONE
         checks.append(Check(name=f"invariant {invariant.name}", state=state, detail=why))
     return answers, tuple(checks)

@@ -141,12 +141,13 @@ def _judged(comparison: Comparison, *, every_measure: bool, checks: tuple[Check,
 
 
 def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
-    """The further answers held against the first, where nobody knows what is right.
+    """The further answers to the same values held against the first, where nobody knows what is right.
 
     Raises:
         Fault: if the outputs are not those of the operator, or the comparison fails.
     """
     case, name = comparison.case, comparison.case.descriptor.name
+    answer = answer._replace(further=[each for each in answer.further or () if each.inputs is None])
     expected = expected_of_outputs(case, comparison.inputs, comparison.outputs)
     own = comparison._replace(expected=expected)
     verdict = own.judged(checks=answer.checks)

@@ -149,7 +149,7 @@ def test_the_parts_are_those_that_are_called(name: str) -> None:
                 return np.asarray(load_object(descriptor.reference)(tensors, descriptor.bind(attributes))[0])
 
         layer(Calls(), [by_name.get(each.name) for each in case.descriptor.tensors.inputs], dict(case.attributes))
-    assert called == {each for part in operators.get(name).parts for each in part.split("|")}
+    assert called == set(parts_of(name))
 
 
 def without(t: Tensors, *names: str) -> Tensors:
@@ -263,6 +263,10 @@ def test_a_wrong_layer_fails(what: str) -> None:
     assert Status.FAILED in verdicts(OwnLayers({name: layer}), name)
 
 
+def parts_of(name: str) -> list[str]:
+    return [each for part in operators.get(name).parts for each in part.split("|")]
+
+
 class Portable(BackendDriver):
     """Operators in float32, one of which is wrong, or refused."""
 
@@ -287,14 +291,11 @@ def first_case(name: str) -> TestCase:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_backend_of_operators_computes_layers(name: str) -> None:
-    parts = operators.get(name).parts
-    assert execute([first_case(name)], Portable(parts)).verdicts[0].status is Status.PASSED
+    assert execute([first_case(name)], Portable(parts_of(name))).verdicts[0].status is Status.PASSED
 
 
 def test_the_failure_of_a_layer_names_its_wrong_part() -> None:
-    verdict = execute(
-        [first_case("feed_forward")], Portable(operators.get("feed_forward").parts, wrong="gelu")
-    ).verdicts[0]
+    verdict = execute([first_case("feed_forward")], Portable(parts_of("feed_forward"), wrong="gelu")).verdicts[0]
     assert verdict.status is Status.FAILED
     (sentence,) = verdict.details["diagnosis"]
     assert "call 3, gelu[float32](4x10)" in sentence
