@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from optest.errors import UsageError, did_you_mean
 from optest.pytest_plugin import files, listing, sharing
 from optest.pytest_plugin.logs import LOGS, Logs
 from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile, SuiteNode
@@ -20,6 +21,7 @@ from optest.pytest_plugin.options import add_options
 from optest.pytest_plugin.results import RESULTS, Results
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
+from optest.settings.platforms import PLATFORMS, why_skipped
 from optest.suites import BackendTests, needs_the_plugin
 
 __all__ = ["CaseItem", "PlanFile"]
@@ -34,14 +36,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the project's files to what is collected, where that was not said."""
+    """Add the project's files to what is collected, where that was not said.
+
+    Raises:
+        pytest.UsageError: for a platform that nobody knows.
+    """
+    platform = config.getoption("platform")
+    known = (*PLATFORMS, *config.getini("optest_platforms"))
+    if platform is not None and platform not in known:
+        hint = did_you_mean(platform, known, f"known: {', '.join(known)}; the ini's optest_platforms adds others")
+        raise pytest.UsageError(f"--platform is {platform!r}, which nobody knows; {hint}")
     if config.getoption("show_skipped"):
         config.option.reportchars = f"{config.option.reportchars or ''}s"
     files.add_ini_files(config)
     if config.getoption("markers"):
         listing.register_marks(config)
+    config.addinivalue_line("markers", _HARDWARE)
     config.stash[VERIFIED] = Verified()
     config.pluginmanager.register(_Counting(config), "optest-counting")
+
+
+_HARDWARE = (
+    "requires_hardware(platform): runs with --platform on hardware alone, or on this platform; without the mark a test "
+    "runs without hardware alone"
+)
 
 
 class _Counting:
@@ -134,6 +152,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
     if hasattr(session.config, "workerinput"):
         sharing.hide_duplicates(session, results)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test on a platform that it is not for; operator cases are about their backends, not about platforms."""
+    if isinstance(item, CaseItem):
+        return
+    mark = item.get_closest_marker("requires_hardware")
+    try:
+        why = why_skipped(None if mark is None else mark.args, item.config.getoption("platform"))
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
+    if why is not None:
+        pytest.skip(why)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -50,6 +50,13 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--optest-bench", action="store_true", default=False, help="time every case that passes; the table stands last"
     )
+    group.addoption(
+        "--platform",
+        default=None,
+        metavar="NAME",
+        help="where tests run: cpusim … without hardware, or cuda, a2a3 …: tests that need it run there, others skip",
+    )
+    parser.addini("optest_platforms", "further names for --platform", type="args", default=[])
     parser.addini("optest_tier", "tier of suites: smoke, parity or full", default="")
     parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])

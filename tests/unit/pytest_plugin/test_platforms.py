@@ -1,0 +1,91 @@
+"""Which tests run on which platform: the tables of the seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from optest.errors import UsageError
+from optest.settings.platforms import PLATFORMS, is_device, why_skipped
+
+NO_HARDWARE = (None, "a2a3sim", "a5sim", "cpusim")
+TESTS = """
+import pytest
+
+def test_plain(): pass
+
+@pytest.mark.requires_hardware
+def test_any(): pass
+
+@pytest.mark.requires_hardware("a2a3")
+def test_one(): pass
+
+@pytest.mark.requires_hardware("a5")
+class TestOther:
+    def test_of_class(self): pass
+
+    @pytest.mark.requires_hardware("a2a3")
+    def test_nearest(self): pass
+"""
+
+
+def run(folder: Path, *words: str, ini: str = "") -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = -p optest.pytest_plugin --strict-markers\n{ini}")
+    (folder / "test_hardware.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *words]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_is_hardware() -> None:
+    assert [each for each in PLATFORMS if is_device(each)] == ["cuda", "a2a3", "a5"]
+    assert not is_device(None)
+
+
+@pytest.mark.parametrize("platform", NO_HARDWARE)
+def test_without_hardware(platform: str | None) -> None:
+    assert why_skipped(None, platform) is None
+    assert why_skipped((), platform) == "requires hardware"
+    assert why_skipped(("a2a3",), platform) == "requires --platform a2a3"
+
+
+def test_with_hardware() -> None:
+    for platform in ("a2a3", "a5"):
+        assert why_skipped(None, platform) == "no-hardware test, runs in no-hw job"
+        assert why_skipped((), platform) is None
+        for named in ("a2a3", "a5"):
+            expected = None if named == platform else f"requires --platform {named}"
+            assert why_skipped((named,), platform) == expected
+
+
+@pytest.mark.parametrize("arguments", [("a2a3", "a5"), ("a2a3sim",), (3,)])
+def test_a_mark_names_one_hardware(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="should name one platform that is hardware"):
+        why_skipped(arguments, "a2a3")
+
+
+@pytest.mark.parametrize(
+    ("platform", "runs"),
+    [
+        ([], {"test_plain"}),
+        (["--platform", "a2a3sim"], {"test_plain"}),
+        (["--platform", "a2a3"], {"test_any", "test_one", "test_nearest"}),
+        (["--platform", "a5"], {"test_any", "test_of_class"}),
+    ],
+)
+def test_the_command(tmp_path: Path, platform: list[str], runs: set[str]) -> None:
+    ended = run(tmp_path, *platform)
+    assert ended.returncode == 0, ended.stdout
+    assert {line.split()[0].rpartition("::")[2] for line in ended.stdout.splitlines() if " PASSED" in line} == runs
+    assert f"{len(runs)} passed, {5 - len(runs)} skipped" in ended.stdout
+
+
+def test_a_platform_that_nobody_knows(tmp_path: Path) -> None:
+    ended = run(tmp_path, "--platform", "a2a33")
+    assert ended.returncode == 4
+    assert "did you mean a2a3" in ended.stderr
+    assert "5 skipped" not in run(tmp_path, "--platform", "lab_npu", ini="optest_platforms = lab_npu\n").stdout
