@@ -21,7 +21,9 @@ NO_NUMBER = ("special(rate=0.25)", "zeros", "integer-exact", "uniform", "randn",
 WITHOUT_NUMBERS = {
     *((op, "zeros") for op in ("div", "log", "reciprocal", "rsqrt", "digamma")),
     ("erfinv", "ones"),
-    *((op, "special(rate=0.25)") for op in ("attention", "cross_entropy")),
+    *((op, "special(rate=0.25)") for op in ("attention", "cross_entropy", "feed_forward")),
+    *((op, f"special{rate}") for op in ("gated_feed_forward", "multi_head_attention") for rate in ("", "(rate=0.25)")),
+    *(("training_step", f"special{rate}") for rate in ("", "(rate=0.25)")),
 }
 PLACED = ("paged_attention", "paged_caching")
 """Operators whose positions no fill of all inputs can be."""

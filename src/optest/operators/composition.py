@@ -167,9 +167,11 @@ class _Measured(_Exact):
         return own._replace(cut=2.0 * terms.absolute, cut_variance=2.0 * terms.squared) if is_product else own
 
     def _stored(self, tensor: Any) -> Any:
-        """As a backend has it, for terms that ask for the dtype; indices stay as they are."""
-        is_whole = tensor is None or np.asarray(tensor).dtype.kind in "biu"
-        return tensor if is_whole else round_to(np.asarray(tensor), self._dtype)
+        """As a backend has it, for terms that ask for the dtype, but finite where it overflows: errors of an infinity
+        have no size. Indices stay as they are."""
+        if tensor is None or np.asarray(tensor).dtype.kind in "biu":
+            return tensor
+        return round_to(np.clip(tensor, -self._dtype.max_finite, self._dtype.max_finite), self._dtype)
 
 
 class _Perturbed(_Exact):
