@@ -120,8 +120,10 @@ def actual_outputs(
     inputs: Sequence[Array],
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     interrupted: Callable[[], bool] | None,
+    own: list[Array] | None = None,
 ) -> tuple[Sequence[Array], tuple[Check, ...]]:
-    """Return the outputs in the operator's order and what was checked beside their values.
+    """Return the outputs in the operator's order and what was checked beside their values; and in ``own`` the arrays
+    themselves that a backend allocated, of which these are copies.
 
     Raises:
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
@@ -131,7 +133,7 @@ def actual_outputs(
     buffers = _buffers_for(case, layouts) if isinstance(driver, WritesOutputs) else []
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
-        outputs = _ask(case, driver, inputs, buffers, interrupted)
+        outputs = _ask(case, driver, inputs, buffers, interrupted, own)
         if driver.numerics_of(case).invariant:
             _require_same_bits(outputs, _ask(case, driver, inputs, buffers, interrupted))
             checks = (*checks, _SAME_BITS)
@@ -168,6 +170,7 @@ def _ask(
     inputs: Sequence[Array],
     buffers: list[tuple[str, TensorSpec]],
     interrupted: Callable[[], bool] | None,
+    own: list[Array] | None = None,
 ) -> Sequence[Array]:
     if buffers and isinstance(driver, WritesOutputs):
         outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)
@@ -177,6 +180,8 @@ def _ask(
     # What counts is what stands there when the call is over: a kernel that is still running is not done.
     if driver.is_reference or guards_memory(driver):
         return outputs
+    if own is not None and not buffers:
+        own += outputs
     with Border("keeping a copy of the outputs", _INTERNAL):
         return [np.array(output) for output in outputs]
 

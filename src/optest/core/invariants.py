@@ -21,6 +21,7 @@ from optest.core.comparison import Comparison
 from optest.core.inputs import make_inputs
 from optest.core.layers import is_composed
 from optest.core.phases import RUN
+from optest.numerics import bits
 from optest.operators.shapes import batch_inputs, batch_size, resized
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 from optest.spec.invariants import PERMUTATION, REPEAT, STATELESS, Invariant, read_invariants
@@ -29,6 +30,9 @@ __all__ = ["further_calls", "invariants_of"]
 
 Array = np.ndarray[Any, Any]
 Layouts = Sequence[tuple[str, TensorSpec]]
+
+
+_KEPT = "called again, and its result kept"
 
 
 class _Call(NamedTuple):
@@ -60,15 +64,23 @@ def further_calls(first: Comparison, layouts: Layouts | None) -> tuple[list[Furt
     checks: list[Check] = []
     for invariant in invariants_of(first.case):
         calls, why = _calls(invariant, first)
+        own: list[Array] = []
+        copies: list[Array] = []
         for call in calls:
             try:
                 with first.clock.announced(RUN):
-                    outputs = _outputs(call, first, layouts)
+                    outputs = _outputs(call, first, layouts, own if call.how == _KEPT else None)
             except Fault as fault:
                 if fault.reason is not Reason.UNSUPPORTED:
                     return [*answers, FurtherAnswer(outputs=fault, how=call.how)], tuple(checks)
                 why = f"{call.how}: {fault.message}"
                 break
+            if call.how == _KEPT:
+                copies = outputs
+                continue
+            if any(bits(one).tobytes() != bits(other).tobytes() for one, other in zip(own, copies, strict=False)):
+                overwritten = Fault(Reason.STATE, "it overwrote the result of the call before it")
+                return [*answers, FurtherAnswer(outputs=overwritten, how=call.how)], tuple(checks)
             premise = None if call.rows is None else partial(_why_not_invariant, call)
             names = [each.name for each in call.case.inputs]
             others = None if call.reason is not None else dict(zip(names, call.inputs, strict=True))
@@ -90,8 +102,8 @@ def _calls(invariant: Invariant, first: Comparison) -> tuple[list[_Call], str]:
         values, _ = make_inputs(others, first.interrupted)
         if all(one.tobytes() == other.tobytes() for one, other in zip(values, inputs, strict=True)):
             return [], "the case has no other values: they are written down"
-        between = _Call("called with other values", None, others, values)
-        return [between, _Call("called again after other values", Reason.STATE, case, inputs)], ""
+        before, after = (_Call(how, Reason.STATE, case, inputs) for how in (_KEPT, "called again after other values"))
+        return [before, _Call("called with other values", None, others, values), after], ""
     size = batch_size([each.shape for each in first.outputs])
     if size < 2:
         return [], "the outputs share no first dimension of 2 or more"
@@ -134,8 +146,8 @@ def _call_of_rows(first: Comparison, held: set[str | None], rows: list[int], how
     return _Call(how, Reason.INVARIANT, case, given, rows)
 
 
-def _outputs(call: _Call, first: Comparison, layouts: Layouts | None) -> list[Array]:
-    """The outputs of the call, those of some elements within the first call's.
+def _outputs(call: _Call, first: Comparison, layouts: Layouts | None, own: list[Array] | None = None) -> list[Array]:
+    """The outputs of the call, those of some elements within the first call's; in ``own`` the backend's own arrays.
 
     Raises:
         Fault: UNSUPPORTED where the driver says no before it is called, and whatever the call ends with.
@@ -147,7 +159,7 @@ def _outputs(call: _Call, first: Comparison, layouts: Layouts | None) -> list[Ar
     rows = call.rows
     if layouts is not None and rows is not None:
         layouts = [(name, resized(spec, len(rows))) for name, spec in layouts]
-    outputs, _ = actual_outputs(call.case, first.driver, call.inputs, layouts, first.interrupted)
+    outputs, _ = actual_outputs(call.case, first.driver, call.inputs, layouts, first.interrupted, own)
     if rows is None:
         return [*outputs]
     wanted = [(each.dtype, (len(rows), *each.shape[1:])) for each in first.outputs]

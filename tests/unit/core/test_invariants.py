@@ -331,3 +331,15 @@ def test_an_answer_that_is_kept_for_ever_is_wrong_for_other_values() -> None:
     found = verdict(KeepsFirst(), case)
     assert found.status is Status.FAILED
     assert found.message.startswith("called with other values")
+
+
+def test_a_result_that_the_next_call_overwrites_is_state() -> None:
+    buffer = np.empty((5, 8), np.float32)
+
+    def static(x: Any) -> Any:
+        buffer[:] = softmax(x)
+        return buffer
+
+    known = unknown("stateless", reference=lambda inputs, _: (softmax(inputs[0].astype(np.float64)),), rule=CLOSE)
+    found = verdict(static, case_of(known, (5, 8)))
+    assert (found.reason, "overwrote the result of the call before" in found.message) == (Reason.STATE, True)
