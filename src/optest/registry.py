@@ -113,13 +113,15 @@ class Registry(Generic[Entry]):
         return len(self._entries)
 
 
-def load_object(path: str) -> Any:
-    """Import what ``module:attribute`` or ``module.attribute`` names.
+def load_object(path: Any) -> Any:
+    """Import what ``module:attribute`` or ``module.attribute`` names; anything but a text is the object itself.
 
     Raises:
         UsageError: if the text is no path, the module or attribute does not exist, or its own package lacks a part.
         Unavailable: if the module exists but needs a package that is not installed.
     """
+    if not isinstance(path, str):
+        return path
     module_name, colon, attribute = path.partition(":")
     if not colon:
         module_name, _, attribute = path.rpartition(".")

@@ -386,7 +386,7 @@ def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     """
     if descriptor.samples is None:
         return []
-    make = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
+    make = load_object(descriptor.samples)
     try:
         with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
             return list(make())

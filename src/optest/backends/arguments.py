@@ -33,5 +33,5 @@ def refuse_unfit(case: TestCase) -> None:
         raise UnfitArguments(f"{descriptor.name} is not defined for {', '.join(entry.name for entry in case.dtypes)}")
     if case.outputs or descriptor.infer is None:
         return
-    infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+    infer = load_object(descriptor.infer)
     infer(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)

@@ -232,6 +232,6 @@ def _operations(case: TestCase) -> int | None:
     hook: Any = case.descriptor.operations
     if hook is None:
         return None
-    count = load_object(hook) if isinstance(hook, str) else hook
+    count = load_object(hook)
     operations = count(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
     return None if operations is None else int(operations)

@@ -49,7 +49,7 @@ def composed_outputs(case: TestCase, driver: BackendDriver, inputs: Sequence[Arr
     Raises:
         Fault: what a part raises, and which it was; UNSUPPORTED if the driver does not take one.
     """
-    layer = _loaded(case.descriptor.composition)
+    layer = load_object(case.descriptor.composition)
     by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
     placed = [by_name.get(parameter.name) for parameter in case.descriptor.tensors.inputs]
     with Border(f"the composition of {case.descriptor.name}", Reason.BAD_CASE):
@@ -108,11 +108,7 @@ class _Calls:
             self._case, descriptor=descriptor, inputs=tuple(arguments), outputs=(), attributes=bound, name="", tags=()
         )
         try:
-            outputs = _loaded(descriptor.infer)(specs, bound)
+            outputs = load_object(descriptor.infer)(specs, bound)
         except UnfitArguments as error:
             raise Fault(Reason.BAD_CASE, f"the layer makes no call of {descriptor.name}: {error}") from None
         return replace(part, outputs=tuple(outputs)), arrays
-
-
-def _loaded(hook: Any) -> Any:
-    return load_object(hook) if isinstance(hook, str) else hook

@@ -60,7 +60,7 @@ def _fits(case: TestCase, shapes: Sequence[tuple[int, ...]]) -> bool:
     infer = case.descriptor.infer
     if infer is None:
         return True
-    function = load_object(infer) if isinstance(infer, str) else infer
+    function = load_object(infer)
     by_name = {argument.name: argument.spec for argument in case.inputs}
     signature = case.descriptor.tensors
     specs: Sequence[TensorSpec | None] = [argument.spec for argument in case.inputs]

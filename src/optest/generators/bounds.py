@@ -62,7 +62,7 @@ def _terms_of(case: TestCase, argument: Argument) -> int:
     """The longest sum that an output element is: what the operator says, else the longest there can be."""
     hook = case.descriptor.sum_length
     if hook is not None:
-        length: int = (load_object(hook) if isinstance(hook, str) else hook)(input_specs(case), case.attributes)
+        length: int = load_object(hook)(input_specs(case), case.attributes)
         return max(length, 1)
     results = sum(spec.elements for spec in case.outputs)
     return max(*argument.spec.shape, argument.spec.elements // max(results, 1), 1)

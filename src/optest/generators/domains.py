@@ -37,7 +37,7 @@ def domain_of(case: TestCase) -> Mapping[str, Interval]:
     domain = case.descriptor.domain
     if isinstance(domain, Mapping):
         return domain
-    hook = load_object(domain) if isinstance(domain, str) else domain
+    hook = load_object(domain)
     intervals: Mapping[str, Interval] = hook(input_specs(case), case.attributes)
     return intervals
 

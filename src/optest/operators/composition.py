@@ -113,7 +113,7 @@ class _Exact:
     def __call__(self, operator: str, *tensors: Any, **attributes: Any) -> Any:
         descriptor = operators.get(operator)
         bound = descriptor.bind(attributes)
-        outputs = _loaded(descriptor.reference)(tensors, bound)
+        outputs = load_object(descriptor.reference)(tensors, bound)
         first = outputs[0] if isinstance(outputs, (tuple, list)) and not isinstance(outputs, Unrounded) else outputs
         return self.off(np.asarray(first.values if isinstance(first, Unrounded) else first), descriptor, tensors, bound)
 
@@ -152,7 +152,9 @@ class _Measured(_Exact):
     def _own(self, result: Array, of: OperatorDescriptor, tensors: Sequence[Any], bound: Attributes) -> _Losses:
         assert of.rule is not None
         ceiling = 2.0 * of.rule.ulp * np.abs(result) if of.rule.kind is RuleClass.ULP else 0.0
-        (terms,) = _tuple(_loaded(of.terms)([self._stored(each) for each in tensors], bound)) if of.terms else (None,)
+        (terms,) = (
+            _tuple(load_object(of.terms)([self._stored(each) for each in tensors], bound)) if of.terms else (None,)
+        )
         if terms is None:
             return _Losses(ceiling, np.square(ceiling) / 3.0)
         if isinstance(terms, ErrorBudget):
@@ -188,7 +190,3 @@ class _Perturbed(_Exact):
 
 def _tuple(returned: Any) -> tuple[Any, ...]:
     return tuple(returned) if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
-
-
-def _loaded(hook: Any) -> Any:
-    return load_object(hook) if isinstance(hook, str) else hook

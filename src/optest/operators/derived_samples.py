@@ -285,13 +285,9 @@ def _is_taken(descriptor: OperatorDescriptor, call: Mapping[str, Any], shapes: S
     given = _given(descriptor, specs)
     try:
         attributes = descriptor.bind(call.get("attributes", {}))
-        outputs = _loaded(descriptor.infer)(given, attributes)
+        outputs = load_object(descriptor.infer)(given, attributes)
     except (UnfitArguments, UnknownName):
         return False
     elements = sum(spec.elements for spec in (*specs.values(), *outputs))
-    operations = _loaded(descriptor.operations)(given, attributes) if descriptor.operations is not None else None
+    operations = load_object(descriptor.operations)(given, attributes) if descriptor.operations is not None else None
     return elements <= _MOST_ELEMENTS and (operations or 0) <= _MOST_OPERATIONS
-
-
-def _loaded(hook: Any) -> Any:
-    return load_object(hook) if isinstance(hook, str) else hook

@@ -240,8 +240,8 @@ def batch_inputs(
     places = [place for place, spec in enumerate(specs) if spec is not None and spec.shape[:1] == (size,)]
     if descriptor.infer is None:
         return [(place,) for place in places]
-    infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
-    domain = load_object(descriptor.domain) if isinstance(descriptor.domain, str) else descriptor.domain
+    infer = load_object(descriptor.infer)
+    domain = load_object(descriptor.domain)
 
     def call(chosen: Sequence[int], rows: int) -> tuple[list[Shape], Any]:
         given = [resized(spec, rows) if spec is not None and at in chosen else spec for at, spec in enumerate(specs)]

@@ -144,7 +144,7 @@ def _terms(
     hook = descriptor.sum_length
     if hook is not None:
         try:
-            length: int = (load_object(hook) if isinstance(hook, str) else hook)(inputs, attributes)
+            length: int = load_object(hook)(inputs, attributes)
         except UnfitArguments:
             return None
         return length

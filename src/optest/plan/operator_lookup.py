@@ -102,7 +102,7 @@ class KnownOperator:
         spelled: SpelledOperator | None = None,
         alias_tensors: Signature | None = None,
     ) -> KnownOperator:
-        infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+        infer = load_object(descriptor.infer)
         names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
         generator = read_generator(descriptor.generator or DEFAULT_FILL)
         meanings = frozenset((descriptor.name,) if spelled is None else spelled.spelling.operators)
@@ -248,7 +248,7 @@ class SpelledOperator:
     def _infer(self, specs: _Specs, attributes: _Attributes) -> Sequence[TensorSpec]:
         """What is wrong in the words of the operator says which operator that is."""
         operator, own_attributes, own_specs = self._call(specs, attributes)
-        infer = load_object(operator.infer) if isinstance(operator.infer, str) else operator.infer
+        infer = load_object(operator.infer)
         assert infer is not None
         try:
             outputs: Sequence[TensorSpec] = infer(own_specs, own_attributes)
@@ -258,7 +258,7 @@ class SpelledOperator:
 
     def _sum_length(self, specs: _Specs, attributes: _Attributes) -> int:
         operator, own_attributes, own_specs = self._call(specs, attributes)
-        hook = load_object(operator.sum_length) if isinstance(operator.sum_length, str) else operator.sum_length
+        hook = load_object(operator.sum_length)
         length: int = 1 if hook is None else hook(own_specs, own_attributes)
         return length
 

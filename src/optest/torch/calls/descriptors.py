@@ -168,7 +168,7 @@ def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[
 
 
 def _function(hook: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] = load_object(hook) if isinstance(hook, str) else hook
+    found: Callable[..., Any] = load_object(hook)
     return found
 
 
