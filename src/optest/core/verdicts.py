@@ -69,11 +69,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
     if not comparison.expected and isinstance(driver, JudgesItself):
         return driver.own_verdict(case)
     if not comparison.expected and not answer.further:
-        return Verdict(
-            status=Status.UNCHECKED,
-            message=f"{case.descriptor.name} has no reference, so nothing was compared",
-            checks=answer.checks,
-        )
+        return _nothing_compared(case, answer)
     try:
         if not comparison.expected:
             with Border("the comparison", _INTERNAL):
@@ -158,12 +154,19 @@ def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
     if verdict.status is not _PASSED:
         return verdict
     held = [each.name for each in answer.checks if _INVARIANT in each.name and each.state is CheckState.DONE]
+    if not held:
+        return _nothing_compared(case, answer)
     doubted = _doubted(case, verdict, expected)
     if doubted.status is _PASSED and all(map(_has_one_row, comparison.outputs)):
         why = "every element along the first dimension is the same, as a kernel's that does not look at its inputs"
         doubted = replace(doubted, status=Status.SUSPECT, message=why)
     message = doubted.message or f"{name} has no reference, so its values were never compared; held: {', '.join(held)}"
     return replace(doubted, evidence=Evidence.INVARIANT, measures=(), message=message)
+
+
+def _nothing_compared(case: TestCase, answer: BackendAnswer) -> Verdict:
+    message = f"{case.descriptor.name} has no reference, so nothing was compared"
+    return Verdict(status=Status.UNCHECKED, message=message, checks=answer.checks)
 
 
 def _has_one_row(output: Array) -> bool:
