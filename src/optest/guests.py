@@ -25,6 +25,7 @@ _GUESTS = (
     "optest.torch.guest:GUEST",
     "optest.clib.guest:GUEST",
     "optest.onnx.guest:GUEST",
+    "optest.scenes.guest:GUEST",
     "optest.backends.function:GUEST",
 )
 

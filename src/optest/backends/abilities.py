@@ -22,6 +22,7 @@ __all__ = [
     "ComparesVariants",
     "Configurable",
     "CountsOperators",
+    "DeviceRequest",
     "ExplainsItself",
     "FurtherAnswer",
     "GivesFurtherAnswers",
@@ -36,9 +37,11 @@ __all__ = [
     "KnowsExpectationsOfSamples",
     "LacksOperators",
     "MeasuresCompilation",
+    "NeedsDevices",
     "NeedsEnvironment",
     "PreparedCall",
     "PreparesCalls",
+    "PreparesPrograms",
     "RunsInForks",
     "RunsPrograms",
     "Script",
@@ -343,6 +346,42 @@ class RunsInForks(Protocol, metaclass=_Ability):
 class NeedsEnvironment(Protocol, metaclass=_Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """What a case needs of the devices that ``--device`` names.
+
+    ``count`` devices of ``platform``. A process serves one ``runtime`` alone where the platform says so. Cases of level
+    2 with the same ``runtime`` share one worker on each device; one of level 3 has a process and its devices for itself
+    while it runs. Cases of one ``file`` stay on one worker unless devices would idle.
+    """
+
+    platform: str
+    runtime: str
+    count: int = 1
+    level: int = 2
+    file: str = ""
+
+
+@runtime_checkable
+class NeedsDevices(Protocol, metaclass=_Ability):
+    def devices_of(self, case: TestCase) -> DeviceRequest | None:
+        """What ``case`` needs of devices; None if it needs none. A worker is configured with ``device_ids``, the ids
+        that it may use."""
+        ...
+
+
+@runtime_checkable
+class PreparesPrograms(Protocol, metaclass=_Ability):
+    def prepare(self, case: TestCase) -> None:
+        """Build what ``case`` runs, before a device is held for it: called in the process that starts the workers, by
+        several threads at once; a cache on disk hands it to them.
+
+        Raises:
+            Fault: COMPILE, BAD_CASE or UNSUPPORTED: the verdict of the case, which then needs no device.
+        """
         ...
 
 

@@ -33,8 +33,9 @@ _OPTIONS = (
     _option(
         name="device",
         flags=("--device",),
-        metavar="NAME[:N]",
-        help="Device that the library is asked on. [cpu]",
+        commands=("run", "list", "check", "scene", "pytest"),
+        metavar="NAME[:N]|IDS",
+        help="Device that the library is asked on [cpu]; of scenes the ids that may be used: 0, 0-7 or 0,2,5. [0]",
     ),
     _option(
         name="guard",

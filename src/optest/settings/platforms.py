@@ -1,20 +1,82 @@
 """Platforms: where tests run. A name that ends in ``sim``, and none at all, needs no hardware; any other name is some.
 
-``--platform`` alone says what hardware is there. What a test needs it says by the marker ``requires_hardware``.
+``--platform`` alone says what hardware is there. What a test needs it says by the marker ``requires_hardware``, or by
+``platforms`` of a scene.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from optest.errors import UsageError
+from optest.errors import UnknownName, UsageError
 
-__all__ = ["PLATFORMS", "is_device", "why_skipped"]
+__all__ = ["PLATFORMS", "Platform", "is_device", "platform_called", "register_platform", "why_skipped"]
 
-PLATFORMS = ("cpusim", "oclsim", "tritonsim", "cuda", "a2a3sim", "a2a3", "a5sim", "a5")
-"""The names that are known without a plug-in: simulations on the CPU (C++, OpenCL, Triton's interpreter) and CUDA; and
-the two chips of simpler (hw-native-sys), each with its simulation."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """One platform.
+
+    With ``one_runtime_per_process`` a process that has served one runtime on a device serves no other one there.
+    ``device_mask`` is the variable that shows a worker its devices alone, "" where none is set. ``probe`` and ``reset``
+    are commands, with ``{device}`` for the id: ``probe`` ends with 0 if the device is healthy, and is asked after a
+    crash; ``reset`` is what is tried on one that is not.
+    """
+
+    name: str
+    one_runtime_per_process: bool = False
+    device_mask: str = ""
+    probe: tuple[str, ...] = ()
+    reset: tuple[str, ...] = ()
+
+    @property
+    def is_device(self) -> bool:
+        return is_device(self.name)
+
+
+def _of_chip(name: str) -> Platform:
+    return Platform(name=name, one_runtime_per_process=True, device_mask="ASCEND_RT_VISIBLE_DEVICES")
+
+
+PLATFORMS: dict[str, Platform] = {
+    each.name: each
+    for each in (
+        Platform(name="cpusim"),
+        Platform(name="oclsim"),
+        Platform(name="tritonsim"),
+        Platform(name="cuda", device_mask="CUDA_VISIBLE_DEVICES"),
+        Platform(name="opencl"),
+        Platform(name="a2a3sim"),
+        _of_chip("a2a3"),
+        Platform(name="a5sim"),
+        _of_chip("a5"),
+    )
+}
+"""The platforms by name: simulations on the CPU (C++, OpenCL, Triton's interpreter), CUDA, other OpenCL devices, and
+the two chips of simpler (hw-native-sys), each with its simulation; plug-ins add theirs."""
+
+
+def register_platform(platform: Platform, *, replace: bool = False) -> None:
+    """Add a platform.
+
+    Raises:
+        UsageError: if the name is taken and ``replace`` is False.
+    """
+    if platform.name in PLATFORMS and not replace:
+        raise UsageError(f"platform {platform.name!r} is registered already; pass replace=True to override it")
+    PLATFORMS[platform.name] = platform
+
+
+def platform_called(name: str) -> Platform:
+    """
+    Raises:
+        UnknownName: for a platform that is not registered.
+    """
+    if name not in PLATFORMS:
+        raise UnknownName("platform", name, PLATFORMS)
+    return PLATFORMS[name]
 
 
 def is_device(platform: str | None) -> bool:

@@ -42,7 +42,7 @@ def run(folder: Path, *words: str, ini: str = "") -> subprocess.CompletedProcess
 
 
 def test_what_is_hardware() -> None:
-    assert [each for each in PLATFORMS if is_device(each)] == ["cuda", "a2a3", "a5"]
+    assert [each for each in PLATFORMS if is_device(each)] == ["cuda", "opencl", "a2a3", "a5"]
     assert not is_device(None)
 
 
