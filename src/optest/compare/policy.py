@@ -155,7 +155,7 @@ def _resolve(
         return _with_alternatives(only, case.descriptor, expected)
     if kind is _CLOSE:
         assert rule is not None
-        return _with_formula(_close(case, expected), rule.formula if case.reference is None else "")
+        return _with_formula(_close(case, expected, rule), rule.formula if case.reference is None else "")
     return _class_rule(case, expected, numerics, inputs)
 
 
@@ -253,23 +253,25 @@ def needs_its_name(case: TestCase, expected: Expected) -> bool:
     return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in known)
 
 
-def _close(case: TestCase, expected: Expected) -> Allowance:
-    """What ``torch.testing.assert_close`` allows where nobody says more; less where zeros would pass by it.
+def _close(case: TestCase, expected: Expected, rule: Rule) -> Allowance:
+    """What the rule or ``torch.testing.assert_close`` allows where nobody says more; less where zeros would pass by it.
 
     Raises:
         NoRule: for a dtype of which torch says nothing.
     """
     output = expected.dtype
-    allowed = fitting_tolerance(output, expected.value)
+    usual = rule.close or close_tolerance(output)
+    allowed = fitting_tolerance(output, expected.value, rule.close)
     if allowed is None:
         raise NoRule(
             f"operator {case.descriptor.name} has no rule, and torch.testing has no tolerance for {output}; "
             f"state rtol and atol"
         )
     rtol, atol = allowed
-    smaller = " (as large as rtol of the largest, or zeros would pass)" * (allowed != close_tolerance(output))
+    smaller = " (as large as rtol of the largest, or zeros would pass)" * (allowed != usual)
     numbers = f"rtol={rtol:g}, atol={atol:g}{smaller}"
-    text = f"torch.testing's default for {output}: |err| <= atol + rtol·|expected|, {numbers}"
+    whose = rule.source if rule.close else "torch.testing"
+    text = f"{whose}'s default for {output}: |err| <= atol + rtol·|expected|, {numbers}"
     used = RuleUsed(name=_CLOSE.value, layer=BUILT_IN, text=text)
     return Allowance(used=used, method=Method.TOLERANCE, rtol=rtol, atol=atol)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +17,7 @@ from optest.generators.random_tensors import RandomTensorGenerator
 from optest.registry import load_object
 from optest.spec import TestCase
 
-__all__ = ["FunctionGenerator", "numpy_generator", "resolve_generator"]
+__all__ = ["FunctionGenerator", "numpy_generator", "resolve_generator", "seed_global_state"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,13 @@ def numpy_generator(case: TestCase) -> np.random.Generator:
     """A NumPy Generator that depends on the case key alone; its distributions may change with NumPy's version."""
     digest = hashlib.blake2b(case.key.encode(), digest_size=32, person=b"optest numpy").digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+
+
+def seed_global_state(case: TestCase) -> None:
+    """Seed the generators that code without one of its own draws from: Python's, NumPy's and, if it is there, torch's."""
+    seed = int.from_bytes(hashlib.blake2b(case.key.encode(), digest_size=4).digest(), "little")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)

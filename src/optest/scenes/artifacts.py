@@ -1,0 +1,105 @@
+"""What runs of scenes leave behind: timelines and dumped tensors, each process in a folder of its own, flat in the end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from optest.scenes.runtimes import Span
+from optest.spec import TestCase
+from optest.store import write_atomically
+
+__all__ = ["OUTPUTS", "Recorder", "flatten_perf_subdirs", "folder_of"]
+
+OUTPUTS = Path("outputs")
+_SUBFOLDER = "perf_"
+
+
+def folder_of(case: TestCase, device_ids: Sequence[int]) -> Path:
+    """Where the process that runs a case writes: by runtime and device, or by class for one of level 3."""
+    stated = case.attributes
+    if stated["level"] == 2:
+        return OUTPUTS / f"{_SUBFOLDER}l2_{stated['runtime']}_dev{device_ids[0]}"
+    return OUTPUTS / f"{_SUBFOLDER}l3_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
+
+
+class Recorder:
+    """The timeline and the tensors of one run of a case, written when it is over."""
+
+    def __init__(self, case: TestCase, device_ids: Sequence[int], *, profiles: bool, dumps: bool) -> None:
+        self.profiles, self.dumps = profiles, dumps
+        self._case = case
+        self._folder = folder_of(case, device_ids)
+        self._spans: list[Span] = []
+        self._tensors: dict[str, Any] = {}
+
+    def span(self, span: Span) -> None:
+        self._spans.append(span)
+
+    def tensor(self, task: str, when: str, place: int, array: Any) -> None:
+        self._tensors[f"{task}/{when}/{place}"] = array
+
+    def write(self) -> None:
+        """Write ``perf_swimlane_….json``, which Chrome and Perfetto show, and ``tensor_dump_….safetensors``."""
+        if not (self._spans or self._tensors):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        stated = self._case.attributes
+        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{stated['scene']}_{stated['case']}"
+        if self._spans:
+            path = self._folder / f"perf_swimlane_{stamp}.json"
+            write_atomically(path, json.dumps(timeline(self._spans)).encode())
+        if self._tensors:
+            from safetensors.numpy import save_file
+
+            path = self._folder / f"tensor_dump_{stamp}.safetensors"
+            save_file(self._tensors, path, metadata={"case": self._case.id})
+            index = {
+                name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in self._tensors.items()
+            }
+            write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
+
+
+def timeline(spans: Sequence[Span]) -> dict[str, Any]:
+    """Chrome's trace format: devices are processes, their rows threads; times are microseconds."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": device, "args": {"name": f"device {device}"}}
+        for device in sorted({each.device for each in spans})
+    ]
+    events += [
+        {
+            "ph": "X",
+            "name": each.name,
+            "pid": each.device,
+            "tid": each.row,
+            "ts": each.began_s * 1e6,
+            "dur": (each.ended_s - each.began_s) * 1e6,
+        }
+        for each in sorted(spans, key=lambda each: each.began_s)
+    ]
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def flatten_perf_subdirs(outputs: Path = OUTPUTS) -> int:
+    """Move the files of every ``perf_…`` folder up into ``outputs`` and return how many; none is overwritten.
+
+    The first writer keeps the name, the others get the tag of their folder: ``perf_swimlane_…__gw1.json``.
+    """
+    moved = 0
+    for folder in sorted(each for each in outputs.glob(f"{_SUBFOLDER}*") if each.is_dir()):
+        for file in sorted(each for each in folder.iterdir() if each.is_file()):
+            target = outputs / file.name
+            number = 0
+            while target.exists():
+                number += 1
+                more = f"_{number}" if number > 1 else ""
+                target = outputs / f"{file.stem}__{folder.name.removeprefix(_SUBFOLDER)}{more}{file.suffix}"
+            file.rename(target)
+            moved += 1
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    return moved
