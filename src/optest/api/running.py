@@ -16,7 +16,7 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
-from optest.backends.abilities import CountsOperators, HasVariants, case_options_of
+from optest.backends.abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
@@ -321,7 +321,8 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
-    arguments = _validation(case, settings) or command_line(_without(options, case))
+    own = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
+    arguments = own or _validation(case, settings) or command_line(_without(options, case))
     flags = driver_flags(settings)
     if arguments is None:
         flags = [] if options else flags

@@ -32,6 +32,7 @@ __all__ = [
     "JudgesItself",
     "KeepsDeadline",
     "KeepsGolden",
+    "KnowsCommand",
     "KnowsDtypes",
     "KnowsExpectations",
     "KnowsExpectationsOfSamples",
@@ -415,6 +416,13 @@ class SelectsSamples(Protocol, metaclass=_Ability):
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
         which a driver may add what only drivers of its kind can be asked."""
+        ...
+
+
+@runtime_checkable
+class KnowsCommand(Protocol, metaclass=_Ability):
+    def command_line(self, case: TestCase) -> Sequence[str]:
+        """The words behind ``optest`` that run ``case`` again, where flags of its operator are not the way to it."""
         ...
 
 

@@ -34,7 +34,8 @@ def fitting_tolerance(
 ) -> tuple[float, float] | None:
     """The same for an output that is expected to be so: where atol would let zeros pass, atol is rtol of the largest.
 
-    torch's atol is made for numbers around 1, and so is one that is ``stated`` in its place. A result that is all smaller than it would not be looked at.
+    torch's atol is made for numbers around 1, and so is one that is ``stated`` in its place. A result that is all
+    smaller than it would not be looked at.
     """
     tolerance = stated or close_tolerance(output)
     if tolerance is None or expected is None or not zeros_are_within(np.asarray(expected), *tolerance):

@@ -61,7 +61,7 @@ def numpy_generator(case: TestCase) -> np.random.Generator:
 
 
 def seed_global_state(case: TestCase) -> None:
-    """Seed the generators that code without one of its own draws from: Python's, NumPy's and, if it is there, torch's."""
+    """Seed what code without a generator of its own draws from: Python's, NumPy's and, if it is there, torch's."""
     seed = int.from_bytes(hashlib.blake2b(case.key.encode(), digest_size=4).digest(), "little")
     random.seed(seed)
     np.random.seed(seed)

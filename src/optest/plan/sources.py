@@ -22,8 +22,8 @@ class SourceRequest:
     """What is asked of a source.
 
     ``names`` are those after the colon, ``dtypes`` the ones to which the cases are narrowed, () for all that the
-    source has; ``device`` is the type of the device that will be asked (``cpu``, ``cuda``). ``options`` are those of the
-    command line, by name.
+    source has; ``device`` is the type of the device that will be asked (``cpu``, ``cuda``). ``options`` are
+    those of the command line, by name.
     """
 
     names: tuple[str, ...]
@@ -78,9 +78,7 @@ def collected(
         names.setdefault(source, []).extend(stated)
     return [
         SOURCES.get(source)(
-            SourceRequest(
-                names=tuple(dict.fromkeys(stated)), dtypes=dtypes, device=device, seed=seed, options=options
-            )
+            SourceRequest(names=tuple(dict.fromkeys(stated)), dtypes=dtypes, device=device, seed=seed, options=options)
         )
         for source, stated in names.items()
     ]

@@ -1,4 +1,4 @@
-"""What runs of scenes leave behind: timelines and dumped tensors, each process in a folder of its own, flat in the end."""
+"""What runs of scenes leave behind: timelines and dumped tensors, a folder for each process, flat in the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from optest.scenes.declaration import SceneTestCase
 from optest.scenes.runtimes import Span
 from optest.spec import TestCase
 from optest.store import write_atomically
@@ -19,21 +20,20 @@ OUTPUTS = Path("outputs")
 _SUBFOLDER = "perf_"
 
 
-def folder_of(case: TestCase, device_ids: Sequence[int]) -> Path:
-    """Where the process that runs a case writes: by runtime and device, or by class for one of level 3."""
-    stated = case.attributes
-    if stated["level"] == 2:
-        return OUTPUTS / f"{_SUBFOLDER}l2_{stated['runtime']}_dev{device_ids[0]}"
+def folder_of(scene: SceneTestCase, case: TestCase, device_ids: Sequence[int]) -> Path:
+    """Where the process that runs a case writes: by runtime and device, or by the case for one of level 3."""
+    if scene._scene_level == 2:
+        return OUTPUTS / f"{_SUBFOLDER}l2_{scene._scene_runtime}_dev{device_ids[0]}"
     return OUTPUTS / f"{_SUBFOLDER}l3_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
 
 
 class Recorder:
     """The timeline and the tensors of one run of a case, written when it is over."""
 
-    def __init__(self, case: TestCase, device_ids: Sequence[int], *, profiles: bool, dumps: bool) -> None:
+    def __init__(self, case: TestCase, folder: Path, *, profiles: bool, dumps: bool) -> None:
         self.profiles, self.dumps = profiles, dumps
         self._case = case
-        self._folder = folder_of(case, device_ids)
+        self._folder = folder
         self._spans: list[Span] = []
         self._tensors: dict[str, Any] = {}
 
@@ -48,8 +48,8 @@ class Recorder:
         if not (self._spans or self._tensors):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        stated = self._case.attributes
-        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{stated['scene']}_{stated['case']}"
+        name = self._case.descriptor.name.partition(".")[2]
+        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{name}_{self._case.attributes['case']}"
         if self._spans:
             path = self._folder / f"perf_swimlane_{stamp}.json"
             write_atomically(path, json.dumps(timeline(self._spans)).encode())

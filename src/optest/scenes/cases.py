@@ -1,5 +1,7 @@
-"""Scenes as cases: ``optest run --source scene:FILE_OR_FOLDER``. Every case of a class, on every platform that is asked,
-is one; its name is ``TestFoo[cpusim]::default``."""
+"""Scenes as cases: ``optest run --source scene:FILE_OR_FOLDER``.
+
+Every case of a class, on every platform, is one; its name is ``TestFoo[cpusim]::default``.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,6 @@ __all__ = ["CATEGORY", "PREFIX", "case_of", "collect", "descriptor_of", "entries
 
 PREFIX = "scene."
 CATEGORY = "scene"
-_ATTRIBUTES = ("file", "scene", "case", "platform", "runtime", "level", "devices", "golden", "sources")
 
 
 def collect(request: SourceRequest) -> Collected:
@@ -37,10 +38,16 @@ def collect(request: SourceRequest) -> Collected:
     scenes = [scene for name in request.names for file in _files(Path(name)) for scene in scenes_in(file)]
     if not scenes:
         raise UsageError(f"no scene is declared in {', '.join(request.names)}: a class under @scene_test(…)")
+    assert request.options is not None
     entries = list(entries_of(scenes, request.options))
     files = dict.fromkeys(str(scene._scene_file) for scene in scenes)
     notes = () if entries else ("no scene is left by --runtime, --level, --manual and --case",)
-    return Collected(backend="scene", origin=f"scenes of {', '.join(request.names)}" if len(files) > 1 else next(iter(files)), entries=entries, notes=notes)
+    return Collected(
+        backend="scene",
+        origin=f"scenes of {', '.join(request.names)}" if len(files) > 1 else next(iter(files)),
+        entries=entries,
+        notes=notes,
+    )
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -81,9 +88,7 @@ def _is_declared_in(scene: type[SceneTestCase], file: Path) -> bool:
     return "_scene_file" in vars(scene) and scene._scene_file == file and vars(scene).get("__test__", True)
 
 
-def entries_of(
-    scenes: Iterable[type[SceneTestCase]], options: Values
-) -> Iterator[dict[str, Any]]:
+def entries_of(scenes: Iterable[type[SceneTestCase]], options: Values) -> Iterator[dict[str, Any]]:
     """The cases of scenes as a plan has them, by the options of the command line.
 
     Raises:
@@ -133,12 +138,8 @@ def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: 
         "name": _name(scene, case, platform),
         "attributes": {
             "file": _relative(scene._scene_file),
-            "scene": scene.__name__,
             "case": case.name,
             "platform": platform,
-            "runtime": scene._scene_runtime,
-            "level": scene._scene_level,
-            "devices": case.device_count,
             "golden": is_compared,
             "sources": _digest(scene),
         },
@@ -197,12 +198,11 @@ def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
         name=name,
         category=CATEGORY,
         signature=" -> *out",
-        attributes=tuple(Attribute(name=each, type=_type_of(each)) for each in _ATTRIBUTES),
+        attributes=(
+            *(Attribute(name=each, type="str") for each in ("file", "case", "platform", "sources")),
+            Attribute(name="golden", type="bool", default=True),
+        ),
     )
-
-
-def _type_of(attribute: str) -> str:
-    return "int" if attribute in ("level", "devices") else "bool" if attribute == "golden" else "str"
 
 
 def scene_of(case: TestCase) -> SceneTestCase:
@@ -211,7 +211,7 @@ def scene_of(case: TestCase) -> SceneTestCase:
     Raises:
         UsageError: if the file no longer declares it.
     """
-    file, name = Path(case.attributes["file"]).absolute(), case.attributes["scene"]
+    file, name = Path(case.attributes["file"]).absolute(), case.descriptor.name.removeprefix(PREFIX)
     for scene in scenes_in(file):
         if scene.__name__ == name:
             return scene()

@@ -61,13 +61,13 @@ class TaskArgs:
             a scalar.
     """
 
-    def __init__(self, *specs: Tensor | Scalar) -> None:
+    def __init__(self, *specs: Any) -> None:
         seen_scalar = False
         for spec in specs:
             if not isinstance(spec, (Tensor, Scalar)):
                 raise UsageError(f"an argument is {type(spec).__name__}, but should be Tensor(…) or Scalar(…)")
-            name = spec.name
-            if not isinstance(name, str) or not name.isidentifier() or hasattr(TaskArgs, name):
+            name = str(spec.name)
+            if not name.isidentifier() or hasattr(TaskArgs, name):
                 raise UsageError(f"an argument is called {name!r}, but should have a name that can be an attribute")
             if name in vars(self):
                 raise UsageError(f"two arguments are called {name!r}")
@@ -132,7 +132,7 @@ class SceneTestCase:
     """
 
     CALLABLE: ClassVar[Mapping[str, Any]] = {}
-    CASES: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    CASES: ClassVar[Sequence[Any]] = ()
     RTOL: ClassVar[float | None] = None
     ATOL: ClassVar[float | None] = None
     RUNTIME_ENV: ClassVar[Mapping[str, str]] = {}
@@ -157,7 +157,7 @@ class SceneTestCase:
 
     @staticmethod
     def run_module(name: str) -> None:
-        """Run the scenes of the module ``name`` as a command, if it is ``__main__``; ends the process with its status."""
+        """Run the scenes of the module ``name`` as a command, if it is ``__main__``, and end with its exit status."""
         if name == "__main__":
             load_object("optest.cli.scene_command:run_module")()
 
@@ -181,11 +181,9 @@ def scene_test(
         scene._scene_level = level
         scene._scene_runtime = runtime
         scene._scene_file = Path(inspect.getfile(scene)).absolute()
-        stated = list(platforms or ())
-        for case in scene.CASES:
-            stated += case.get("platforms", ()) if isinstance(case, Mapping) and not platforms else ()
-        scene._scene_platforms = tuple(dict.fromkeys(stated))
         scene._scene_cases = tuple(cases_of(scene, platforms))
+        stated = platforms or [each for case in scene._scene_cases for each in case.platforms]
+        scene._scene_platforms = tuple(dict.fromkeys(stated))
         return scene
 
     return declare

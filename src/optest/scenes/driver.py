@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,11 @@ from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
-from optest.scenes.artifacts import Recorder
+from optest.scenes.artifacts import Recorder, folder_of
 from optest.scenes.cases import case_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources
-from optest.settings import environment, variables_set
-from optest.settings.platforms import PLATFORMS
+from optest.settings import variables_set
 from optest.spec import Check, CheckState, Fault, NamedOutput, Reason, Rule, RuleClass, TensorSpec, TestCase
 
 __all__ = ["SceneArguments", "SceneDriver"]
@@ -57,10 +56,10 @@ class SceneArguments:
         if not isinstance(made, TaskArgs):
             raise Fault(Reason.BAD_CASE, f"generate_args returned {type(made).__name__}, but should return TaskArgs")
         args = _as_arrays(made)
-        directions_of(case, scene, args)
+        directions_of(scene, args)
         _made.clear()
         _made[case.key] = args
-        return (), (_golden(scene, params, made, case) if case.attributes["golden"] else None)
+        return (), (_golden(scene, params, made) if case.attributes["golden"] else None)
 
 
 def _generated(scene: SceneTestCase, params: Mapping[str, Any]) -> Any:
@@ -69,7 +68,7 @@ def _generated(scene: SceneTestCase, params: Mapping[str, Any]) -> Any:
     return load_file(scene._scene_file.parent / scene.GOLDEN).generate_inputs(params)
 
 
-def _golden(scene: SceneTestCase, params: Mapping[str, Any], made: TaskArgs, case: TestCase) -> list[NamedOutput]:
+def _golden(scene: SceneTestCase, params: Mapping[str, Any], made: TaskArgs) -> list[NamedOutput]:
     golden = made.clone()
     try:
         if scene.GOLDEN:
@@ -79,19 +78,19 @@ def _golden(scene: SceneTestCase, params: Mapping[str, Any], made: TaskArgs, cas
     except Exception as error:
         raise Fault(Reason.REFERENCE_FAILED, f"compute_golden raised {type(error).__name__}: {error}") from error
     before, expected = _as_arrays(made), _as_arrays(golden)
-    directions = directions_of(case, scene, before)
+    directions = directions_of(scene, before)
     outputs, is_same = [], True
     for name in [each for each, direction in directions.items() if direction is not ArgDirection.IN]:
         first, value = getattr(before, name), getattr(expected, name)
         if (value.shape, value.dtype) != (first.shape, first.dtype):
-            text = f"compute_golden made {name} {value.dtype}{list(value.shape)}, but it is {first.dtype}{list(first.shape)}"
-            raise Fault(Reason.REFERENCE_FAILED, text)
+            shapes = [f"{each.dtype}{list(each.shape)}" for each in (value, first)]
+            raise Fault(Reason.REFERENCE_FAILED, f"compute_golden made {name} {shapes[0]}, but it is {shapes[1]}")
         is_same = is_same and bool(np.array_equal(bits(first), bits(value)))
         outputs.append(NamedOutput(name, value, rule=_rule(value)))
     if is_same and any(each.value.size for each in outputs):
         raise Fault(
             Reason.REFERENCE_FAILED,
-            "compute_golden leaves every output as generate_args made it, so that a kernel that does nothing would pass",
+            "compute_golden leaves every output as generate_args made it: a kernel that does nothing would pass",
         )
     return outputs
 
@@ -120,10 +119,11 @@ def _as_array(value: Any, name: str) -> Array:
     if not isinstance(value, np.ndarray):
         raise Fault(Reason.BAD_CASE, f"tensor {name} is {type(value).__name__}, but should be an array or a tensor")
     dtype_of(value.dtype)
-    return np.ascontiguousarray(value).reshape(value.shape)
+    array: Array = np.ascontiguousarray(value).reshape(value.shape)
+    return array
 
 
-def directions_of(case: TestCase, scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirection]:
+def directions_of(scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirection]:
     """What is done with each tensor, as the ``signature`` in ``CALLABLE`` says; without one all may be written.
 
     Raises:
@@ -163,14 +163,20 @@ class SceneDriver(BackendDriver):
         self._options = options
 
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
-        stated = case.attributes
+        scene = scene_of(case)
         return DeviceRequest(
-            platform=stated["platform"],
-            runtime=stated["runtime"],
-            count=stated["devices"],
-            level=stated["level"],
-            file=stated["file"],
+            platform=case.attributes["platform"],
+            runtime=scene._scene_runtime,
+            count=case_of(case).device_count,
+            level=scene._scene_level,
+            file=case.attributes["file"],
         )
+
+    def command_line(self, case: TestCase) -> Sequence[str]:
+        stated = case.attributes
+        words = ["run", "--source", f"scene:{stated['file']}", "--platform", stated["platform"], "--case", case.id]
+        more = {"--manual": "include" * ("manual" in case.tags), "--seed": str(case.seed or "")}
+        return [*words, *(word for flag, value in more.items() if value for word in (flag, value))]
 
     def prepare(self, case: TestCase) -> None:
         self._program(case)
@@ -180,16 +186,16 @@ class SceneDriver(BackendDriver):
             scene = scene_of(case)
         except UsageError as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
-        stated = case.attributes
-        return _built(type(scene), stated["runtime"], stated["platform"], stated["level"])
+        key: Any = type(scene)
+        return _built(key, case.attributes["platform"])
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - the generator kept them
         program, scene = self._program(case), scene_of(case)
         args = _made.pop(case.key)
-        directions = directions_of(case, scene, args)
+        directions = directions_of(scene, args)
         guarded, buffers = _guarded(args)
         recorder = self._recorder(case)
-        options = RunOptions(config=_config(case), level=case.attributes["level"], recording=recorder)
+        options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
         with variables_set(_variables(scene)):
             self._worker(case).run(program, guarded, options)
         recorder.write()
@@ -205,14 +211,15 @@ class SceneDriver(BackendDriver):
         """Profiles are of the first round alone."""
         profiles = bool(self._options.get("enable_profiling")) and case.id not in self._recorded
         self._recorded.add(case.id)
-        return Recorder(case, self._ids(case), profiles=profiles, dumps=bool(self._options.get("dump_tensor")))
+        folder = folder_of(scene_of(case), case, self._ids(case))
+        return Recorder(case, folder, profiles=profiles, dumps=bool(self._options.get("dump_tensor")))
 
     def _ids(self, case: TestCase) -> tuple[int, ...]:
-        count = case.attributes["devices"]
+        count = case_of(case).device_count
         return tuple(self._options.get("device_ids") or range(count))[:count]
 
     def _worker(self, case: TestCase) -> SceneWorker:
-        runtime, platform, ids = case.attributes["runtime"], case.attributes["platform"], self._ids(case)
+        runtime, platform, ids = scene_of(case)._scene_runtime, case.attributes["platform"], self._ids(case)
         key = (runtime, platform, ids)
         if key not in self._workers:
             made = _runtime(runtime)
@@ -235,18 +242,14 @@ def _runtime(name: str) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _built(scene: type[SceneTestCase], runtime: str, platform: str, level: int) -> Any:
+def _built(scene: Any, platform: str) -> Any:
     sources = absolute_sources(scene.CALLABLE, scene._scene_file.parent)
     try:
-        return _runtime(runtime).build(sources, platform, level=level)
+        return _runtime(scene._scene_runtime).build(sources, platform, level=scene._scene_level)
     except Unavailable as error:
         raise Fault(Reason.UNAVAILABLE, str(error)) from None
     except OptestError as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
-
-
-def _config(case: TestCase) -> Mapping[str, Any]:
-    return case_of(case).config
 
 
 def _variables(scene: SceneTestCase) -> dict[str, str]:

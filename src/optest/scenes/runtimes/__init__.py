@@ -15,7 +15,16 @@ from optest.errors import Unavailable
 from optest.registry import Registry
 from optest.scenes.declaration import TaskArgs
 
-__all__ = ["RUNTIMES", "Recording", "RunOptions", "SceneRuntime", "SceneWorker", "Span", "lack_of_runtime", "register_runtime"]
+__all__ = [
+    "RUNTIMES",
+    "Recording",
+    "RunOptions",
+    "SceneRuntime",
+    "SceneWorker",
+    "Span",
+    "lack_of_runtime",
+    "register_runtime",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +144,9 @@ def absolute_sources(callable: Any, folder: Path) -> Any:  # noqa: A002 - the se
     """``CALLABLE`` with every ``source`` as a path from the folder of its file."""
     if isinstance(callable, Mapping):
         return {
-            key: str((folder / value).absolute()) if key == "source" and isinstance(value, str) else absolute_sources(value, folder)
+            key: str((folder / value).absolute())
+            if key == "source" and isinstance(value, str)
+            else absolute_sources(value, folder)
             for key, value in callable.items()
         }
     if isinstance(callable, (list, tuple)):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from optest.spec import Fault, Reason
 __all__ = ["CppRuntime"]
 
 _HERE = Path(__file__).parent
+_RUNTIME = _HERE / "runtime.cpp"
 _MOST_SPANS = 1 << 16
 _MEMORY_WRITTEN = 2
 _COPY = -1
@@ -39,7 +40,7 @@ class CppRuntime(BaseRuntime):
 
     name = "cpp"
     platforms = ("cpusim", "a2a3sim", "a5sim")
-    config = {"block_dim": 1, "aicpu_thread_num": 3, "device_count": 1}
+    config: ClassVar[Mapping[str, Any]] = {"block_dim": 1, "aicpu_thread_num": 3, "device_count": 1}
 
     def lack(self) -> str | None:
         try:
@@ -55,15 +56,15 @@ class CppRuntime(BaseRuntime):
         if len(functions) != len(kernels):
             raise Fault(Reason.BAD_CASE, "CALLABLE: two kernels have the same func_id")
         sources = [Path(_stated(each, "source", str)) for each in (orchestration, *kernels)]
-        with ThreadPoolExecutor() as pool:
-            first, *rest = pool.map(lambda source: compiled(source, (_HERE,)), sources)
+        with ThreadPoolExecutor() as pool:  # beside the scene's own sources the runtime, which `open` loads
+            first, *rest, _ = pool.map(lambda source: compiled(source, (_HERE,)), (*sources, _RUNTIME))
         return _Program(
             (first, _stated(orchestration, "function_name", str)),
             {each: (made, name) for (each, name), made in zip(functions.items(), rest, strict=True)},
         )
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
-        return _Worker(ctypes.CDLL(str(compiled(_HERE / "runtime.cpp", (), rebuild=rebuild))), device_ids)
+        return _Worker(ctypes.CDLL(str(compiled(_RUNTIME, (_HERE,), rebuild=rebuild))), device_ids)
 
 
 def _stated(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -108,8 +109,10 @@ class _Call(ctypes.Structure):
 
 
 _SPANS = np.dtype(
-    [*((name, np.int32) for name in ("task", "func_id", "block", "device", "row", "reserved"))]
-    + [("began_s", np.float64), ("ended_s", np.float64)]
+    [
+        *((name, np.int32) for name in ("task", "func_id", "block", "device", "row", "reserved")),
+        *((name, np.float64) for name in ("began_s", "ended_s")),
+    ]
 )
 
 
@@ -166,8 +169,15 @@ class _Worker:
             raise Fault(reason, message.value.decode(errors="replace"))
         for each in spans[: count.value]:
             name = f"{_name(each['task'], each['func_id'])} block {each['block']}"
-            device = self._device_ids[each["device"]]
-            recording.span(Span(name, device, int(each["row"]), float(each["began_s"]), float(each["ended_s"])))
+            recording.span(
+                Span(
+                    name=name,
+                    device=self._device_ids[each["device"]],
+                    row=int(each["row"]),
+                    began_s=float(each["began_s"]),
+                    ended_s=float(each["ended_s"]),
+                )
+            )
 
     def _function(self, path: Path, name: str) -> int:
         if path not in self._loaded:
