@@ -172,6 +172,10 @@ private:
             std::exception_ptr failure;
             try {
                 call(node, {block, node.task.blocks, device});
+            } catch (const std::exception& error) {
+                failure = std::make_exception_ptr(std::runtime_error(
+                    "task " + std::to_string(task) + ", kernel " + std::to_string(node.func_id) + ", block " +
+                    std::to_string(block) + " on device " + std::to_string(device) + ": " + error.what()));
             } catch (...) {
                 failure = std::current_exception();
             }
