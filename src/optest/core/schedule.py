@@ -212,9 +212,7 @@ class Schedule:
         a device would idle, of the file with the most work left."""
         turn = next((each for each, left in self._left_of.items() if left), "")
         serial = self._rules.one_runtime and not self._rules.backfill
-        waiting = {
-            key: queue for key, queue in self._files.items() if queue.units and (not serial or key[0] == turn)
-        }
+        waiting = {key: queue for key, queue in self._files.items() if queue.units and (not serial or key[0] == turn)}
         if not waiting:
             return None
         for device in self._free:
