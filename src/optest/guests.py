@@ -59,6 +59,8 @@ class Option:
     required: bool = False
     completes: str = ""
     """``file`` or ``folder``, for what the name does not tell."""
+    short: str = ""
+    """Its short form where scenes are a program of their own (``python test_x.py``), and nowhere else."""
     hidden: bool = False
     """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
 

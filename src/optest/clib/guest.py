@@ -33,6 +33,7 @@ _OPTIONS = (
     _option(
         name="device",
         flags=("--device",),
+        short="-d",
         commands=("run", "list", "check", "scene", "pytest"),
         metavar="NAME[:N]|IDS",
         help="Device that the library is asked on [cpu]; of scenes the ids that may be used: 0, 0-7 or 0,2,5. [0]",

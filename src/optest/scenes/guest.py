@@ -15,6 +15,7 @@ GUEST = Guest(
         Option(
             name="platform",
             flags=("--platform",),
+            short="-p",
             group=_SCENES,
             metavar="NAME",
             commands=_COMMANDS,
@@ -117,7 +118,7 @@ GUEST = Guest(
             choices=("error", "warn", "info", "debug"),
             group=_SCENES,
             repro=True,
-            commands=("run", "list", "scene"),
+            commands=("run", "list", "scene"),  # pytest has one of its own, which means this, too
             help="How much the runtime of scenes logs.",
         ),
     ),

@@ -115,7 +115,7 @@ _CORE: tuple[Option, ...] = (
         type="int",
         plan="seed",
         group="What to run",
-        commands=("run", "list", "check"),
+        commands=("run", "list", "check", "scene"),
         help="Seed of all inputs. [0]",
     ),
     Option(
@@ -165,8 +165,8 @@ _CORE: tuple[Option, ...] = (
         flags=("--case",),
         repeat=True,
         metavar="GLOB",
-        commands=("run", "list", "check"),
-        help="Only cases with such an id. Repeatable.",
+        commands=("run", "list", "check", "scene", "pytest"),
+        help="Only cases with such an id; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable.",
     ),
     Option(
         name="tag",
@@ -281,7 +281,7 @@ _CORE: tuple[Option, ...] = (
         default=300.0,
         group="How to run",
         metavar="SECONDS",
-        commands=("run", "list", "check", "replay"),
+        commands=("run", "list", "check", "replay", "scene"),
         help="Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]",
     ),
     Option(
@@ -301,6 +301,7 @@ _CORE: tuple[Option, ...] = (
         minimum=1,
         default=1,
         group="How to run",
+        commands=("run", "scene", "pytest"),
         help="Run all N times. [1]",
     ),
     Option(
@@ -317,7 +318,7 @@ _CORE: tuple[Option, ...] = (
         default=False,
         plan="fail_fast",
         group="How to run",
-        commands=("run", "check"),
+        commands=("run", "check", "scene"),
         help="Stop at the first case that is not well.",
     ),
     Option(
@@ -388,7 +389,7 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         group="Reports",
         metavar="NAME",
-        commands=("run", "check", "replay"),
+        commands=("run", "check", "replay", "scene"),
         help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
         "package. Repeatable.",
     ),
@@ -397,7 +398,7 @@ _CORE: tuple[Option, ...] = (
         flags=("--report-path",),
         group="Reports",
         metavar="FILE|DIR",
-        commands=("run", "check", "replay"),
+        commands=("run", "check", "replay", "scene"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
     Option(
@@ -406,7 +407,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
-        commands=("run", "list", "check", "replay", "report"),
+        commands=("run", "list", "check", "replay", "report", "scene"),
         help="Where journals are kept. [.optest/runs]",
     ),
     Option(
