@@ -20,7 +20,7 @@ ROWS: list[set[str]] = [
     {"core"},
     {"reporting"},
     {"torch", "clib", "jax", "onnx"},
-    {"infiniop", "suites"},
+    {"infiniop", "suites", "scenes"},
     {"api"},
     {"cli", "pytest_plugin"},
     {"__main__"},

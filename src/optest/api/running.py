@@ -17,6 +17,7 @@ from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
 from optest.backends.abilities import CountsOperators, HasVariants, case_options_of
+from optest.core.executors import BringsExecutor
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
@@ -318,6 +319,8 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
 
     What flags cannot say is written to a one-case plan, which also holds the driver's options that every case has.
     """
+    if isinstance(request.driver, BringsExecutor):
+        return request.driver.command_of(case)
     settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
