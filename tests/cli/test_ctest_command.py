@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 from user_shell import Ended, Shell, user_environment
 
-from optest.errors import UsageError
-from optest.settings.platforms import device_ids, parse_devices
-
 pytestmark = pytest.mark.skipif(not shutil.which("ctest"), reason="needs CMake")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ctest"
@@ -289,43 +286,3 @@ def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
     ):
         done = subprocess.run(ring, env=variables, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (status, True), done.stdout
-
-
-def test_device_lists() -> None:
-    assert parse_devices("0") == (0,)
-    assert parse_devices("0-7") == tuple(range(8))
-    assert parse_devices("0,2,5") == (0, 2, 5)
-    assert parse_devices("0-3,6") == (0, 1, 2, 3, 6)
-    assert parse_devices(" 8 - 9 , 3") == (8, 9, 3)
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("4-2", "the range 4-2 counts down"),
-        ("x", "'x' is no id"),
-        ("-1", "'-1' is no id"),
-        ("1,", "'' is no id"),
-        ("1-2-3", "'1-2-3' is no id"),
-        ("٣", "is no id"),
-        ("0,2,0", "0 is there twice"),
-        ("0-3,3", "3 is there twice"),
-        ("", "it is empty"),
-        ("0-99999999999", "more than 4096"),
-    ],
-)
-def test_wrong_device_lists(text: str, why: str) -> None:
-    with pytest.raises(UsageError, match="--device is '") as raised:
-        parse_devices(text)
-    assert why in str(raised.value)
-
-
-def test_device_range_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DEVICE_RANGE", raising=False)
-    assert device_ids(None) == (0,)
-    monkeypatch.setenv("DEVICE_RANGE", "4-7")
-    assert device_ids(None) == (4, 5, 6, 7)
-    assert device_ids("1") == (1,)
-    monkeypatch.setenv("DEVICE_RANGE", "")
-    with pytest.raises(UsageError, match="DEVICE_RANGE is ''"):
-        device_ids(None)

@@ -14,7 +14,7 @@ _INCLUDE_DIR = "Print the folder of <optest/ctest_devices.h>, for CMake, and run
 _CTEST = Command(
     name="ctest",
     function="optest.scenes.ctest:ctest_command",
-    after="check",
+    after="schema",
     short="Run a build folder's CTest tests on a platform.",
     text="""Run the tests of a CMake build folder that are for a platform, each on devices of its own.
 
