@@ -388,7 +388,7 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         group="Reports",
         metavar="NAME",
-        commands=("run", "check", "replay"),
+        commands=("run", "check", "replay", "ctest"),
         help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
         "package. Repeatable.",
     ),
@@ -397,7 +397,7 @@ _CORE: tuple[Option, ...] = (
         flags=("--report-path",),
         group="Reports",
         metavar="FILE|DIR",
-        commands=("run", "check", "replay"),
+        commands=("run", "check", "replay", "ctest"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
     Option(
@@ -406,7 +406,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
-        commands=("run", "list", "check", "replay", "report"),
+        commands=("run", "list", "check", "replay", "report", "ctest"),
         help="Where journals are kept. [.optest/runs]",
     ),
     Option(
@@ -417,7 +417,7 @@ _CORE: tuple[Option, ...] = (
         default=0,
         group="Reports",
         metavar="N",
-        commands=("run", "check"),
+        commands=("run", "check", "ctest"),
         help="Show the N slowest cases at the end. [0]",
     ),
     Option(
@@ -426,7 +426,7 @@ _CORE: tuple[Option, ...] = (
         type="bool",
         default=False,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="No colours.",
     ),
     Option(
@@ -435,7 +435,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="Say more.",
     ),
     Option(
@@ -444,7 +444,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="Say less.",
     ),
 )
