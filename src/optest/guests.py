@@ -27,6 +27,7 @@ _GUESTS = (
     "optest.onnx.guest:GUEST",
     "optest.scenes.guest:GUEST",
     "optest.backends.function:GUEST",
+    "optest.scenes.ctest_guest:GUEST",
 )
 
 
@@ -92,6 +93,15 @@ class CommandContext(Protocol):
             OptestError: for whatever cannot be carried out as written.
         """
 
+    def run(self, cases: Sequence[TestCase], driver: Any, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+        """Run these cases, one at least, with journal and reports as ``optest run`` does; returns the exit status.
+
+        ``facts`` go into what the run says of itself.
+
+        Raises:
+            OptestError: for anything that keeps the run from starting.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -99,6 +109,7 @@ class Command:
 
     ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
     in the list of commands, ``group`` that of the group; ``after`` names the command that it stands behind there.
+    Beside its own ``options`` it has those of the table that name it among their commands.
     """
 
     name: str

@@ -39,7 +39,7 @@ THIRD_PARTY = {
     "msgspec": {"store", "core", "reporting", "clib"},
     "torch": {"torch", "infiniop", "generators"},
     "jax": {"jax"},
-    "safetensors": {"generators", "torch"},
+    "safetensors": {"generators", "torch", "scenes"},
     "pyopencl": {"backends"},
     "onnx": {"onnx"},
     "onnxruntime": {"onnx"},

@@ -250,6 +250,17 @@ NARROWER = (
         "is returned",
     ),
     Narrower(
+        reason=Reason.UNAVAILABLE,
+        applies=_has("not_run"),
+        remedy="build it, or repair its properties in CMakeLists.txt; where resources are lacking, widen --device, ask "
+        "for less in RESOURCE_GROUPS, or say by --resource-type how these call a device",
+    ),
+    Narrower(
+        reason=Reason.SIGNAL,
+        applies=_has("command"),
+        remedy="run the command by hand under a debugger or sanitizer; SIGKILL is often a lack of memory",
+    ),
+    Narrower(
         reason=Reason.EXIT_CODE,
         applies=lambda facts: "exit_code" in facts and "command" not in facts,
         remedy="look for exit, _exit and quick_exit in what was called: it should return an error in place of ending "

@@ -389,7 +389,7 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         group="Reports",
         metavar="NAME",
-        commands=("run", "check", "replay", "scene"),
+        commands=("run", "check", "replay", "scene", "ctest"),
         help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
         "package. Repeatable.",
     ),
@@ -398,7 +398,7 @@ _CORE: tuple[Option, ...] = (
         flags=("--report-path",),
         group="Reports",
         metavar="FILE|DIR",
-        commands=("run", "check", "replay", "scene"),
+        commands=("run", "check", "replay", "scene", "ctest"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
     Option(
@@ -407,7 +407,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
-        commands=("run", "list", "check", "replay", "report", "scene"),
+        commands=("run", "list", "check", "replay", "report", "scene", "ctest"),
         help="Where journals are kept. [.optest/runs]",
     ),
     Option(
@@ -418,7 +418,7 @@ _CORE: tuple[Option, ...] = (
         default=0,
         group="Reports",
         metavar="N",
-        commands=("run", "check"),
+        commands=("run", "check", "ctest"),
         help="Show the N slowest cases at the end. [0]",
     ),
     Option(
@@ -427,7 +427,7 @@ _CORE: tuple[Option, ...] = (
         type="bool",
         default=False,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="No colours.",
     ),
     Option(
@@ -436,7 +436,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="Say more.",
     ),
     Option(
@@ -445,7 +445,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="Say less.",
     ),
 )
