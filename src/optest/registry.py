@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -29,8 +29,10 @@ __all__ = [
     "load_file",
     "load_object",
     "load_plugins",
+    "loaded_from",
     "neighbours_of_module",
     "run_file",
+    "stand_in_for",
     "version_of",
 ]
 
@@ -320,6 +322,40 @@ def load_file(path: Path) -> ModuleType:
             sys.modules[path.stem] = before
         raise
     return module
+
+
+def loaded_from(path: Path) -> ModuleType | None:
+    """The module that was imported from this file already, or runs as a program; None if there is none."""
+    return next((each for each in list(sys.modules.values()) if getattr(each, "__file__", None) == str(path)), None)
+
+
+class _StandIns:
+    """The last finder that Python asks: modules that are not installed, with what another package has for them."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, tuple[str, Sequence[str]]] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, _: object = None) -> Any:
+        is_mine = name in self.modules and not path  # an installed package has a path, and no module of ours
+        return importlib.util.spec_from_loader(name, cast("Any", self), is_package=True) if is_mine else None
+
+    def create_module(self, _: object) -> None:
+        """Python makes it."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        source, names = self.modules[module.__name__]
+        for name in names:
+            setattr(module, name, load_object(f"{source}:{name}"))
+
+
+_stand_ins = _StandIns()
+
+
+def stand_in_for(module: str, source: str, names: Sequence[str]) -> None:
+    """Let ``from module import name`` find the names of the module ``source``, unless ``module`` is installed."""
+    _stand_ins.modules[module] = source, names
+    if _stand_ins not in sys.meta_path:
+        sys.meta_path.append(cast("Any", _stand_ins))
 
 
 def run_file(path: Path) -> None:

@@ -56,11 +56,11 @@ cli.add_command(completion_command)
 add_guest_commands(cli)
 
 
-def main() -> None:
-    """Entry point of the console script; never returns."""
+def main(command: click.Command = cli) -> NoReturn:
+    """Entry point of the console script, and of a file that is a command; never returns."""
     _find_modules_here()
     decided = _decide_exits()
-    decided.append(_status_of_call())
+    decided.append(_status_of_call(command))
     sys.exit(decided[0])
 
 
@@ -87,9 +87,9 @@ def _find_modules_here() -> None:
         sys.path.append("")
 
 
-def _status_of_call() -> int:
+def _status_of_call(command: click.Command) -> int:
     try:
-        returned = cli.main(standalone_mode=False)
+        returned = command.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -87,16 +87,17 @@ def options_of(
     def add(function: Function) -> Function:
         for option in reversed(OPTIONS):
             if command in option.commands and option.name != without:
-                function = click_option(option, (texts or {}).get(option.name, option.help))(function)
+                flags = (option.short, *option.flags) if command == "scene" and option.short else option.flags
+                function = click_option(option, (texts or {}).get(option.name, option.help), flags)(function)
         return function
 
     return add
 
 
-def click_option(option: Option, text: str) -> Callable[[Function], Function]:
+def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callable[[Function], Function]:
     """An option whose value is None or () if it was not given: defaults belong to the settings."""
     keywords: dict[str, Any] = {"help": text, "metavar": option.metavar or None, "required": option.required}
-    keywords["hidden"] = option.hidden
+    keywords["hidden"], flags = option.hidden, flags or option.flags
     completer = completer_of(option.completes or option.name)
     if completer is not None:
         keywords["shell_complete"] = completer
@@ -111,7 +112,7 @@ def click_option(option: Option, text: str) -> Callable[[Function], Function]:
             keywords |= {"type": click.STRING, "is_flag": False, "flag_value": option.bare}
         case kind:
             keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
-    return click.option(option.name, *option.flags, **keywords)
+    return click.option(option.name, *flags, **keywords)
 
 
 def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from optest.cli.options import GroupedCommand, completer_of, echo_all, options_of
 
-__all__ = ["check_command", "replay_command", "run_command"]
+__all__ = ["check_command", "replay_command", "run_and_close", "run_command"]
 
 
 @click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
@@ -27,6 +28,11 @@ def run_command(collect_only: bool, **given: Any) -> int:
 
         echo_all(listing("cases", given))
         return 0
+    return run_and_close(given)
+
+
+def run_and_close(given: Mapping[str, Any]) -> int:
+    """Run, print what is told below the report, and return the exit status."""
     from optest.api.running import closing_lines, run
 
     outcome = run(given)

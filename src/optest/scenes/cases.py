@@ -7,25 +7,41 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
+from operator import and_
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from optest.errors import OptestError, UnknownName, UsageError
 from optest.guests import Values
 from optest.plan.select import selects
 from optest.plan.sources import Collected, SourceRequest
-from optest.registry import load_file
+from optest.registry import load_file, loaded_from
+from optest.scenes import compat  # noqa: F401 - files may import what stands in for simpler
 from optest.scenes.declaration import SceneCase, SceneTestCase
 from optest.scenes.runtimes import RUNTIMES, absolute_sources, lack_of_runtime
-from optest.settings.platforms import PLATFORMS, platform_called
+from optest.settings.platforms import PLATFORMS, platform_called, platforms_of_a_run, why_not_on
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
-__all__ = ["CATEGORY", "PREFIX", "case_of", "collect", "descriptor_of", "entries_of", "scene_of", "scenes_in"]
+__all__ = [
+    "CATEGORY",
+    "PREFIX",
+    "case_of",
+    "collect",
+    "descriptor_of",
+    "is_scene",
+    "left_by_options",
+    "scene_of",
+    "scenes_in",
+]
 
 PREFIX = "scene."
 CATEGORY = "scene"
+_NOT_LEFT = "only cases that --runtime, --level or --manual leave out"
 
 
 def collect(request: SourceRequest) -> Collected:
@@ -38,8 +54,17 @@ def collect(request: SourceRequest) -> Collected:
     scenes = [scene for name in request.names for file in _files(Path(name)) for scene in scenes_in(file)]
     if not scenes:
         raise UsageError(f"no scene is declared in {', '.join(request.names)}: a class under @scene_test(…)")
-    assert request.options is not None
-    entries = list(entries_of(scenes, request.options))
+    options = request.options
+    assert options is not None
+    if options["platform"] is not None:
+        platform_called(options["platform"])
+    every = [
+        (scene, case, platform)
+        for scene in scenes
+        for case in scene._scene_cases
+        for platform in platforms_of_a_run(case.platforms, options["platform"])
+    ]
+    entries = [_entry(*each, options) for each in compress(every, left_by_options(every, options))]
     files = dict.fromkeys(str(scene._scene_file) for scene in scenes)
     notes = () if entries else ("no scene is left by --runtime, --level, --manual and --case",)
     return Collected(
@@ -72,7 +97,7 @@ def scenes_in(file: Path) -> list[type[SceneTestCase]]:
 @lru_cache(maxsize=4096)
 def _scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
     try:
-        module = load_file(file)
+        module = loaded_from(file) or _imported(file)
     except OptestError:
         raise
     except Exception as error:
@@ -80,51 +105,48 @@ def _scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
     return tuple(
         each
         for each in vars(module).values()
-        if inspect.isclass(each) and issubclass(each, SceneTestCase) and _is_declared_in(each, file)
+        if is_scene(each) and each._scene_file == file and vars(each).get("__test__", True)
     )
 
 
-def _is_declared_in(scene: type[SceneTestCase], file: Path) -> bool:
-    return "_scene_file" in vars(scene) and scene._scene_file == file and vars(scene).get("__test__", True)
+def _imported(file: Path) -> ModuleType:
+    """A new module; files beside it can be imported as long as this process lives, as under pytest."""
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    return load_file(file)
 
 
-def entries_of(scenes: Iterable[type[SceneTestCase]], options: Values) -> Iterator[dict[str, Any]]:
-    """The cases of scenes as a plan has them, by the options of the command line.
+def is_scene(thing: object) -> bool:
+    """Whether something is a class under ``@scene_test(…)`` itself."""
+    return inspect.isclass(thing) and issubclass(thing, SceneTestCase) and "_scene_file" in vars(thing)
+
+
+def left_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]], options: Values) -> list[bool]:
+    """Which of some cases on platforms ``--runtime``, ``--level`` and ``--manual`` leave.
 
     Raises:
-        UnknownName: for a platform or runtime that nobody knows.
-        UsageError: for a ``--case`` that matches manual cases alone.
+        UnknownName: for a runtime that nobody knows.
+        UsageError: for a ``--case`` that matches none of those that are left, but others.
     """
-    scenes = list(scenes)
-    platform, runtime, level = options["platform"], options["runtime"], options["level"]
-    if platform is not None:
-        platform_called(platform)
-    known = {scene._scene_runtime for scene in scenes}
-    if runtime is not None and runtime not in known | {*RUNTIMES.names()}:
-        raise UnknownName("runtime", runtime, sorted(known | {*RUNTIMES.names()}))
-    manual, selectors = options["manual"], options["case"]
-    chosen, left_out = list[dict[str, Any]](), list[str]()
-    for scene in scenes:
-        if runtime not in (None, scene._scene_runtime) or str(level or scene._scene_level) != str(scene._scene_level):
-            continue
-        for case in scene._scene_cases:
-            for on in _platforms(case, platform):
-                is_manual = case.is_manual_on(on)
-                if is_manual and manual == "exclude":
-                    left_out.append(_name(scene, case, on))
-                elif is_manual or manual != "only":
-                    chosen.append(_entry(scene, case, on, options))
-    for selector in selectors:
-        if not any(selects(selector, each["name"]) for each in chosen) and any(
-            selects(selector, each) for each in left_out
-        ):
-            raise UsageError(f"--case {selector!r} matches manual cases alone; add --manual include")
-    return iter(chosen)
-
-
-def _platforms(case: SceneCase, platform: str | None) -> Sequence[str]:
-    """Where a case is asked: on the platform that is named, else on every simulation that it has; "" on none."""
-    return [platform] if platform is not None else [each for each in case.platforms if each.endswith("sim")] or [""]
+    runtime, level, manual = options["runtime"], options["level"], options["manual"]
+    known = {scene._scene_runtime for scene, _, _ in cases} | {*RUNTIMES.names()}
+    if runtime is not None and runtime not in known:
+        raise UnknownName("runtime", runtime, sorted(known))
+    fits = [
+        runtime in (None, scene._scene_runtime) and str(level or scene._scene_level) == str(scene._scene_level)
+        for scene, _, _ in cases
+    ]
+    is_manual = [case.is_manual_on(platform) for _, case, platform in cases]
+    left = [
+        fit and (manual == "include" or each == (manual == "only")) for fit, each in zip(fits, is_manual, strict=True)
+    ]
+    for selector in options["case"]:
+        matches = [selects(selector, _name(*each)) for each in cases]
+        if any(matches) and not any(map(and_, matches, left)):
+            only_manual = any(map(and_, matches, fits)) and manual == "exclude"
+            why = "manual cases alone; add --manual include" if only_manual else _NOT_LEFT
+            raise UsageError(f"--case {selector!r} matches {why}")
+    return left
 
 
 def _name(scene: type[SceneTestCase], case: SceneCase, platform: str) -> str:
@@ -156,10 +178,8 @@ def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: 
 
 
 def _why_skipped(scene: type[SceneTestCase], case: SceneCase, platform: str) -> str | None:
-    if not platform:
-        return f"no simulation among its platforms ({', '.join(case.platforms)}); name one by --platform"
-    if platform not in case.platforms:
-        return f"not for {platform}, but for {', '.join(case.platforms)}"
+    if why := why_not_on(platform, case.platforms):
+        return why
     for each in case.platforms:
         if each not in PLATFORMS:
             raise UsageError(f"{scene.__name__}: {UnknownName('platform', each, PLATFORMS)}")

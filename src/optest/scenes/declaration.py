@@ -14,6 +14,7 @@ from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 
 __all__ = [
+    "GUARD",
     "ArgDirection",
     "Scalar",
     "SceneCase",
@@ -156,12 +157,20 @@ class SceneTestCase:
         raise NotImplementedError(f"{type(self).__name__} has no compute_golden")
 
     @staticmethod
+    def test_that_pytest_has_loaded_the_plug_in_of_optest() -> None:
+        """What pytest finds without the plug-in, which takes it out, or in a class that is no scene."""
+        raise AssertionError(
+            "no case was collected; add `addopts = -p optest.pytest_plugin` to pytest's ini, and @scene_test(…) here"
+        )
+
+    @staticmethod
     def run_module(name: str) -> None:
         """Run the scenes of the module ``name`` as a command, if it is ``__main__``, and end with its exit status."""
         if name == "__main__":
             load_object("optest.cli.scene_command:run_module")()
 
 
+GUARD = SceneTestCase.test_that_pytest_has_loaded_the_plug_in_of_optest.__name__
 Scene = TypeVar("Scene", bound=type[SceneTestCase])
 
 

@@ -22,8 +22,10 @@ __all__ = [
     "is_device",
     "parse_devices",
     "platform_called",
+    "platforms_of_a_run",
     "register_platform",
     "share_of_devices",
+    "why_not_on",
     "why_skipped",
 ]
 
@@ -114,6 +116,19 @@ def why_skipped(required: Sequence[Any] | None, platform: str | None) -> str | N
         words = ", ".join(map(repr, required))
         raise UsageError(f'requires_hardware({words}) should name one platform that is hardware, as "a2a3", or none')
     return None if platform == required[0] else f"requires --platform {required[0]}"
+
+
+def platforms_of_a_run(declared: Sequence[str], stated: str | None) -> Sequence[str]:
+    """Where a scene runs: on the platform that is stated, else on every simulation that it declares; "" for none."""
+    return [stated] if stated is not None else [each for each in declared if each.endswith("sim")] or [""]
+
+
+def why_not_on(platform: str, declared: Sequence[str]) -> str | None:
+    """Why a scene is skipped on one of :func:`platforms_of_a_run`, None if it runs."""
+    names = ", ".join(declared)
+    if not platform:
+        return f"no simulation among its platforms ({names}); name one by --platform"
+    return None if platform in declared else f"not for {platform}, but for {names}"
 
 
 _IDS = re.compile(r"\s*([0-9]+)\s*(?:-\s*([0-9]+)\s*)?")

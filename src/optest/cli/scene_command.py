@@ -1,0 +1,26 @@
+"""``python test_x.py -p cpusim``: the scenes of one file as a command of their own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from optest.cli import main
+from optest.cli.options import GroupedCommand, options_of
+from optest.cli.run_commands import run_and_close
+
+__all__ = ["run_module", "scene_command"]
+
+
+@click.command(cls=GroupedCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@options_of("scene")
+def scene_command(**given: Any) -> int:
+    """Run the scenes of this file and judge every result, as `optest run --source scene:FILE` does."""
+    return run_and_close({**given, "source": (f"scene:{sys.modules['__main__'].__file__}",)})
+
+
+def run_module() -> NoReturn:
+    """Run the file that runs as the program, and end with its exit status."""
+    main(scene_command)
