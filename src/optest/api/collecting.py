@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,26 +16,36 @@ from optest.errors import UsageError
 from optest.plan import read_plan
 from optest.plan.dialects import model_of, slug
 from optest.plan.expectations import labels_used
+from optest.plan.select import select
 from optest.reporting.explain import explain, gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines, operator_lines
 from optest.reporting.variant_table import variant_text
+from optest.scenes.cases import case_of, is_scene, left_by_options, scene_of
+from optest.scenes.declaration import GUARD
+from optest.scenes.workers import SceneWorkers
+from optest.settings import resolve
 from optest.spec import BAD_STATUSES, TIERS, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
 from optest.store.joined_runs import joined_runs
 
 __all__ = [
+    "GUARD",
     "Listed",
+    "SceneWorkers",
     "failure_text",
     "figures",
     "file_request",
     "gist",
     "is_bad",
+    "is_scene",
     "joined_runs",
     "lines_expected",
     "listed_cases",
     "model_of",
     "runs_of_workers",
+    "scene_request",
+    "scenes_left",
     "shows_nothing",
     "slug",
     "streams",
@@ -91,6 +102,26 @@ def suite_request(name: str, module: str, options: Mapping[str, Any]) -> RunRequ
     return dataclasses.replace(request.run, notes=notes, plugins=(module,))
 
 
+def scene_request(path: Path, options: Mapping[str, Any]) -> RunRequest:
+    """All cases of the scenes of one file; ``options`` are those that change no choice between them.
+
+    Raises:
+        OptestError: for whatever is wrong with the file or the options.
+    """
+    return run_request({**options, "source": (f"scene:{path}",), "manual": "include"})
+
+
+def scenes_left(cases: Sequence[TestCase], options: Mapping[str, Any]) -> list[TestCase]:
+    """The cases of scenes, of all files of a session, that ``--runtime --level --manual --case`` leave.
+
+    Raises:
+        UsageError, UnknownName: for a runtime or a case that there is not.
+    """
+    triples = [(type(scene_of(case)), case_of(case), case.attributes["platform"]) for case in cases]
+    left = list(compress(cases, left_by_options(triples, resolve(options))))
+    return select(left, globs=options.get("case") or ())
+
+
 def listed_cases(path: Path) -> Iterator[Listed]:
     """Names and operators of a file's cases. No backend is loaded.
 
@@ -128,13 +159,14 @@ def _together(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunReque
     first = requests[0]
     revise_of = {id(case): request.revise for request in requests for case in request.cases}
     files = [*dict.fromkeys(request.settings["plan"] for request in requests)]
+    sources = tuple(dict.fromkeys(each for request in requests for each in request.settings["source"]))
     notes = dict.fromkeys(note for request in requests for note in request.notes)
-    facts = {**first.facts, "plan": files if len(files) > 1 else files[0]}
+    origin = {"source": sources} if sources else {"plan": files if len(files) > 1 else files[0]}
     return dataclasses.replace(
         first,
         cases=cases,
         document=None,
-        facts=facts,
+        facts={**first.facts, **origin},
         notes=tuple(notes),
         revise=lambda case, verdict: revise_of[id(case)](case, verdict),
     )

@@ -13,26 +13,48 @@ from typing import Any
 
 import pytest
 
-from optest.errors import UsageError, did_you_mean
+from optest.api import bootstrap, collecting
+from optest.errors import OptestError, UsageError, did_you_mean
 from optest.pytest_plugin import files, listing, sharing
 from optest.pytest_plugin.logs import LOGS, Logs
 from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile, SuiteNode
-from optest.pytest_plugin.options import add_options
+from optest.pytest_plugin.options import add_options, add_options_of_scenes, stated, without_values
 from optest.pytest_plugin.results import RESULTS, Results
+from optest.pytest_plugin.scenes import (
+    beside_the_chosen,
+    nodes_of,
+    on_its_platforms,
+    st_device_ids,
+    st_platform,
+    st_worker,
+    why_not_here,
+)
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
-from optest.settings.platforms import PLATFORMS, why_skipped
+from optest.settings.platforms import PLATFORMS, Platform, register_platform, why_skipped
 from optest.suites import BackendTests, needs_the_plugin
 
-__all__ = ["CaseItem", "PlanFile"]
+__all__ = ["CaseItem", "PlanFile", "st_device_ids", "st_platform", "st_worker"]
 
 NARROWED = pytest.StashKey[bool]()
 """Whether cases were deselected."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """The options of the RFC, and the ini value that says where a project keeps its files."""
     add_options(parser)
+    if any(name.endswith("conftest.py") for name, _ in pluginmanager.list_name_plugin()):
+        add_options_of_scenes(parser)  # loaded by a conftest.py, so that the hook below is not called
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, None, None]:
+    """Add the options of scenes when the project has added its own, which go before ours of the same names."""
+    early_config.known_args_namespace.file_or_dir = parser.parse_known_args(without_values(args)).file_or_dir
+    yield
+    add_options_of_scenes(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,10 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: for a platform that nobody knows.
     """
-    platform = config.getoption("platform")
-    known = (*PLATFORMS, *config.getini("optest_platforms"))
-    if platform is not None and platform not in known:
-        hint = did_you_mean(platform, known, f"known: {', '.join(known)}; the ini's optest_platforms adds others")
+    platform = stated(config, "platform")
+    for name in config.getini("optest_platforms"):
+        if name not in PLATFORMS:
+            register_platform(Platform(name=name))
+    if platform is not None and platform not in PLATFORMS:
+        bootstrap()  # a plug-in may add it
+    if platform is not None and platform not in PLATFORMS:
+        known = f"known: {', '.join(PLATFORMS)}; the ini's optest_platforms adds others"
+        hint = did_you_mean(platform, PLATFORMS, known)
         raise pytest.UsageError(f"--platform is {platform!r}, which nobody knows; {hint}")
     if config.getoption("show_skipped"):
         config.option.reportchars = f"{config.option.reportchars or ''}s"
@@ -100,11 +127,21 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_pycollect_makeitem(
     collector: pytest.Collector, name: str, obj: object
-) -> pytest.Collector | list[pytest.Item] | None:
-    """Take the suites that a module defines; the test that asks for this plug-in has its answer."""
+) -> pytest.Collector | list[pytest.Item | pytest.Collector] | None:
+    """Take the suites and scenes of a module; the test that asks for this plug-in has its answer."""
     if isinstance(obj, BackendTests):
         return SuiteNode.from_parent(collector, name=name, suite=obj)
+    if collecting.is_scene(obj):
+        by_hand = pytest.Class.from_parent(collector, name=name, obj=obj)
+        return [*nodes, by_hand] if (nodes := nodes_of(collector, obj)) else []
+    if name == collecting.GUARD and collecting.is_scene(getattr(collector, "obj", None)):
+        return []
     return [] if obj is needs_the_plugin else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let tests that are written by hand run on the platforms of their class."""
+    on_its_platforms(metafunc)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -136,6 +173,13 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     is_complete = not session.testsfailed and not hasattr(config, "workerinput")
     gone = of_other_models(config.getoption("model"), items, is_complete=is_complete)
     gone += beside_those_named(files.named(config), items)
+    try:
+        gone += beside_the_chosen(items, config)
+    except OptestError as error:
+        if is_complete:
+            raise pytest.UsageError(str(error)) from None
+        config.stash[WRONG_REQUEST] = str(error)
+        gone = list(items)
     if gone:
         those = set(map(id, gone))
         config.hook.pytest_deselected(items=[item for item in items if id(item) in those])
@@ -160,8 +204,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if isinstance(item, CaseItem):
         return
     mark = item.get_closest_marker("requires_hardware")
+    declared = getattr(getattr(item, "cls", None), "_scene_platforms", None)
     try:
-        why = why_skipped(None if mark is None else mark.args, item.config.getoption("platform"))
+        if declared is not None:
+            why = why_not_here(declared, item.config)
+        else:
+            why = why_skipped(None if mark is None else mark.args, stated(item.config, "platform"))
     except UsageError as error:
         pytest.fail(str(error), pytrace=False)
     if why is not None:
@@ -236,5 +284,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("operator cases")
         for line in lines:
             terminalreporter.write_line(line)
+    wrong = config.stash.get(WRONG_REQUEST, "")
+    if wrong and config.pluginmanager.hasplugin("dsession"):  # else pytest has said so
+        terminalreporter.write_line(f"ERROR: {wrong}", red=True)
     if line := config.stash[VERIFIED].line():
         terminalreporter.write_line(line, red=True, bold=True)

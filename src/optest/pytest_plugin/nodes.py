@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,6 +44,19 @@ class CaseCollector(pytest.Collector):
         self.config.stash[WRONG_FILES] = self.config.stash.get(WRONG_FILES, 0) + 1
         raise self.CollectError(why) from None
 
+    def _requested(self, make: Callable[[Path, Any], Any], options: Any) -> Any:
+        """The request of this file; what is wrong with the options is told once for the session."""
+        try:
+            request = make(self.path, options)
+        except UsageError as error:
+            if not isinstance(error, PlanError):
+                self.config.stash.setdefault(WRONG_REQUEST, str(error))
+            self._give_up(str(error))
+        except OptestError as error:
+            self._give_up(str(error))
+        self.config.stash[WRONG_REQUEST] = ""
+        return request
+
 
 class SuiteNode(CaseCollector):
     """The suite that a module defines for a backend (:func:`optest.suites.define_backend_tests`); the cases of an
@@ -74,26 +87,17 @@ class PlanFile(pytest.File, CaseCollector):
     """A file of cases; those of a model lie below a collector of its name."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        request = self._request()
-        self.config.stash[WRONG_REQUEST] = ""
+        request = self._requested(_file_request, options_of_a_run(self.config))
         return _below(self, [(parts_of(_id_in_file(case)), request, case) for case in request.cases])
 
-    def _request(self) -> Any:
-        options = options_of_a_run(self.config)
-        try:
-            try:
-                return collecting.file_request(self.path, options)
-            except UsageError as error:
-                if "takes no such option" not in str(error):
-                    raise
-                kept = beside_the_backend(options)
-                return collecting.file_request(self.path, kept)  # a plan for a backend that is not torch
-        except UsageError as error:
-            if not isinstance(error, PlanError):
-                self.config.stash.setdefault(WRONG_REQUEST, str(error))
-            self._give_up(str(error))
-        except OptestError as error:
-            self._give_up(str(error))
+
+def _file_request(path: Path, options: dict[str, Any]) -> Any:
+    try:
+        return collecting.file_request(path, options)
+    except UsageError as error:
+        if "takes no such option" not in str(error):
+            raise
+        return collecting.file_request(path, beside_the_backend(options))  # a plan for a backend that is not torch
 
 
 class GroupNode(pytest.Collector):

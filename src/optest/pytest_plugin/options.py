@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from optest.api.collecting import runs_of_workers
-from optest.settings import environment
+from optest.settings import OPTIONS, Option, environment
 from optest.suites import TIER_NAMES
 
-__all__ = ["add_options", "beside_the_backend", "options_of_a_run"]
+__all__ = [
+    "add_options",
+    "add_options_of_scenes",
+    "beside_the_backend",
+    "options_of_a_run",
+    "options_of_scenes",
+    "stated",
+    "without_values",
+]
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -50,16 +59,63 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--optest-bench", action="store_true", default=False, help="time every case that passes; the table stands last"
     )
-    group.addoption(
-        "--platform",
-        default=None,
-        metavar="NAME",
-        help="where tests run: cpusim … without hardware, or cuda, a2a3 …: tests that need it run there, others skip",
-    )
     parser.addini("optest_platforms", "further names for --platform", type="args", default=[])
     parser.addini("optest_tier", "tier of suites: smoke, parity or full", default="")
     parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
+
+
+_OF_SCENES = [option for option in OPTIONS if "pytest" in option.commands]
+
+
+def add_options_of_scenes(parser: pytest.Parser) -> None:
+    """Those of the table that scenes have everywhere, but what a project or another plug-in has registered: that is
+    the project's, and its value counts."""
+    taken = {name for group in parser._groups for option in group.options for name in option.names()}
+    group = parser.getgroup("optest scenes", "scenes and devices (optest)")
+    for option in _OF_SCENES:
+        if taken.isdisjoint(option.flags):
+            group.addoption(*option.flags, dest=option.name, default=None, help=option.help, **_keywords(option))
+
+
+def _keywords(option: Option) -> dict[str, Any]:
+    if option.type == "bool":
+        return {"action": "store_true"}
+    keywords: dict[str, Any] = {"action": "append" if option.repeat else "store", "metavar": option.metavar or None}
+    if option.type == "int":
+        keywords["type"] = int
+    return keywords | ({"choices": option.choices} if option.type == "choice" else {})
+
+
+def without_values(arguments: Sequence[str]) -> list[str]:
+    """The command line as long as these options are not known: their values would be taken for files."""
+    flags = {flag for option in _OF_SCENES if option.type != "bool" for flag in option.flags}
+    return [each for before, each in zip(["", *arguments], arguments, strict=False) if before not in flags]
+
+
+def stated(config: pytest.Config, name: str) -> Any:
+    """The value of an option of scenes, also where the project registered it under another name; None without one."""
+    (option,) = (each for each in _OF_SCENES if each.name == name)
+    return config.getoption(option.flags[0], config.getoption(name, None))
+
+
+def options_of_scenes(config: pytest.Config) -> dict[str, Any]:
+    """Options of ``optest run`` by name, for scenes; those that choose between cases count for the session."""
+    given = {each.name: stated(config, each.name) for each in _OF_SCENES}
+    for name in ("runtime", "level", "manual", "case"):
+        given.pop(name)
+    given["log_level"] = _level_of_a_runtime(config.getoption("log_level"))
+    given |= {name: value for name, value in options_of_a_run(config).items() if name not in (*_OF_TORCH, "jobs")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _level_of_a_runtime(text: str | None) -> str | None:
+    """What pytest's ``--log-level`` means to a runtime: the nearest level that logs no more."""
+    if text is None:
+        return None
+    number = int(text) if text.isdecimal() else getattr(logging, text.upper(), logging.WARNING)
+    levels = {logging.DEBUG: "debug", logging.INFO: "info", logging.WARNING: "warn"}
+    return next((name for level, name in levels.items() if number <= level), "error")
 
 
 def _option_value(name: str) -> str:
