@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from optest.api.running import RunOutcome, run, run_cases
 from optest.api.run_request import run_request
+from optest.api.running import RunOutcome, run, run_cases
 from optest.api.streaming import CaseStream
 from optest.errors import UsageError
 from optest.settings.variables import leases_folder

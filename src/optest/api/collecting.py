@@ -43,6 +43,7 @@ __all__ = [
     "lines_expected",
     "listed_cases",
     "model_of",
+    "ran_unchecked",
     "runs_of_workers",
     "scene_request",
     "scenes_left",
@@ -202,6 +203,11 @@ def is_bad(result: CaseResult) -> bool:
 def shows_nothing(result: CaseResult) -> bool:
     """Whether nothing was run, or nothing compared: neither is a pass."""
     return result.status in (Status.SKIPPED, Status.UNCHECKED)
+
+
+def ran_unchecked(result: CaseResult, case: TestCase) -> bool:
+    """Whether a scene ran and nobody wanted its golden (``--skip-golden``): no pass, and no skip either."""
+    return result.status is Status.UNCHECKED and case.attributes.get("golden") is False
 
 
 def figures(directories: Iterable[Path]) -> list[str]:

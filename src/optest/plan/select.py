@@ -12,6 +12,7 @@ from optest.spec import TestCase
 __all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select", "selects"]
 
 Predicate: TypeAlias = Callable[[str], bool]
+_MOST_NAMED = 12
 
 
 def select(
@@ -109,7 +110,8 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     for glob in globs:
         matching = {each for each in ids if selects(glob, each)}
         if not matching:
-            hint = did_you_mean(glob, ids, "`optest list` shows the ids", text="did you mean {!r}?")
+            there = f"there are {', '.join(ids)}" if len(ids) <= _MOST_NAMED else "`optest list` shows the ids"
+            hint = did_you_mean(glob, ids, there, text="did you mean {!r}?")
             raise UsageError(f"no case matches --case {glob!r}; {hint}")
         found |= matching
     return found

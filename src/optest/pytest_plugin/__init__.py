@@ -7,6 +7,7 @@ asks for its result and says it in pytest's words.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ __all__ = ["CaseItem", "PlanFile", "st_device_ids", "st_platform", "st_worker"]
 
 NARROWED = pytest.StashKey[bool]()
 """Whether cases were deselected."""
+_UNCHECKED = "optest_unchecked"
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -95,7 +97,12 @@ class _Counting:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count it, and read the id that a worker of xdist tells: pytest takes all behind a bracket for parameters."""
+        if "]::" in (getattr(getattr(report, "id", None), "params", None) or ""):
+            names = tuple(report.nodeid.split("::")[1:])
+            setattr(report, "_id", dataclasses.replace(report.id, names=names, params=None))  # noqa: B010 - pytest 9 has it
         self._config.stash[VERIFIED].add(report)
 
 
@@ -243,9 +250,16 @@ def pytest_runtest_makereport(
             report.duration = item.took_s
         if call.when == "call" and item.xpassed:
             report.wasxfail = item.xpassed
+        if call.when == "call":
+            setattr(report, _UNCHECKED, item.unchecked)
         Verified.note(report)
         sharing.attach(item, call, report)
     return report
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """A scene under ``--skip-golden`` is neither passed nor skipped."""
+    return ("unchecked", "u", "UNCHECKED") if getattr(report, _UNCHECKED, False) else None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -174,6 +174,9 @@ class CaseItem(pytest.Item):
     xpassed: str = ""
     """What is said of a pass that nobody expected and that fails nothing."""
 
+    unchecked = False
+    """Whether it ran, and nobody wanted to compare."""
+
     hooks: Any = None
     """Those of its phases, where they are others than pytest has for its path."""
 
@@ -203,7 +206,8 @@ class CaseItem(pytest.Item):
             return
         if collecting.is_bad(result):
             raise CaseFailed(collecting.failure_text(result), collecting.gist(result))
-        if collecting.shows_nothing(result):
+        self.unchecked = collecting.ran_unchecked(result, self.case)
+        if collecting.shows_nothing(result) and not self.unchecked:
             pytest.skip(result.verdict.message)
         if result.status.value == "xfailed":
             pytest.xfail(result.verdict.message)

@@ -17,6 +17,7 @@ __all__ = [
     "add_options",
     "add_options_of_scenes",
     "beside_the_backend",
+    "level_of_a_runtime",
     "options_of_a_run",
     "options_of_scenes",
     "stated",
@@ -104,12 +105,12 @@ def options_of_scenes(config: pytest.Config) -> dict[str, Any]:
     given = {each.name: stated(config, each.name) for each in _OF_SCENES}
     for name in ("runtime", "level", "manual", "case"):
         given.pop(name)
-    given["log_level"] = _level_of_a_runtime(config.getoption("log_level"))
+    given["log_level"] = level_of_a_runtime(config.getoption("log_level"))
     given |= {name: value for name, value in options_of_a_run(config).items() if name not in (*_OF_TORCH, "jobs")}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _level_of_a_runtime(text: str | None) -> str | None:
+def level_of_a_runtime(text: str | None) -> str | None:
     """What pytest's ``--log-level`` means to a runtime: the nearest level that logs no more."""
     if text is None:
         return None

@@ -35,7 +35,10 @@ def nodes_of(module: pytest.Collector, scene: Any) -> list[pytest.Collector]:
     names = [f"{scene.__name__}[{each or '-'}]" for each in platforms]
     parts = [part for path, part in named(module.config) if path == module.path]
     names += [each for each in dict.fromkeys(parts) if each.startswith(tuple(f"{name}::" for name in names))]
-    nodes: list[pytest.Collector] = [SceneNode.from_parent(module, name=each, beside=names) for each in names]
+    nodes: list[pytest.Collector] = [
+        SceneNode.from_parent(module, name=each, beside=names, nodeid=module.nodeid if "]::" in each else None)
+        for each in names
+    ]
     for node in nodes:
         node.own_markers.extend(getattr(scene, "pytestmark", ()))
     return nodes
@@ -56,9 +59,8 @@ class SceneNode(CaseCollector):
             self.parent.stash[_REQUEST] = request
         for case in request.cases:
             if f"{case.id}::".startswith(f"{self.name}::") and case.id not in self._others:
-                nodeid = f"{self.parent.nodeid}::{case.id}"
-                name = case.id.rpartition("::")[2]
-                yield CaseItem.from_parent(self, name=name, nodeid=nodeid, request=request, case=case)
+                name = case.id if case.id == self.name else case.id.rpartition("::")[2]
+                yield CaseItem.from_parent(self, name=name, request=request, case=case)
 
 
 def beside_the_chosen(items: Sequence[pytest.Item], config: pytest.Config) -> list[pytest.Item]:

@@ -68,7 +68,7 @@ class TaskArgs:
             if not isinstance(spec, (Tensor, Scalar)):
                 raise UsageError(f"an argument is {type(spec).__name__}, but should be Tensor(…) or Scalar(…)")
             name = str(spec.name)
-            if not name.isidentifier() or hasattr(TaskArgs, name):
+            if not name.isidentifier() or name.startswith("_") or hasattr(TaskArgs, name):
                 raise UsageError(f"an argument is called {name!r}, but should have a name that can be an attribute")
             if name in vars(self):
                 raise UsageError(f"two arguments are called {name!r}")

@@ -62,7 +62,7 @@ def test_filters_add_up() -> None:
         ({"skip_tags": ["slwo"]}, "unknown tag 'slwo'; did you mean 'slow'?"),
         ({"ops": ["rleu"]}, "unknown operator 'rleu'; did you mean 'relu'?"),
         ({"globs": ["tail addd"]}, "no case matches --case 'tail addd'; did you mean 'tail add'?"),
-        ({"globs": ["*", "zzzzzz"]}, "no case matches --case 'zzzzzz'; `optest list` shows the ids"),
+        ({"globs": ["*", "zzzzzz"]}, "no case matches --case 'zzzzzz'; there are add[float16](2x3, 2x3), tail add"),
     ],
 )
 def test_what_matches_nothing_is_an_error(filters: dict[str, object], message: str) -> None:

@@ -1,0 +1,148 @@
+"""What a scene may say, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.errors import UsageError
+from optest.scenes import Scalar, SceneTestCase, TaskArgs, Tensor, scene_test
+from optest.scenes.declaration import GUARD
+
+
+def test_arguments_are_attributes_tensors_first() -> None:
+    args = TaskArgs(Tensor("x", np.ones(2)), Tensor("y", np.zeros(2)), Scalar("n", ctypes.c_int64(3)), Scalar("r", 0.5))
+    args.y[:] = args.x + 1
+    assert (args.tensor_names(), args.scalar_names()) == (["x", "y"], ["n", "r"])
+    assert [spec.name for spec in args.specs] == ["x", "y", "n", "r"]
+    assert args.specs[1].value.tolist() == [2, 2]
+
+
+def test_a_clone_shares_no_memory() -> None:
+    args = TaskArgs(Tensor("x", np.ones(2)), Scalar("n", ctypes.c_int64(3)))
+    other = args.clone()
+    args.x[:] = 5
+    args.n.value = 5
+    assert (other.x.tolist(), other.n.value) == ([1, 1], 3)
+
+
+def test_a_clone_of_torch_is_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    args = TaskArgs(Tensor("x", torch.ones(2)))
+    other = args.clone()
+    args.x[:] = 5
+    assert isinstance(other.x, torch.Tensor)
+    assert other.x.tolist() == [1, 1]
+
+
+X = Tensor("x", np.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        ([X, Tensor("x", np.ones(2))], "two arguments are called 'x'"),
+        ([X, Scalar("x", 1)], "two arguments are called 'x'"),
+        ([Tensor("specs", np.ones(2))], "'specs', but should have a name that can be an attribute"),
+        ([Scalar("clone", 1)], "'clone', but should have a name that can be an attribute"),
+        ([Tensor("a b", np.ones(2))], "'a b', but should have a name that can be an attribute"),
+        ([Tensor("_names", np.ones(2))], "'_names', but should have a name that can be an attribute"),
+        ([Scalar("n", 1), X], "tensor 'x' stands behind a scalar; tensors come first"),
+        ([X, np.ones(2)], r"an argument is ndarray, but should be Tensor\(…\) or Scalar\(…\)"),
+    ],
+)
+def test_wrong_arguments(specs: list[Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TaskArgs(*specs)
+
+
+def declared(case: Any = None, *, cases: Any = None, **decorator: Any) -> type[SceneTestCase]:
+    """A class with one case, of which ``case`` replaces keys, or with ``cases``."""
+    stated = [{"name": "default", **(case or {})}] if cases is None else cases
+    made = type("TestFoo", (SceneTestCase,), {"CASES": stated, "__module__": __name__})
+    return scene_test(**{"platforms": ["cpusim", "cuda"], **decorator})(made)
+
+
+def test_platforms_of_class_and_case_are_those_that_both_have() -> None:
+    assert declared({"platforms": ["cuda", "a2a3"]})._scene_cases[0].platforms == ("cuda",)
+    assert declared({"platforms": ["a2a3"]}, platforms=None)._scene_platforms == ("a2a3",)
+    assert declared()._scene_cases[0].platforms == declared()._scene_platforms == ("cpusim", "cuda")
+
+
+def test_defaults_of_a_case() -> None:
+    (case,) = declared()._scene_cases
+    assert (case.config, case.params, case.manual, case.device_count, case.timeout) == ({}, {}, False, 1, None)
+
+
+def test_the_number_of_devices_may_be_part_of_config() -> None:
+    assert declared({"config": {"device_count": 4}}, level=3)._scene_cases[0].device_count == 4
+
+
+@pytest.mark.parametrize(
+    ("manual", "on_sim", "on_cuda"),
+    [(False, False, False), (True, True, True), ("cuda", False, True), (["cpusim"], True, False)],
+)
+def test_manual_everywhere_or_on_some_platforms(manual: Any, on_sim: bool, on_cuda: bool) -> None:
+    (case,) = declared({"manual": manual})._scene_cases
+    assert (case.is_manual_on("cpusim"), case.is_manual_on("cuda")) == (on_sim, on_cuda)
+
+
+def test_a_case_says_more_than_its_class() -> None:
+    made = type(
+        "TestFoo",
+        (SceneTestCase,),
+        {"CASES": [{"name": "a"}, {"name": "b", "skip_golden": False}], "SKIP_GOLDEN": True, "__module__": __name__},
+    )
+    cases = scene_test(platforms=["cpusim"])(made)._scene_cases
+    assert [case.skip_golden for case in cases] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("case", "decorator", "message"),
+    [
+        ({}, {"level": 4}, "level is 4, but should be one of 2, 3"),
+        ({"name": ""}, {}, "case 1 of TestFoo: name is '', but should be a text without :: and brackets"),
+        ({"name": "a::b"}, {}, "name is 'a::b', but should be"),
+        ({"name": "a[0]"}, {}, r"name is 'a\[0\]', but should be"),
+        ({"name": None}, {}, "name is None, but should be"),
+        ({"parms": {}}, {}, "unknown key 'parms'; did you mean 'params'"),
+        ({"platforms": "cpusim"}, {}, "platforms is 'cpusim', but should be a list of names"),
+        ({}, {"platforms": None}, "platforms is None, but should be a list of names, here or in @scene_test"),
+        (
+            {"platforms": ["a5"]},
+            {},
+            r"its platforms \(a5\) and those of the class \(cpusim, cuda\) have none in common",
+        ),
+        ({"device_count": 0}, {"level": 3}, "device_count is 0, but should be 1 or more"),
+        ({"device_count": "2"}, {"level": 3}, "device_count is '2', but should be 1 or more"),
+        ({"device_count": 2}, {"level": 2}, "a scene of level 2 has one device; it needs level=3"),
+    ],
+)
+def test_wrong_declarations(case: dict[str, Any], decorator: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        declared(case, **decorator)
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        ([], "TestFoo has no CASES"),
+        (["default"], "case 1 of TestFoo is str, but should be a mapping"),
+        ([{"name": "a"}, {"name": "a"}], "two cases of TestFoo are called 'a'"),
+    ],
+)
+def test_wrong_lists_of_cases(cases: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        declared(cases=cases)
+
+
+def test_without_the_plug_in_a_scene_is_a_test_that_fails() -> None:
+    with pytest.raises(AssertionError, match=r"add `addopts = -p optest\.pytest_plugin`"):
+        getattr(declared(), GUARD)()
+
+
+def test_run_module_does_nothing_in_a_module_that_is_imported() -> None:
+    SceneTestCase.run_module(__name__)

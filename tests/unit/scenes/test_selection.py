@@ -1,0 +1,152 @@
+"""Which cases of scenes ``--platform --runtime --level --manual --case`` leave, and what stands in for simpler."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.select import selects
+from optest.scenes import SceneTestCase, scene_test
+from optest.scenes.cases import is_scene, left_by_options
+from optest.settings import resolve
+from optest.settings.platforms import platforms_of_a_run, why_not_on
+
+
+class TestFoo(SceneTestCase):
+    __test__ = False  # none of this module's
+    CASES = ({"name": "default"}, {"name": "large", "manual": True}, {"name": "hot", "manual": "a2a3"})
+
+
+class TestRing(SceneTestCase):
+    __test__ = False
+    CASES = ({"name": "default", "device_count": 2},)
+
+
+scene_test(level=2, runtime="cpp", platforms=["a2a3sim", "a2a3"])(TestFoo)
+scene_test(level=3, runtime="ring", platforms=["a2a3sim"])(TestRing)
+
+
+def left(platform: str = "a2a3sim", **options: Any) -> list[str]:
+    """The names of the cases that are left on a platform."""
+    every = [(scene, case, platform) for scene in (TestFoo, TestRing) for case in scene._scene_cases]
+    names = [f"{scene.__name__}::{case.name}" for scene, case, _ in every]
+    return list(compress(names, left_by_options(every, resolve(options))))
+
+
+FOO, LARGE, HOT, RING = "TestFoo::default", "TestFoo::large", "TestFoo::hot", "TestRing::default"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, [FOO, HOT, RING]),
+        ({"platform": "a2a3"}, [FOO, RING]),
+        ({"manual": "include"}, [FOO, LARGE, HOT, RING]),
+        ({"manual": "only"}, [LARGE]),
+        ({"manual": "only", "platform": "a2a3"}, [LARGE, HOT]),
+        ({"level": "2"}, [FOO, HOT]),
+        ({"level": "3"}, [RING]),
+        ({"runtime": "ring"}, [RING]),
+        ({"runtime": "cpp", "level": "3"}, []),
+        ({"case": ("default",)}, [FOO, HOT, RING]),  # what is not named is for the selection by id
+    ],
+)
+def test_what_is_left(options: dict[str, Any], names: list[str]) -> None:
+    platform = options.pop("platform", "a2a3sim")
+    assert left(platform, **options) == names
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"case": ("large",)}, "--case 'large' matches manual cases alone; add --manual include"),
+        ({"case": ("TestFoo::large",)}, "matches manual cases alone"),
+        ({"case": ("default", "TestFoo::large")}, "--case 'TestFoo::large' matches manual cases alone"),
+        ({"case": ("default",), "manual": "only"}, "only cases that --runtime, --level or --manual leave out"),
+        ({"case": ("TestRing::",), "level": "2"}, "only cases that --runtime, --level or --manual leave out"),
+        ({"case": ("large",), "level": "3"}, "only cases that --runtime, --level or --manual leave out"),
+    ],
+)
+def test_a_case_that_is_named_and_left_out(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        left(**options)
+
+
+def test_an_unknown_runtime_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(UnknownName, match=r"unknown runtime 'rang'; did you mean 'ring'\?"):
+        left(runtime="rang")
+
+
+@pytest.mark.parametrize(
+    ("selector", "first", "second"),
+    [
+        ("default", True, True),
+        ("TestA::default", True, False),
+        ("TestA::", True, False),
+        ("TestB::", False, True),
+        ("TestA[cpusim]::default", True, False),
+        ("TestA", False, False),
+        ("Test*", True, True),
+        ("::default", False, False),
+        ("defaul", False, False),
+    ],
+)
+def test_selectors(selector: str, first: bool, second: bool) -> None:
+    assert selects(selector, "TestA[cpusim]::default") is first
+    assert selects(selector, "TestB[cpusim]::default") is second
+
+
+@pytest.mark.parametrize(
+    ("declared", "stated", "platforms", "why"),
+    [
+        (["a2a3sim", "a2a3", "a5sim"], None, ["a2a3sim", "a5sim"], None),
+        (["a2a3sim", "a2a3"], "a2a3sim", ["a2a3sim"], None),
+        (["a2a3sim", "a2a3"], "a2a3", ["a2a3"], None),
+        (["a2a3sim", "a2a3"], "a5", ["a5"], "not for a5, but for a2a3sim, a2a3"),
+        (["a2a3"], None, [""], r"no simulation among its platforms \(a2a3\); name one by --platform"),
+    ],
+)
+def test_platforms(declared: list[str], stated: str | None, platforms: list[str], why: str | None) -> None:
+    assert platforms_of_a_run(declared, stated) == platforms
+    given = [why_not_on(each, declared) for each in platforms]
+    assert given == [None] * len(platforms) if why is None else re.fullmatch(why, given[0] or "")
+
+
+def test_a_scene_is_a_class_under_the_decorator_itself() -> None:
+    derived = type("Derived", (TestFoo,), {})
+    assert [is_scene(each) for each in (TestFoo, derived, SceneTestCase, TestFoo(), None)] == [True, *[False] * 4]
+
+
+def python(folder: Path, code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_imports_of_simpler_find_the_scenes(tmp_path: Path) -> None:
+    code = (
+        "import optest.scenes.compat, optest.scenes as scenes\n"
+        "from simpler.task_interface import ArgDirection as D\n"
+        "from simpler_setup import Scalar, SceneTestCase, TaskArgsBuilder, Tensor, scene_test\n"
+        "print(D is scenes.ArgDirection, SceneTestCase is scenes.SceneTestCase, scene_test is scenes.scene_test)\n"
+    )
+    assert python(tmp_path, code) == "True True True\n"
+
+
+def test_an_installed_simpler_is_never_shadowed(tmp_path: Path) -> None:
+    (tmp_path / "simpler").mkdir()
+    (tmp_path / "simpler/__init__.py").write_text("MINE = True\n")
+    (tmp_path / "simpler_setup.py").write_text("MINE = True\n")
+    code = (
+        "import optest.scenes.compat, simpler, simpler_setup\n"
+        "print(simpler.MINE, simpler_setup.MINE)\n"
+        "try: import simpler.task_interface\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+    )
+    assert python(tmp_path, code) == "True True\nNo module named 'simpler.task_interface'\n"
