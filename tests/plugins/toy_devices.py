@@ -40,7 +40,7 @@ def folder() -> Path:
 
 class ToyDevices(BackendDriver):
     name = kind = "toy"
-    options = ("device", "device_ids")
+    options = ("device",)
 
     def __init__(self) -> None:
         self._ids: list[int] = []
@@ -52,7 +52,11 @@ class ToyDevices(BackendDriver):
     def devices_of(self, case: Any) -> DeviceRequest | None:
         known = ("platform", "runtime", "count", "level", "file")
         stated = {key: value for key, value in self._config(case).items() if key in known}
-        return None if "nothing" in self._config(case) else DeviceRequest(**{"platform": "toysim", "runtime": "a", **stated})
+        return (
+            None
+            if "nothing" in self._config(case)
+            else DeviceRequest(**{"platform": "toysim", "runtime": "a", **stated})
+        )
 
     def prepare(self, case: Any) -> None:
         time.sleep(self._config(case).get("compile_s", 0.0))
@@ -69,6 +73,8 @@ class ToyDevices(BackendDriver):
         self._runtimes.add(runtime)
         self._log(event="begin", case=case.name, runtime=runtime)
         time.sleep(config.get("sleep_s", 0.0))
+        if any((folder() / f"dead-{device}").exists() for device in self._ids):
+            raise Fault(Reason.DEVICE_LOST, "the device does not answer")
         self._misbehave(config.get("do", ""))
         self._log(event="end", case=case.name, runtime=runtime)
         return [np.add(*inputs) + config.get("off", 0)]

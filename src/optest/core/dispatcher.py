@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from optest.backends import BackendDriver
 from optest.backends.abilities import DeviceRequest, PreparesPrograms
@@ -33,17 +33,34 @@ _MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 @dataclass(slots=True)
 class Turn:
-    """A unit that has its devices: what is still to be run of it, and by whom."""
+    """A unit that has its devices: what is still to be run of it, and an executor for that."""
+
+    looks_ahead: ClassVar[bool] = False
 
     assignment: Assignment
     executions: deque[Execution]
     worker: Executor
+    examine: Callable[[Turn, ExecutionResult], ExecutionResult]
     lost: int | None = None
-    """The device that does not work any more."""
+    """The device that does not work any more; nothing else runs on it."""
+    _last: ExecutionResult | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
         return self.assignment.ids
+
+    def execute(
+        self,
+        cases: Sequence[TestCase],
+        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
+    ) -> ExecutionResult:
+        """Run the cases and look after the devices; a retry on one that was lost is the same outcome again."""
+        if self._last is None or self.lost is None:
+            self._last = self.examine(self, self.worker.execute(cases))
+        return self._last
+
+    def close(self) -> None:
+        self.worker.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -110,26 +127,9 @@ class Dispatcher:
             while not self._is_closed and not self._schedule.is_over:
                 if (assignment := self._schedule.take()) is not None:
                     executions = self.units[assignment.unit][1]
-                    return Turn(assignment, executions, self._worker(assignment))
+                    return Turn(assignment, executions, self._worker(assignment), self._examined)
                 self._changed.wait()
         return None
-
-    def examine(self, turn: Turn, outcome: ExecutionResult) -> ExecutionResult:
-        """The outcome, with what became of the devices where it may have been theirs."""
-        verdicts = outcome.verdicts
-        platform = platform_called(self.units[turn.assignment.unit][0].platform)
-        if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
-            return outcome
-        for device in turn.ids:
-            health = examined(platform, device)
-            if not health.is_healthy:
-                turn.lost = device
-                self._lose(device, health.note)
-            elif health.note:
-                self._tell(health.note)
-            if health.note:
-                verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
-        return replace(outcome, verdicts=verdicts)
 
     def give_back(self, turn: Turn) -> None:
         """Take the devices of a unit back, and what is left of it where one of them was lost."""
@@ -158,6 +158,23 @@ class Dispatcher:
             worker.close()
         with self._leasing:
             self.leases.release()
+
+    def _examined(self, turn: Turn, outcome: ExecutionResult) -> ExecutionResult:
+        """The outcome, with what became of the devices where it may have been theirs."""
+        verdicts = outcome.verdicts
+        platform = platform_called(self.units[turn.assignment.unit][0].platform)
+        if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
+            return outcome
+        for device in turn.ids:
+            health = examined(platform, device)
+            if not health.is_healthy:
+                turn.lost = device
+                self._lose(device, health.note)
+            elif health.note:
+                self._tell(health.note)
+            if health.note:
+                verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
+        return replace(outcome, verdicts=verdicts)
 
     def _next_to_prepare(self) -> Unit | None:
         with self._changed:
@@ -230,8 +247,9 @@ class Dispatcher:
             self._changed.notify_all()
 
     def _tell(self, note: str) -> None:
-        self.say(note)
-        self.notes.append(note)
+        if note not in self.notes:
+            self.say(note)
+            self.notes.append(note)
 
     def _too_few(self, unit: Unit) -> Verdict:
         left = len(self._schedule.pool)

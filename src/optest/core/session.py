@@ -261,7 +261,8 @@ class Session:
         for _ in range(min(os.cpu_count() or 1, len(dispatcher.units))):
             threading.Thread(target=dispatcher.prepare, name="optest build", daemon=True).start()
         lane = partial(self._run_device_lane, dispatcher, outcomes)
-        self._run_lanes([lane] * min(self.policy.jobs, len(dispatcher.units)), outcomes, dispatcher.close)
+        count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
+        self._run_lanes([lane] * count, outcomes, dispatcher.close)
 
     def _run_lanes(self, lanes: Sequence[Callable[[], None]], outcomes: _Outcomes, close: Callable[[], None]) -> None:
         """Run each lane in a thread and report what they put into ``outcomes``; ``close`` ends them at once."""
@@ -291,8 +292,8 @@ class Session:
         while (turn := dispatcher.take()) is not None:
             try:
                 while turn.executions and turn.lost is None:
-                    outcome = self._run_one(turn.executions.popleft(), turn.worker, None)
-                    outcomes.put(outcome._replace(result=dispatcher.examine(turn, outcome.result), devices=turn.ids))
+                    outcome = self._run_one(turn.executions.popleft(), turn, None)
+                    outcomes.put(outcome._replace(devices=turn.ids))
             finally:
                 dispatcher.give_back(turn)
 
