@@ -123,7 +123,7 @@ def devices_of(request: RunRequest) -> Devices | None:
     has_hardware = any(each.is_device for each in platforms)
     rules = ScheduleRules(
         max_parallel=_max_parallel(settings, len(ids), has_hardware),
-        backfill=settings["schedule"] == "backfill",
+        backfill=settings["schedule"] == "backfill" or request.device_share[1] > 1,  # there the order is pytest's
         one_runtime=any(each.one_runtime_per_process for each in platforms),
     )
     return Devices(ids=ids, requests=requests, platforms=platforms, rules=rules)

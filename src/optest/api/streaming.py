@@ -27,12 +27,13 @@ class CaseStream:
     """A run that executes what it is asked for, when it is asked, and ends when it is closed.
 
     Cases that compute the same thing share one execution, whichever of them is asked for first. Where cases need
-    devices the first that is asked for begins the whole run, in the order of its schedule.
+    devices the first that is asked for begins the whole run, in the order of its schedule, but in a worker of
+    pytest-xdist, which is asked for a part of them.
     """
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._is_whole = needs_devices(request)
+        self._is_whole = needs_devices(request) and request.device_share[1] == 1
         self._last_round = request.settings["rounds"] - 1
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._bad: dict[tuple[str, str], CaseResult] = {}

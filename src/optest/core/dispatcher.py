@@ -91,12 +91,26 @@ class Dispatcher:
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _leasing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _held: dict[int, Unit] = field(default_factory=dict, init=False)
+    """Units that nobody has asked for yet, by the identity of their case."""
     _is_leased: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._schedule = Schedule(list(self.units), self.ids, self.rules)
         self._unprepared = deque(preparation_order(self.units))
+
+    def hold(self) -> None:
+        """Run no unit but those that :meth:`ask` names from now on."""
+        self._held = {id(executions[0].first): unit for unit, (_, executions) in self.units.items()}
+        self._unprepared.clear()
+
+    def ask(self, execution: Execution) -> None:
+        """Let the unit of an execution run, with all its rounds; once is enough."""
+        with self._changed:
+            if (unit := self._held.pop(id(execution.first), None)) is not None:
+                self._unprepared.append(unit)
+                self._changed.notify_all()
 
     def prepare(self) -> None:
         """Build the programs of units until all are built; for threads of their own, ahead of the devices."""
@@ -178,6 +192,7 @@ class Dispatcher:
 
     def _next_to_prepare(self) -> Unit | None:
         with self._changed:
+            self._changed.wait_for(lambda: self._unprepared or not self._held or self._is_closed)
             return self._unprepared.popleft() if self._unprepared else None
 
     def _refusal(self, case: TestCase) -> Verdict | None:

@@ -197,7 +197,7 @@ class Session:
 
     def _run_all(self, remaining: Sequence[Execution]) -> None:
         if self.dispatcher is not None:
-            self._run_on_devices(self.dispatcher(remaining))
+            self._run_on_devices(self.dispatcher(remaining), remaining)
             return
         if self.policy.jobs > 1 and self.choose is None:
             self._run_side_by_side(remaining)
@@ -251,13 +251,23 @@ class Session:
 
         self._run_lanes([partial(self._run_lane, each, rest, taking, outcomes) for each in executors], outcomes, close)
 
-    def _run_on_devices(self, dispatcher: Dispatcher) -> None:
+    def _ask(self, dispatcher: Dispatcher, remaining: Sequence[Execution]) -> None:
+        """Let run what is chosen, until nobody chooses any more."""
+        assert self.choose is not None
+        for execution, _ in self.choose(remaining):
+            dispatcher.ask(execution)
+        dispatcher.close()
+
+    def _run_on_devices(self, dispatcher: Dispatcher, remaining: Sequence[Execution]) -> None:
         """A lane for each unit that may run at a time; programs are built beside them, which nobody waits for at the
         end."""
         outcomes: _Outcomes = queue.SimpleQueue()
         self.notes = dispatcher.notes
         dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
         self.interruption.ends(dispatcher)
+        if self.choose is not None:
+            dispatcher.hold()
+            threading.Thread(target=self._ask, args=(dispatcher, remaining), name="optest asks", daemon=True).start()
         for _ in range(min(os.cpu_count() or 1, len(dispatcher.units))):
             threading.Thread(target=dispatcher.prepare, name="optest build", daemon=True).start()
         lane = partial(self._run_device_lane, dispatcher, outcomes)

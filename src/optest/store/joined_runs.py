@@ -38,7 +38,9 @@ def _joined(journals: Sequence[Journal]) -> Path:
         options={name: value for name, value in infos[0].options.items() if name != "runs_dir"},
         notes=tuple(dict.fromkeys(note for each in infos for note in each.notes)),
     )
-    results = list({(each.id, each.where): each for journal in journals for each in journal.results}.values())
+    results = list(
+        {(each.id, each.where, each.round): each for journal in journals for each in journal.results}.values()
+    )
     directory.write_info(info)
     with JournalWriter(directory.journal_path) as writer:
         writer.start(info)
