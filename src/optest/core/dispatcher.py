@@ -17,7 +17,7 @@ from optest.backends import BackendDriver
 from optest.backends.abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
 from optest.core.devices import Leases, examined
-from optest.core.executors import Executor
+from optest.core.executors import Closed, Executor
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
 from optest.core.verdicts import excused, fault_verdict
@@ -275,7 +275,13 @@ class Dispatcher:
             self._is_leased = True
 
     def _worker(self, assignment: Assignment) -> Executor:
-        """The worker of an assignment; the lock is held, and the devices are nobody else's."""
+        """The worker of an assignment; the lock is held, and the devices are nobody else's.
+
+        Raises:
+            Closed: if :meth:`close` was called.
+        """
+        if self._is_closed:
+            raise Closed("the run was ended while a case was waiting for its devices")
         request = self.units[assignment.unit][0]
         platform = platform_called(request.platform)
         if platform.one_runtime_per_process:
@@ -302,8 +308,8 @@ class Dispatcher:
             if device not in self._schedule.pool:
                 return
             gone = self._schedule.lose(device)
-            left = len(self._schedule.pool)
-            self._tell(f"{note}: it is quarantined, and {f'{left} other devices are' if left else 'no device is'} left")
+            left = ",".join(map(str, self._schedule.pool)) or "none"
+            self._tell(f"{note}: it is quarantined; devices left: {left}")
             for unit in gone:
                 self._without_device(unit, self._too_few(unit))
             self._changed.notify_all()
@@ -315,7 +321,7 @@ class Dispatcher:
 
     def _too_few(self, unit: Unit) -> Verdict:
         left = len(self._schedule.pool)
-        message = f"it needs {unit.count} of the devices, of which {left} are left: {'; '.join(self.notes)}"
+        message = f"{unit.count} devices needed, {left} left: {'; '.join(self.notes)}"
         return Verdict(status=Status.ERROR, reason=Reason.DEVICE_LOST, message=message)
 
 
