@@ -6,6 +6,7 @@ worker that they get with it.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +89,6 @@ class Dispatcher:
     _unprepared: deque[Unit] = field(init=False)
     _order: deque[Unit] = field(init=False)
     _prepared: dict[int, Verdict | None] = field(default_factory=dict, init=False)
-    _admitted: int = field(default=0, init=False)
     _unit_of: dict[int, Unit] = field(init=False)
     _workers: dict[tuple[str, str, tuple[int, ...]], Executor] = field(default_factory=dict, init=False)
     """Those that live on, by platform, runtime and devices."""
@@ -107,15 +107,13 @@ class Dispatcher:
         self._unprepared = deque(self._order)
         self._unit_of = {id(executions[0].first): unit for unit, (_, executions) in self.units.items()}
 
-    def prepare(self) -> None:
-        """Build the programs of units until all are built; for threads of their own, ahead of the devices."""
-        while (unit := self._next_to_prepare()) is not None:
-            case = self.units[unit][1][0].first
-            verdict = self._refusal(case) or self._fault_of_program(case)
-            with self._changed:
-                self._prepared[unit.place] = verdict
-                self._admit_prepared(unit)
-                self._changed.notify_all()
+    def begin(self) -> None:
+        """Build the programs of all units ahead of the devices, in threads that nobody waits for at the end."""
+        if not isinstance(self.driver, PreparesPrograms):
+            self._prepare()  # the schedule may choose among all from the start
+            return
+        for _ in range(min(os.cpu_count() or 1, len(self.units))):
+            threading.Thread(target=self._prepare, name="optest build", daemon=True).start()
 
     def take(self) -> Turn | None:
         """Wait for the next unit and its devices; None when there is none any more.
@@ -124,7 +122,7 @@ class Dispatcher:
             UsageError: if leases of devices cannot be kept.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._schedule.is_over or self._may_begin())
+            self._changed.wait_for(lambda: self._is_closed or self._schedule.is_over or self._schedule.has_waiting)
             if self._schedule.is_over:
                 return None
         self._lease()
@@ -217,6 +215,15 @@ class Dispatcher:
                 verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
         return replace(outcome, verdicts=verdicts)
 
+    def _prepare(self) -> None:
+        while (unit := self._next_to_prepare()) is not None:
+            case = self.units[unit][1][0].first
+            verdict = self._refusal(case) or self._fault_of_program(case)
+            with self._changed:
+                self._prepared[unit.place] = verdict
+                self._admit_prepared(unit)
+                self._changed.notify_all()
+
     def _admit_prepared(self, unit: Unit) -> None:
         """Let what is built wait for its devices; where there is no choice of devices, in the order of the plan."""
         units = [unit]
@@ -229,14 +236,8 @@ class Dispatcher:
             else:
                 self._without_device(each, verdict or self._too_few(each))
                 self._schedule.drop(each)
-            self._admitted += 1
             if len(self.ids) == 1:
                 self._order.popleft()
-
-    def _may_begin(self) -> bool:
-        """Whether the schedule knows enough: what needs no building is there at once, so all of it is waited for."""
-        builds = isinstance(self.driver, PreparesPrograms)
-        return self._schedule.has_waiting and (builds or self._admitted == len(self.units))
 
     def _next_to_prepare(self) -> Unit | None:
         with self._changed:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from optest.api.run_request import run_request
 from optest.api.running import RunOutcome, run
 from optest.api.streaming import CaseStream
 from optest.errors import UsageError
+from optest.reporting import Reporter
 from optest.settings.platforms import share_of_devices
 from optest.settings.variables import leases_folder
-from optest.spec import CaseResult, Reason, Status
+from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
 from optest.store import read_journal
 
 Case = Mapping[str, Any]
@@ -136,7 +137,7 @@ def test_a_process_never_serves_a_second_runtime_where_the_platform_forbids_it(t
 
 
 def test_a_single_device_goes_by_the_plan_as_without_devices(toys: Toys) -> None:
-    cases = {f"case{place}": {"file": f"f{place % 2}"} for place in range(6)}
+    cases = {f"case{place}": {"file": f"f{place % 2}", "compile_s": 0.4 - place / 15} for place in range(6)}
     outcome = toys.run(cases)
     assert [result.id for result in outcome.results] == list(cases)
     assert [result.isolation for result in outcome.results] == ["worker"] * 6
@@ -254,6 +255,14 @@ def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> N
     assert "it is quarantined; devices left: 5" in outcome.summary.notes[0]
 
 
+def test_what_is_left_of_a_case_runs_on_another_device(toys: Toys) -> None:
+    outcome = toys.run({"ruin": {"do": "ruin until ruined"}}, "3,5", rounds=2)
+    assert [(each.round, each.status.value, each.devices) for each in outcome.results] == [
+        (0, "crashed", (3,)),
+        (1, "passed", (5,)),
+    ]
+
+
 def test_the_run_ends_where_no_device_is_left(toys: Toys) -> None:
     outcome = toys.run({"ruin": {"do": "ruin"}, "a": {}, "b": {}})
     assert statuses(outcome) == {"ruin": "crashed", "a": "error", "b": "error"}
@@ -272,9 +281,20 @@ def test_the_first_failure_ends_what_runs_and_begins_nothing_else(toys: Toys) ->
     assert "level2" not in {each["case"] for each in toys.log("begin")}
 
 
+class Slow(Reporter):
+    """A listener while which another case could begin."""
+
+    def on_start(self, info: RunInfo) -> None: ...
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
+        time.sleep(0.3)
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None: ...
+
+
 def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
     cases = {"a": {}, "wrong": {"off": 1}, "b": {}}
-    first = toys.run(cases, exitfirst=True)
+    first = run({"plan": toys.plan(cases), "device": "0", "exitfirst": True}, stream=io.StringIO(), reporters=[Slow()])
     assert list(statuses(first)) == ["a", "wrong"]
     outcome = run({"resume": first.directory.id}, stream=io.StringIO())
     assert statuses(outcome) == {"a": "passed", "wrong": "failed", "b": "passed"}
@@ -282,11 +302,11 @@ def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
 
 
 def test_what_took_longest_last_time_begins_first(toys: Toys) -> None:
-    cases = {f"case{place}": {"level": 3, "sleep_s": 0.4 if place == 3 else 0.0} for place in range(4)}
-    toys.run(cases, "0,1", max_parallel="1")
+    names = [f"case{place}" for place in range(4)]
+    toys.run({name: {"level": 3, "sleep_s": 2.0 if name == "case3" else 0.0} for name in names}, "0,1")
     (toys.folder / "log").unlink()
-    toys.run(cases, "0,1", max_parallel="1")
-    assert next(iter(toys.log("begin")))["case"] == "case3"
+    toys.run({name: {"level": 3} for name in names}, "0,1", max_parallel="1")
+    assert toys.log("begin")[0]["case"] == "case3"
 
 
 def test_timings_in_a_simulation_are_taken_one_at_a_time(toys: Toys) -> None:
