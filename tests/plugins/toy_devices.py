@@ -68,6 +68,8 @@ class ToyDevices(BackendDriver):
         runtime = "" if request is None else request.runtime
         if runtime not in self._runtimes:
             self._log(event="open", runtime=runtime)
+            if request is not None and request.platform == "toy":
+                self._require_nobody_else()
         if request is not None and request.platform == "toy" and self._runtimes - {runtime}:
             time.sleep(1_000)  # what a second runtime does to a process on a device
         self._runtimes.add(runtime)
@@ -78,6 +80,14 @@ class ToyDevices(BackendDriver):
         self._misbehave(config.get("do", ""))
         self._log(event="end", case=case.name, runtime=runtime)
         return [np.add(*inputs) + config.get("off", 0)]
+
+    def _require_nobody_else(self) -> None:
+        """Every process that had one of these devices has ended."""
+        for device in self._ids:
+            owner = folder() / f"owner-{device}"
+            if owner.exists() and (pid := int(owner.read_text())) != os.getpid() and Path(f"/proc/{pid}").exists():
+                raise Fault(Reason.DEVICE_LOST, f"device {device} still has process {pid}")
+            owner.write_text(str(os.getpid()))
 
     def _misbehave(self, what: str) -> None:
         what, _, once = what.partition(" until ")

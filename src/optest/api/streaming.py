@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.dispatching import needs_devices
+from optest.api.dispatching import runs_in_its_own_order
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
 from optest.core.session import Execution, Turn, executions
@@ -27,17 +27,14 @@ class CaseStream:
     """A run that executes what it is asked for, when it is asked, and ends when it is closed.
 
     Cases that compute the same thing share one execution, whichever of them is asked for first. Where cases need
-    devices the first that is asked for begins the whole run, in the order of its schedule, but in a worker of
-    pytest-xdist, which is asked for a part of them.
+    devices the first that is asked for begins the whole run, in the order of its schedule.
     """
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._is_whole = needs_devices(request) and request.device_share[1] == 1
+        self._is_whole = runs_in_its_own_order(request)
         self._last_round = request.settings["rounds"] - 1
         self._results: dict[tuple[str, str], CaseResult] = {}
-        self._bad: dict[tuple[str, str], CaseResult] = {}
-        """Of several rounds the first that is not well."""
         self._changed = threading.Condition()
         self._turn: tuple[TestCase, ...] | None = None
         self._turn_began = 0.0
@@ -104,15 +101,17 @@ class CaseStream:
             self._error = error
         finally:  # whatever happened, nobody may wait for ever
             with self._changed:
-                self._results = {**self._bad, **self._results}
                 self._is_over = True
                 self._changed.notify_all()
 
     def _turns(self, remaining: Sequence[Execution]) -> Iterator[Turn]:
         """What is asked for, and what quickly follows it, until nobody asks any more."""
-        execution_of = {id(case): execution for execution in remaining for case in execution.cases}
+        rounds_of: dict[int, list[Execution]] = {}
+        for execution in remaining:
+            for case in execution.cases:
+                rounds_of.setdefault(id(case), []).append(execution)
         while (turn := self._next_turn()) is not None:
-            executions = [execution_of[id(case)] for case in turn]
+            executions = [execution for case in turn for execution in rounds_of[id(case)]]
             different = {id(execution): execution for execution in executions}.values()
             line = [execution for execution in different if _key(execution.first) not in self._results]
             for place, execution in enumerate(line):
@@ -137,11 +136,8 @@ class CaseStream:
     def take(self, result: CaseResult) -> None:
         """Keep a result and, if that is late, wake who waits for it."""
         with self._changed:
-            key = result.id, result.where
-            if result.status in BAD_STATUSES:
-                self._bad.setdefault(key, result)
-            if result.round == self._last_round:  # who has an answer may end the run, also amid the rounds of a case
-                self._results[key] = self._bad.get(key, result)
+            if result.round == self._last_round or result.status in BAD_STATUSES:  # of several rounds the first bad one
+                self._results.setdefault((result.id, result.where), result)
             if self._is_whole or time.monotonic() >= self._turn_began + _TOGETHER_S:
                 self._changed.notify_all()
 

@@ -58,6 +58,8 @@ class ExecutionResult:
     benchmark: Benchmark | None = None
     is_tainted: bool = False
     """Whether the process is no longer what it was, so that nothing else should run in it."""
+    devices: tuple[int, ...] = ()
+    """The ids of the devices that it had."""
 
 
 def execute(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -105,13 +104,12 @@ class Policy:
 
 
 class _Outcome(NamedTuple):
-    """An execution, what came of it, the number of attempts, when it began, and on which devices."""
+    """An execution, what came of it, the number of attempts, and when it began."""
 
     execution: Execution
     result: ExecutionResult
     attempts: int = 1
     began: float | None = None
-    devices: tuple[int, ...] = ()
 
 
 _Outcomes: TypeAlias = "queue.SimpleQueue[_Outcome | Future[None]]"
@@ -196,13 +194,16 @@ class Session:
         return remaining
 
     def _run_all(self, remaining: Sequence[Execution]) -> None:
-        if self.dispatcher is not None:
-            self._run_on_devices(self.dispatcher(remaining), remaining)
+        dispatcher = None if self.dispatcher is None else self.dispatcher(remaining)
+        if dispatcher is not None:
+            self.notes = dispatcher.notes
+        if dispatcher is not None and self.choose is None:
+            self._run_on_devices(dispatcher)
             return
         if self.policy.jobs > 1 and self.choose is None:
             self._run_side_by_side(remaining)
             return
-        executor = self.make_executor(0)
+        executor = dispatcher or self.make_executor(0)
         self.interruption.ends(executor)
         try:
             turns = _one_by_one(remaining) if self.choose is None else self.choose(remaining)
@@ -251,30 +252,23 @@ class Session:
 
         self._run_lanes([partial(self._run_lane, each, rest, taking, outcomes) for each in executors], outcomes, close)
 
-    def _ask(self, dispatcher: Dispatcher, remaining: Sequence[Execution]) -> None:
-        """Let run what is chosen, until nobody chooses any more."""
-        assert self.choose is not None
-        for execution, _ in self.choose(remaining):
-            dispatcher.ask(execution)
-        dispatcher.close()
-
-    def _run_on_devices(self, dispatcher: Dispatcher, remaining: Sequence[Execution]) -> None:
-        """A lane for each unit that may run at a time; programs are built beside them, which nobody waits for at the
-        end."""
+    def _run_on_devices(self, dispatcher: Dispatcher) -> None:
+        """A lane for each unit that may run at a time."""
         outcomes: _Outcomes = queue.SimpleQueue()
-        self.notes = dispatcher.notes
         dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
         self.interruption.ends(dispatcher)
-        if self.choose is not None:
-            dispatcher.hold()
-            threading.Thread(target=self._ask, args=(dispatcher, remaining), name="optest asks", daemon=True).start()
-        for _ in range(min(os.cpu_count() or 1, len(dispatcher.units))):
-            threading.Thread(target=dispatcher.prepare, name="optest build", daemon=True).start()
+        dispatcher.begin()
         lane = partial(self._run_device_lane, dispatcher, outcomes)
         count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
-        self._run_lanes([lane] * count, outcomes, dispatcher.close)
+        self._run_lanes([lane] * count, outcomes, dispatcher.close, dispatcher.settle)
 
-    def _run_lanes(self, lanes: Sequence[Callable[[], None]], outcomes: _Outcomes, close: Callable[[], None]) -> None:
+    def _run_lanes(
+        self,
+        lanes: Sequence[Callable[[], None]],
+        outcomes: _Outcomes,
+        close: Callable[[], None],
+        settle: Callable[[Execution], None] = lambda _: None,
+    ) -> None:
         """Run each lane in a thread and report what they put into ``outcomes``; ``close`` ends them at once."""
         if not lanes:
             return
@@ -292,6 +286,7 @@ class Session:
                 self._report(outcome)
                 if self._is_over():
                     return
+                settle(outcome.execution)
         finally:
             with self.interruption.put_off():
                 close()
@@ -302,8 +297,10 @@ class Session:
         while (turn := dispatcher.take()) is not None:
             try:
                 while turn.executions and turn.lost is None:
-                    outcome = self._run_one(turn.executions.popleft(), turn, None)
-                    outcomes.put(outcome._replace(devices=turn.ids))
+                    execution = turn.executions.popleft()
+                    outcomes.put(self._run_one(execution, turn, None))
+                    if self.policy.maxfail:
+                        dispatcher.wait_until_settled(execution)
             finally:
                 dispatcher.give_back(turn)
 
@@ -355,8 +352,7 @@ class Session:
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        result = ExecutionResult(verdicts, outcome.timings, outcome.benchmark)
-        return _Outcome(execution, result, attempt, began)
+        return _Outcome(execution, replace(outcome, verdicts=verdicts), attempt, began)
 
     def _report(self, outcome: _Outcome) -> None:
         for result in self._results_of(outcome):
@@ -387,7 +383,7 @@ class Session:
                 duplicate_of=execution.first.id if place else None,
                 repro=self.repro(case) if verdict.status is not Status.PASSED else "",
                 began_s=None if outcome.began is None else outcome.began - self._began,
-                devices=outcome.devices,
+                devices=executed.devices,
             )
 
     def _tell(self, result: CaseResult, count: int) -> None:

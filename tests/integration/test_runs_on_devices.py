@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ import yaml
 from filelock import FileLock
 
 from optest.api.run_request import run_request
-from optest.api.running import RunOutcome, run, run_cases
+from optest.api.running import RunOutcome, run
 from optest.api.streaming import CaseStream
 from optest.errors import UsageError
+from optest.reporting import Reporter
+from optest.settings.platforms import share_of_devices
 from optest.settings.variables import leases_folder
-from optest.spec import CaseResult, Reason, Status
+from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
 from optest.store import read_journal
 
 Case = Mapping[str, Any]
@@ -135,7 +137,7 @@ def test_a_process_never_serves_a_second_runtime_where_the_platform_forbids_it(t
 
 
 def test_a_single_device_goes_by_the_plan_as_without_devices(toys: Toys) -> None:
-    cases = {f"case{place}": {"file": f"f{place % 2}"} for place in range(6)}
+    cases = {f"case{place}": {"file": f"f{place % 2}", "compile_s": 0.4 - place / 15} for place in range(6)}
     outcome = toys.run(cases)
     assert [result.id for result in outcome.results] == list(cases)
     assert [result.isolation for result in outcome.results] == ["worker"] * 6
@@ -247,16 +249,24 @@ def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> N
     assert results["ruin", 0].reason is Reason.DEVICE_LOST
     lost = [results["ruin", 1], results["wide", 0], results["wide", 1]]
     assert {(each.status, each.reason) for each in lost} == {(Status.ERROR, Reason.DEVICE_LOST)}
-    assert "it needs 2 of the devices, of which 1 are left: device 3 failed its probe" in lost[0].verdict.message
+    assert lost[0].verdict.message.startswith("2 devices needed, 1 left: device 3 failed its probe")
     assert {each.devices for each in outcome.results if each.status is Status.PASSED} == {(5,)}
     assert "device 3 failed its probe (exit code 4: no answer)" in toys.stream.getvalue()
-    assert "it is quarantined, and 1 other devices are left" in outcome.summary.notes[0]
+    assert "it is quarantined; devices left: 5" in outcome.summary.notes[0]
+
+
+def test_what_is_left_of_a_case_runs_on_another_device(toys: Toys) -> None:
+    outcome = toys.run({"ruin": {"do": "ruin until ruined"}}, "3,5", rounds=2)
+    assert [(each.round, each.status.value, each.devices) for each in outcome.results] == [
+        (0, "crashed", (3,)),
+        (1, "passed", (5,)),
+    ]
 
 
 def test_the_run_ends_where_no_device_is_left(toys: Toys) -> None:
     outcome = toys.run({"ruin": {"do": "ruin"}, "a": {}, "b": {}})
     assert statuses(outcome) == {"ruin": "crashed", "a": "error", "b": "error"}
-    assert "no device is left" in outcome.summary.notes[0]
+    assert "devices left: none" in outcome.summary.notes[0]
 
 
 def test_the_first_failure_ends_what_runs_and_begins_nothing_else(toys: Toys) -> None:
@@ -271,9 +281,20 @@ def test_the_first_failure_ends_what_runs_and_begins_nothing_else(toys: Toys) ->
     assert "level2" not in {each["case"] for each in toys.log("begin")}
 
 
+class Slow(Reporter):
+    """A listener while which another case could begin."""
+
+    def on_start(self, info: RunInfo) -> None: ...
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
+        time.sleep(0.3)
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None: ...
+
+
 def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
     cases = {"a": {}, "wrong": {"off": 1}, "b": {}}
-    first = toys.run(cases, exitfirst=True)
+    first = run({"plan": toys.plan(cases), "device": "0", "exitfirst": True}, stream=io.StringIO(), reporters=[Slow()])
     assert list(statuses(first)) == ["a", "wrong"]
     outcome = run({"resume": first.directory.id}, stream=io.StringIO())
     assert statuses(outcome) == {"a": "passed", "wrong": "failed", "b": "passed"}
@@ -281,11 +302,11 @@ def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
 
 
 def test_what_took_longest_last_time_begins_first(toys: Toys) -> None:
-    cases = {f"case{place}": {"level": 3, "sleep_s": 0.4 if place == 3 else 0.0} for place in range(4)}
-    toys.run(cases, "0,1", max_parallel="1")
+    names = [f"case{place}" for place in range(4)]
+    toys.run({name: {"level": 3, "sleep_s": 2.0 if name == "case3" else 0.0} for name in names}, "0,1")
     (toys.folder / "log").unlink()
-    toys.run(cases, "0,1", max_parallel="1")
-    assert next(iter(toys.log("begin")))["case"] == "case3"
+    toys.run({name: {"level": 3} for name in names}, "0,1", max_parallel="1")
+    assert toys.log("begin")[0]["case"] == "case3"
 
 
 def test_timings_in_a_simulation_are_taken_one_at_a_time(toys: Toys) -> None:
@@ -322,10 +343,41 @@ def test_of_several_rounds_a_face_hears_the_one_that_went_wrong(toys: Toys) -> N
     stream.close()
 
 
-def test_a_worker_of_xdist_uses_its_share_of_the_devices(toys: Toys) -> None:
-    request = replace(run_request({"plan": toys.plan({"a": {}}), "device": "8-11"}), device_share=(1, 4))
-    outcome = run_cases(request, stream=io.StringIO())
-    assert by_name(outcome)["a"].devices == (9,)
+INI = "[pytest]\naddopts = -p optest.pytest_plugin -p no:cacheprovider\n"
+
+
+def pytest_runs(toys: Toys, *arguments: str) -> tuple[dict[str, str], list[str]]:
+    """What pytest says of each case of the plan, and the cases that it asked, in order."""
+    (toys.folder / "pytest.ini").write_text(INI)
+    (toys.folder / "log").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "plan.yaml", "-rA", *arguments]
+    ended = subprocess.run(command, env=_with_path(), capture_output=True, text=True, check=False, timeout=200)
+    said = dict(
+        reversed(line.split(" - ")[0].split(" plan.yaml::")) for line in ended.stdout.splitlines() if "::" in line
+    )
+    return said, [each["case"] for each in toys.log("begin")]
+
+
+def test_pytest_runs_cases_side_by_side_and_with_xdist_each_once(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTEST_DEVICE", "8-11")
+    monkeypatch.setenv("OPTEST_MAX_PARALLEL", "2")
+    toys.plan({"a": {}, "crash": {"do": "crash"}, "wide": {"level": 3, "count": 2}, "b": {"runtime": "b"}})
+    expected = {"a": "PASSED", "crash": "FAILED", "wide": "PASSED", "b": "PASSED"}
+    said, asked = pytest_runs(toys)
+    assert (said, sorted(asked)) == (expected, sorted(expected))
+    assert asked[0] == "wide", "level 3 goes first, wherever pytest has it"
+    said, asked = pytest_runs(toys, "-n", "2")
+    assert (said, sorted(asked)) == (expected, sorted(expected))
+    ids = {each["pid"]: tuple(each["ids"]) for each in toys.log("open")}
+    assert set(ids.values()) <= {(8,), (10,), (8, 9), (10, 11)}, "each worker has half of them"
+
+
+@pytest.mark.parametrize(
+    ("worker", "count", "ids"),
+    [(0, 4, (8,)), (3, 4, (11,)), (1, 2, (10, 11)), (4, 4, (8,)), (5, 8, (10,)), (0, 1, (8, 9, 10, 11))],
+)
+def test_workers_of_xdist_share_the_devices(worker: int, count: int, ids: tuple[int, ...]) -> None:
+    assert share_of_devices((8, 9, 10, 11), worker, count) == ids
 
 
 # Several processes on one host.
