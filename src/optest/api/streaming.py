@@ -35,6 +35,8 @@ class CaseStream:
         self._is_whole = runs_in_its_own_order(request)
         self._last_round = request.settings["rounds"] - 1
         self._results: dict[tuple[str, str], CaseResult] = {}
+        self._bad: dict[tuple[str, str], CaseResult] = {}
+        """Of several rounds the first that is not well."""
         self._changed = threading.Condition()
         self._turn: tuple[TestCase, ...] | None = None
         self._turn_began = 0.0
@@ -101,6 +103,7 @@ class CaseStream:
             self._error = error
         finally:  # whatever happened, nobody may wait for ever
             with self._changed:
+                self._results = {**self._bad, **self._results}
                 self._is_over = True
                 self._changed.notify_all()
 
@@ -115,7 +118,7 @@ class CaseStream:
             different = {id(execution): execution for execution in executions}.values()
             line = [execution for execution in different if _key(execution.first) not in self._results]
             for place, execution in enumerate(line):
-                if place and not self._goes_on(place):
+                if place and not execution.round_index and not self._goes_on(place):
                     break
                 yield execution, line[place + 1 :]
             with self._changed:
@@ -136,8 +139,11 @@ class CaseStream:
     def take(self, result: CaseResult) -> None:
         """Keep a result and, if that is late, wake who waits for it."""
         with self._changed:
-            if result.round == self._last_round or result.status in BAD_STATUSES:  # of several rounds the first bad one
-                self._results.setdefault((result.id, result.where), result)
+            key = result.id, result.where
+            if result.status in BAD_STATUSES:
+                self._bad.setdefault(key, result)
+            if result.round == self._last_round:  # who has an answer may end the run, also amid the rounds of a case
+                self._results[key] = self._bad.get(key, result)
             if self._is_whole or time.monotonic() >= self._turn_began + _TOGETHER_S:
                 self._changed.notify_all()
 
