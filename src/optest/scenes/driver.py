@@ -29,13 +29,15 @@ __all__ = ["SceneArguments", "SceneDriver"]
 _OPTIONS = ("device", "device_ids", "enable_profiling", "dump_tensor", "build", "log_level")
 _CHECKS = (
     Check(name="inputs unchanged", state=CheckState.DONE),
-    Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side of every tensor"),
+    Check(name="guard zones", state=CheckState.DONE, detail="64 KiB on each side of every tensor"),
     Check(
         name="outputs written",
         state=CheckState.NOT_POSSIBLE,
         detail="they begin with the values of generate_args, which differ from the golden",
     ),
 )
+_GUARD_BYTES = 1 << 16
+"""A tile or a row that is written behind the end falls into it."""
 _PATHS = ("_DIR", "_PATH")
 _made: dict[str, TaskArgs] = {}
 """The arguments that the generator made for the case that runs next, by its key."""
@@ -265,7 +267,7 @@ def _guarded(args: TaskArgs) -> tuple[TaskArgs, dict[str, Buffer]]:
     for name in args.tensor_names():
         array = getattr(args, name)
         spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
-        buffers[name] = Buffer.allocate(spec, name=name, poisoned=True)
+        buffers[name] = Buffer.allocate(spec, name=name, guard_bytes=_GUARD_BYTES)
         buffers[name].array[...] = array
         setattr(placed, name, buffers[name].array)
     return placed, buffers

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optest.errors import Unavailable
-from optest.scenes.declaration import TaskArgs
+from optest.scenes.declaration import ArgDirection, TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, Span
 from optest.scenes.runtimes.cpp.compiler import compiled, require_compiler
 from optest.spec import Fault, Reason
@@ -22,16 +22,18 @@ __all__ = ["CppRuntime"]
 _HERE = Path(__file__).parent
 _RUNTIME = _HERE / "runtime.cpp"
 _MOST_SPANS = 1 << 16
-_MEMORY_WRITTEN = 2
+_REASONS = {2: Reason.OUT_OF_BOUNDS, 3: Reason.NONDETERMINISTIC}
 _COPY = -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """Shared objects: of the orchestration with its function, and of the kernels by ``func_id``."""
+    """Shared objects: of the orchestration with its function, and of the kernels by ``func_id``; ``writes`` has a bit
+    for each tensor that a kernel writes, in the same order."""
 
     orchestration: tuple[Path, str]
     kernels: Mapping[int, tuple[Path, str]]
+    writes: Sequence[int]
 
 
 class CppRuntime(BaseRuntime):
@@ -61,6 +63,7 @@ class CppRuntime(BaseRuntime):
         return _Program(
             (first, _stated(orchestration, "function_name", str)),
             {each: (made, name) for (each, name), made in zip(functions.items(), rest, strict=True)},
+            [_written(each.get("signature", ())) for each in kernels],
         )
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
@@ -78,6 +81,15 @@ def _whole(entry: Mapping[str, Any], key: str) -> int:
     if type(entry.get(key)) is not int:
         raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} of a kernel is {entry.get(key)!r}, but should be a whole number")
     return int(entry[key])
+
+
+def _written(signature: Sequence[Any]) -> int:
+    """A bit for each tensor of a signature that is written; 0 without a signature."""
+    try:
+        kinds = [ArgDirection(getattr(each, "value", each)) for each in signature if each is not None]
+    except ValueError as error:
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: signature of a kernel: {error}") from None
+    return sum(1 << place for place, each in enumerate(kinds) if each is not ArgDirection.IN)
 
 
 class _CallTensor(ctypes.Structure):
@@ -101,6 +113,7 @@ class _Call(ctypes.Structure):
         ("scalars", ctypes.POINTER(ctypes.c_double)),
         ("func_ids", ctypes.POINTER(ctypes.c_int32)),
         ("kernels", ctypes.POINTER(ctypes.c_void_p)),
+        ("writes", ctypes.POINTER(ctypes.c_uint64)),
         ("orchestration", ctypes.c_void_p),
         ("observer", _OBSERVER),
         *((name, ctypes.c_int32) for name in ("tensor_count", "scalar_count", "kernel_count", "devices")),
@@ -147,6 +160,7 @@ class _Worker:
             scalars=(ctypes.c_double * len(scalars))(*scalars),
             func_ids=(ctypes.c_int32 * len(kernels))(*program.kernels),
             kernels=(ctypes.c_void_p * len(kernels))(*kernels),
+            writes=(ctypes.c_uint64 * len(kernels))(*program.writes),
             orchestration=self._function(*program.orchestration),
             observer=_OBSERVER(observe) if recording.dumps else _OBSERVER(),
             tensor_count=len(calls),
@@ -165,8 +179,7 @@ class _Worker:
             ctypes.byref(call), message, len(message), spans.ctypes.data_as(ctypes.c_void_p), ctypes.byref(count)
         )
         if status:
-            reason = Reason.OUT_OF_BOUNDS if status == _MEMORY_WRITTEN else Reason.RAISED
-            raise Fault(reason, message.value.decode(errors="replace"))
+            raise Fault(_REASONS.get(status, Reason.RAISED), message.value.decode(errors="replace"))
         for each in spans[: count.value]:
             name = f"{_name(each['task'], each['func_id'])} block {each['block']}"
             recording.span(
