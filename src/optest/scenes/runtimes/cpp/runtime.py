@@ -14,6 +14,7 @@ import numpy as np
 from optest.errors import Unavailable
 from optest.scenes.declaration import ArgDirection, TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, Span
+from optest.scenes.runtimes.callables import required
 from optest.scenes.runtimes.cpp.compiler import compiled, require_compiler
 from optest.spec import Fault, Reason
 
@@ -44,7 +45,7 @@ class CppRuntime(BaseRuntime):
     platforms = ("cpusim", "a2a3sim", "a5sim")
     config: ClassVar[Mapping[str, Any]] = {"block_dim": 1, "aicpu_thread_num": 3, "device_count": 1}
 
-    def lack(self) -> str | None:
+    def lack(self, platform: str) -> str | None:  # noqa: ARG002
         try:
             require_compiler()
         except Unavailable as error:
@@ -52,29 +53,22 @@ class CppRuntime(BaseRuntime):
         return None
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
-        orchestration = _stated(callable, "orchestration", Mapping)
-        kernels = _stated(callable, "incores", Sequence)
+        orchestration = required(callable, "orchestration", Mapping)
+        kernels = required(callable, "incores", Sequence)
         functions = {_whole(each, "func_id"): str(each.get("function_name", "kernel_entry")) for each in kernels}
         if len(functions) != len(kernels):
             raise Fault(Reason.BAD_CASE, "CALLABLE: two kernels have the same func_id")
-        sources = [Path(_stated(each, "source", str)) for each in (orchestration, *kernels)]
+        sources = [Path(required(each, "source", str)) for each in (orchestration, *kernels)]
         with ThreadPoolExecutor() as pool:  # beside the scene's own sources the runtime, which `open` loads
             first, *rest, _ = pool.map(lambda source: compiled(source, (_HERE,)), (*sources, _RUNTIME))
         return _Program(
-            (first, _stated(orchestration, "function_name", str)),
+            (first, required(orchestration, "function_name", str)),
             {each: (made, name) for (each, name), made in zip(functions.items(), rest, strict=True)},
             [_written(each.get("signature", ())) for each in kernels],
         )
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
         return _Worker(ctypes.CDLL(str(compiled(_RUNTIME, (_HERE,), rebuild=rebuild))), device_ids)
-
-
-def _stated(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
-    value = mapping.get(key)
-    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, but should be stated ({kind.__name__})")
-    return value
 
 
 def _whole(entry: Mapping[str, Any], key: str) -> int:
