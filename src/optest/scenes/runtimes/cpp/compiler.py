@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,24 +18,37 @@ from optest.settings import environment
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
-__all__ = ["compiled", "require_compiler"]
+__all__ = ["GXX", "Toolchain", "compiled"]
 
-_FLAGS = ("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall")
 _TIMEOUT_S = 300.0
 _TAIL_LINES = 25
 
 
-def require_compiler() -> str:
-    """The C++ compiler: ``CXX``, else g++.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """A compiler with g++'s options: the one that ``variable`` names, else ``usual``."""
 
-    Raises:
-        Unavailable: if there is none.
-    """
-    name = environment().get("CXX") or "g++"
-    path = shutil.which(name.split()[0])
-    if path is None:
-        raise Unavailable(f"C++ compiler {name}", "install g++, or name another one by CXX")
-    return path
+    variable: str
+    usual: str
+    flags: tuple[str, ...]
+
+    def compiler(self) -> str:
+        """
+        Raises:
+            Unavailable: if it is not there.
+        """
+        name = environment().get(self.variable) or self.usual
+        path = shutil.which(name.split()[0])
+        if path is None:
+            raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
+        return path
+
+
+GXX = Toolchain(
+    variable="CXX",
+    usual="g++",
+    flags=("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall"),
+)
 
 
 @cache
@@ -43,7 +57,9 @@ def _identity(compiler: str) -> str:
     return ended.stdout_tail
 
 
-def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False) -> Path:
+def compiled(
+    source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX
+) -> Path:
     """The shared object of a source file; the one that was made of the same before, unless ``rebuild``.
 
     Raises:
@@ -52,8 +68,8 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False) -
     """
     if not source.is_file():
         raise Fault(Reason.BAD_CASE, f"source {source} is not there")
-    compiler = require_compiler()
-    arguments = [*_FLAGS, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
+    compiler = toolchain.compiler()
+    arguments = [*toolchain.flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
     key = _digest(repr((arguments, _identity(compiler))).encode() + source.read_bytes())
     folder = _cache()
     manifest = folder / f"{key}.json"

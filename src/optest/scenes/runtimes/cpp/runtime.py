@@ -15,10 +15,10 @@ from optest.errors import Unavailable
 from optest.scenes.declaration import ArgDirection, TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, Span
 from optest.scenes.runtimes.callables import required
-from optest.scenes.runtimes.cpp.compiler import compiled, require_compiler
+from optest.scenes.runtimes.cpp.compiler import GXX, compiled
 from optest.spec import Fault, Reason
 
-__all__ = ["CppRuntime"]
+__all__ = ["CallTensor", "CppRuntime", "call_tensors", "function_in", "scalars_of"]
 
 _HERE = Path(__file__).parent
 _RUNTIME = _HERE / "runtime.cpp"
@@ -47,7 +47,7 @@ class CppRuntime(BaseRuntime):
 
     def lack(self, platform: str) -> str | None:  # noqa: ARG002
         try:
-            require_compiler()
+            GXX.compiler()
         except Unavailable as error:
             return str(error)
         return None
@@ -86,7 +86,7 @@ def _written(signature: Sequence[Any]) -> int:
     return sum(1 << place for place, each in enumerate(kinds) if each is not ArgDirection.IN)
 
 
-class _CallTensor(ctypes.Structure):
+class CallTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("bytes", ctypes.c_int64),
@@ -103,7 +103,7 @@ _OBSERVER = ctypes.CFUNCTYPE(
 
 class _Call(ctypes.Structure):
     _fields_ = (
-        ("tensors", ctypes.POINTER(_CallTensor)),
+        ("tensors", ctypes.POINTER(CallTensor)),
         ("scalars", ctypes.POINTER(ctypes.c_double)),
         ("func_ids", ctypes.POINTER(ctypes.c_int32)),
         ("kernels", ctypes.POINTER(ctypes.c_void_p)),
@@ -133,12 +133,7 @@ class _Worker:
 
     def run(self, program: _Program, args: TaskArgs, options: RunOptions) -> None:
         tensors = [getattr(args, name) for name in args.tensor_names()]
-        scalars = [_number(getattr(args, name)) for name in args.scalar_names()]
-        shapes = [(ctypes.c_int64 * array.ndim)(*array.shape) for array in tensors]
-        calls = [
-            _CallTensor(array.ctypes.data, array.nbytes, array.size, shape, array.ndim)
-            for array, shape in zip(tensors, shapes, strict=True)
-        ]
+        scalars, calls = scalars_of(args), call_tensors(tensors)
         recording, config = options.recording, {**CppRuntime.config, **options.config}
 
         def observe(task: int, func_id: int, when: int, place: int, data: int | None, nbytes: int) -> None:
@@ -150,7 +145,7 @@ class _Worker:
 
         kernels = [self._function(*each) for each in program.kernels.values()]
         call = _Call(
-            tensors=(_CallTensor * len(calls))(*calls),
+            tensors=(CallTensor * len(calls))(*calls),
             scalars=(ctypes.c_double * len(scalars))(*scalars),
             func_ids=(ctypes.c_int32 * len(kernels))(*program.kernels),
             kernels=(ctypes.c_void_p * len(kernels))(*kernels),
@@ -189,13 +184,7 @@ class _Worker:
     def _function(self, path: Path, name: str) -> int:
         if path not in self._loaded:
             self._loaded[path] = ctypes.CDLL(str(path))
-        try:
-            function = getattr(self._loaded[path], name)
-        except AttributeError:
-            raise Fault(Reason.BAD_CASE, f'the source has no function extern "C" {name}') from None
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        return address
+        return function_in(self._loaded[path], name)
 
     def close(self) -> None:
         """Nothing: libraries that are loaded stay so until the process ends."""
@@ -205,5 +194,30 @@ def _name(task: int, func_id: int) -> str:
     return f"task {task} {'copy' if func_id == _COPY else f'kernel {func_id}'}"
 
 
-def _number(value: Any) -> float:
-    return float(getattr(value, "value", value))
+def call_tensors(tensors: Sequence[Any]) -> list[CallTensor]:
+    """The arrays as C has them; they have to stay while it does."""
+    shapes = [(ctypes.c_int64 * array.ndim)(*array.shape) for array in tensors]
+    return [
+        CallTensor(array.ctypes.data, array.nbytes, array.size, shape, array.ndim)
+        for array, shape in zip(tensors, shapes, strict=True)
+    ]
+
+
+def scalars_of(args: TaskArgs) -> list[float]:
+    values = [getattr(args, name) for name in args.scalar_names()]
+    return [float(getattr(each, "value", each)) for each in values]
+
+
+def function_in(library: ctypes.CDLL, name: str) -> int:
+    """The address of a function.
+
+    Raises:
+        Fault: BAD_CASE if the library has none of the name.
+    """
+    try:
+        function = getattr(library, name)
+    except AttributeError:
+        raise Fault(Reason.BAD_CASE, f'the source has no function extern "C" {name}') from None
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
