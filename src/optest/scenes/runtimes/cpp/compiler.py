@@ -100,7 +100,7 @@ def _kept(manifest: Path) -> Path | None:
             return None
         made = manifest.parent / str(record["object"])
         return made if made.is_file() else None
-    except (OSError, ValueError, KeyError, AssertionError):  # a torn entry is made again
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):  # a torn entry is made again
         return None
 
 
@@ -123,8 +123,12 @@ def _digest(content: bytes) -> str:
 
 @cache
 def _cache() -> Path:
-    """``.optest/cache`` in the working directory, where it can be written; else a folder that ends with the process's
-    user's temporary files."""
+    """``.optest/cache`` in the working directory, where it can be written; else a folder of the user's own among
+    temporary files.
+
+    Raises:
+        Unavailable: if that is somebody else's: what lies there is loaded.
+    """
     folder = Path(".optest", "cache", "scenes").absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,4 +138,6 @@ def _cache() -> Path:
     except OSError:
         fallback = Path(tempfile.gettempdir(), f"optest-scenes-{os.getuid()}")
         fallback.mkdir(mode=0o700, exist_ok=True)
+        if fallback.lstat().st_uid != os.getuid():
+            raise Unavailable("a folder for compiled scenes", f"make {folder} writable") from None
         return fallback

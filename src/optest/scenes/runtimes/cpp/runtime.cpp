@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "optest_scene.h"
 
@@ -198,19 +199,21 @@ private:
             }
         }
         std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.begin < b.begin; });
-        std::pair<int, int> found(-1, -1);
-        int where = 0;
+        using Found = std::tuple<int, int, int>;  // two tasks and the device of the memory
+        const Found none(static_cast<int>(nodes_.size()), 0, 0);
+        Found found = none;
         for (auto one = uses.begin(); one != uses.end(); ++one)
             for (auto other = one + 1; other != uses.end() && other->begin < one->end; ++other) {
                 const std::pair<int, int> tasks = std::minmax(one->task, other->task);
                 if (tasks.first == tasks.second || before[tasks.second][tasks.first]) continue;
                 if (!(one->writes || other->writes) || !(one->copies || other->copies)) continue;
-                if (found.first < 0 || tasks < found) found = tasks, where = one->device;
+                found = std::min(found, Found(tasks.first, tasks.second, one->device));
             }
-        if (found.first >= 0)
-            throw Race("task " + std::to_string(found.second) + " (" + name_of(nodes_[found.second]) + ") is not after task " +
-                       std::to_string(found.first) + " (" + name_of(nodes_[found.first]) +
-                       "): both use the same memory of " + name_of(where) + ", and one of them writes it");
+        const auto [first, second, device] = found;
+        if (found != none)
+            throw Race("task " + std::to_string(second) + " (" + name_of(nodes_[second]) + ") is not after task " +
+                       std::to_string(first) + " (" + name_of(nodes_[first]) + "): both use the same memory of " +
+                       name_of(device) + ", and one of them writes it");
     }
 
     static std::string name_of(const Node& node) {
