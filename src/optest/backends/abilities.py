@@ -10,6 +10,7 @@ from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from optest.backends.capabilities import Capabilities, capability_of
@@ -23,6 +24,7 @@ __all__ = [
     "Configurable",
     "CountsOperators",
     "DeviceRequest",
+    "EndsRuns",
     "ExplainsItself",
     "FurtherAnswer",
     "GivesFurtherAnswers",
@@ -444,6 +446,14 @@ class KnowsExpectationsOfSamples(Protocol, metaclass=_Ability):
 class CountsOperators(Protocol, metaclass=_Ability):
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
         """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
+        ...
+
+
+@runtime_checkable
+class EndsRuns(Protocol, metaclass=_Ability):
+    def end_run(self, folder: Path) -> None:
+        """Put away what the cases of a run left behind; ``folder`` is that of the run. Called once, when it is over, in
+        the process that started its workers."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +14,7 @@ from optest.errors import Unavailable, UnknownName
 from optest.numerics import Array, byte_beyond_bool, numpy_dtype
 from optest.spec import DType, Fault, Reason, TensorSpec, format_shape
 
-__all__ = ["read_tensor"]
+__all__ = ["read_tensor", "save_tensors"]
 
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -171,6 +171,19 @@ def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:
     if held != spec.dtype.name:
         raise _bad(path, f"holds {held or tensor['dtype']}, but should hold {spec.dtype}")
     return np.frombuffer(tensor["data"], np.uint8).view(numpy_dtype(spec.dtype)).reshape(tuple(tensor["shape"]))
+
+
+def save_tensors(tensors: Mapping[str, Array], path: Path, case: str) -> None:
+    """Write a file of safetensors, with the case's id as its metadata.
+
+    Raises:
+        Unavailable: without the package.
+    """
+    try:
+        from safetensors.numpy import save_file
+    except ModuleNotFoundError:
+        raise Unavailable(f"writing {path}", "pip install optest[safetensors]") from None
+    save_file(dict(tensors), path, metadata={"case": case})
 
 
 _SAFETENSORS = {

@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
-from optest.scenes.artifacts import Recorder, folder_of
+from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
 from optest.scenes.cases import case_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources
@@ -196,7 +197,8 @@ class SceneDriver(BackendDriver):
         guarded, buffers = _guarded(args)
         recorder = self._recorder(case)
         options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        with variables_set(_variables(scene)):
+        profiles = _runtime(scene._scene_runtime).profile_variable if recorder.profiles else ""
+        with variables_set({**_variables(scene), **({profiles: str(recorder.make_folder())} if profiles else {})}):
             self._worker(case).run(program, guarded, options)
         recorder.write()
         for name, buffer in buffers.items():
@@ -231,6 +233,9 @@ class SceneDriver(BackendDriver):
             atexit.register(worker.close)
             self._workers[key] = worker
         return self._workers[key]
+
+    def end_run(self, folder: Path) -> None:
+        collect_outputs(folder)
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - the same of every case
         return _CHECKS
