@@ -159,9 +159,11 @@ class SceneDriver(BackendDriver):
         self._options: Mapping[str, Any] = {}
         self._workers: dict[tuple[str, str, tuple[int, ...]], SceneWorker] = {}
         self._recorded: set[str] = set()
+        atexit.register(self._close)
 
     def configure(self, options: Mapping[str, Any]) -> None:
         self._options = options
+        self._recorded.clear()
 
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
         scene = scene_of(case)
@@ -230,12 +232,17 @@ class SceneDriver(BackendDriver):
                 variables[made.log_variable] = self._options["log_level"]
             with variables_set(variables):
                 worker: SceneWorker = made.open(platform, ids, rebuild=bool(self._options.get("build")))
-            atexit.register(worker.close)
             self._workers[key] = worker
         return self._workers[key]
 
     def end_run(self, folder: Path) -> None:
+        self._close()
         collect_outputs(folder)
+
+    def _close(self) -> None:
+        """The workers of this process; a worker's process does it when it ends."""
+        while self._workers:
+            self._workers.popitem()[1].close()
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - the same of every case
         return _CHECKS
