@@ -17,6 +17,7 @@ from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
 __all__ = [
     "FailureGroup",
     "block",
+    "by_operator",
     "failure_groups",
     "group_block",
     "group_lines",
@@ -81,14 +82,15 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
-    passed: dict[str, list[CaseResult]] = {}
-    failed: dict[str, list[CaseResult]] = {}
-    for result in listed if bad else ():
-        if result.status is Status.PASSED:
-            passed.setdefault(result.operator, []).append(result)
-        elif result.status in BAD_STATUSES:
-            failed.setdefault(result.operator, []).append(result)
+    passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
     return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
+
+
+def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
+    found: dict[str, list[CaseResult]] = {}
+    for result in results:
+        found.setdefault(result.operator, []).append(result)
+    return found
 
 
 def _group(
