@@ -9,7 +9,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import explain, lean_text
+from optest.reporting.explain import explain, lean_text, texts
 from optest.reporting.patterns import layouts_of, pattern_of
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
@@ -136,8 +136,7 @@ def _is_small(result: CaseResult) -> bool:
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
-    diagnosis = result.verdict.details.get("diagnosis") or ()
-    return [diagnosis] if isinstance(diagnosis, str) else list(map(str, diagnosis))
+    return texts(result.verdict.details.get("diagnosis"))
 
 
 def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
