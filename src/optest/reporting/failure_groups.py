@@ -22,7 +22,6 @@ __all__ = [
     "group_block",
     "group_lines",
     "merged_text",
-    "others_text",
     "plain",
     "skeleton",
 ]
