@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -24,10 +24,6 @@ class Build:
     workdir: Path
     commands: tuple[Command, ...]
     env: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, workdir: Path, commands: tuple[Command, ...], env: Mapping[str, str]) -> Build:
-        return cls(workdir=workdir, commands=commands, env=tuple(sorted(env.items())))
 
     @property
     def digest(self) -> str:
@@ -77,13 +73,13 @@ class Builds:
 
     def _standing(self, workdir: Path) -> str:
         try:
-            return _mark(workdir).read_text(encoding="utf-8")
+            return (workdir / OWN_FILES[0]).read_text(encoding="utf-8")
         except OSError:
             return self._last.get(workdir, "")
 
     def _set_standing(self, workdir: Path, digest: str) -> None:
         self._last[workdir] = digest
-        mark = _mark(workdir)
+        mark = workdir / OWN_FILES[0]
         try:
             mark.parent.mkdir(exist_ok=True)
             ignored = mark.with_name(".gitignore")
@@ -92,10 +88,6 @@ class Builds:
             mark.write_text(digest, encoding="utf-8")
         except OSError:
             return  # nobody may write here, so that only this process is known to have built
-
-
-def _mark(workdir: Path) -> Path:
-    return workdir / OWN_FILES[0]
 
 
 def _again(fault: Fault) -> Fault:
