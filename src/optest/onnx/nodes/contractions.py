@@ -26,24 +26,21 @@ def _product(asked: Asked) -> Node:
 
 
 def _bmm(asked: Asked) -> Node:
-    asked.require_rank("MatMul of batches", 3)
-    asked.require_rank("MatMul of batches", 3, place=1)
+    asked.require_rank("MatMul of batches", 3, 0, 1)
     if asked.is_refused:
         raise Differs("MatMul broadcasts batches")
     return _product(asked)
 
 
 def _gemm(asked: Asked) -> Node:
-    for place in (0, 1):
-        asked.require_rank("Gemm", 2, place=place)
+    asked.require_rank("Gemm", 2, 0, 1)
     within, _ = _within(asked)
     stated = {"transA": asked["trans_a"], "transB": asked["trans_b"], "alpha": asked["alpha"], "beta": asked["beta"]}
     return Node(op="Gemm", attributes=stated, within=within)
 
 
 def _linear(asked: Asked) -> Node:
-    for place in (0, 1):
-        asked.require_rank("Gemm", 2, place=place)
+    asked.require_rank("Gemm", 2, 0, 1)
     if asked.is_refused and asked.has(2):
         raise Differs("Gemm broadcasts the bias")
     within, _ = _within(asked)
@@ -51,8 +48,7 @@ def _linear(asked: Asked) -> Node:
 
 
 def _dot(asked: Asked) -> Node:
-    for place in (0, 1):
-        asked.require_rank("MatMul of vectors", 1, place=place)
+    asked.require_rank("MatMul of vectors", 1, 0, 1)
     return Node(op="MatMul")
 
 
@@ -88,8 +84,7 @@ def _pads(padding: Any, rank: int) -> tuple[int, ...]:
 
 
 def _attention(asked: Asked) -> Node:
-    for place in (0, 1, 2):
-        asked.require_rank("Attention", 4, place=place)
+    asked.require_rank("Attention", 4, 0, 1, 2)
     if asked.is_refused and not asked["enable_gqa"] and asked.spec().shape[1] != asked.spec(1).shape[1]:
         raise Differs("Attention takes fewer heads of K than of Q without being told")
     if asked.is_refused and asked.has(3):
@@ -105,9 +100,9 @@ def _attention(asked: Asked) -> Node:
 
 def _rope(asked: Asked) -> Node:
     asked.require_rank("RotaryEmbedding without num_heads", 4)
-    asked.require_rank("cos of RotaryEmbedding here", 2 if asked.has(3) else 3, place=1)
+    asked.require_rank("cos of RotaryEmbedding here", 2 if asked.has(3) else 3, 1)
     if asked.has(3):
-        asked.require_rank("position_ids", 2, place=3)
+        asked.require_rank("position_ids", 2, 3)
     return named("RotaryEmbedding")(asked)
 
 

@@ -51,11 +51,10 @@ def _slice(asked: Asked) -> Node:
     starts, ends, steps = (values or (None,) * count for values in stated[1:])
     strides = tuple(1 if step is None else int(step) for step in steps)
     left_out = [(0, _LAST) if step > 0 else (_LAST, _FIRST) for step in strides]
-    bounds = {
-        name: tuple(usual[place] if each is None else each for each, usual in zip(values, left_out, strict=True))
-        for place, (name, values) in enumerate({"starts": starts, "ends": ends}.items())
-    }
-    return Node(op="Slice", attributes={**bounds, "axes": tuple(stated[0] or range(count)), "steps": strides})
+    first = tuple(usual if each is None else each for each, (usual, _) in zip(starts, left_out, strict=True))
+    last = tuple(usual if each is None else each for each, (_, usual) in zip(ends, left_out, strict=True))
+    axes = tuple(stated[0] or range(count))
+    return Node(op="Slice", attributes={"starts": first, "ends": last, "axes": axes, "steps": strides})
 
 
 def _split(asked: Asked) -> Node:
