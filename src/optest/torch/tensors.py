@@ -20,6 +20,7 @@ __all__ = [
     "as_array",
     "copied",
     "from_torch",
+    "has_memory",
     "is_inexact",
     "memory_of",
     "on_cpu",
@@ -61,6 +62,11 @@ def torch_dtype(kind: DType) -> torch.dtype:
 def is_inexact(tensor: torch.Tensor) -> bool:
     """Whether its elements are floating or complex: what is rounded, and may have a gradient."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def has_memory(leaf: Any) -> bool:
+    """Whether it is a tensor of elements that lie in memory by strides."""
+    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and bool(leaf.numel())
 
 
 def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:

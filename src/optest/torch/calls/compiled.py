@@ -61,13 +61,9 @@ def differentiated_by(
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
     _, answer = _answered(call, tensors, target, differentiate, outputs)
-    with target.allowing():
-        is_gone_back = any(answer.has_gradient()) and not target.fallbacks
-        if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
-            raise Fault(
-                Reason.FALLBACK,
-                f"torch.compile, {target.compiler}: it compiles no gradients, so eager torch went back through it",
-            )
+    is_gone_back = any(answer.has_gradient()) and not target.fallbacks
+    if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
+        target.fell_back(f"{_who(target)}: it compiles no gradients, so eager torch went back through it")
     return answer
 
 
@@ -139,7 +135,8 @@ def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuse
         Fault: COMPILE if it cannot be compiled, FALLBACK if nothing was, and neither is allowed.
     """
     if not target.compilation.was_begun:
-        _require_switched_on(target, error)
+        message = f"{_who(target)}: nothing was compiled, since torch.compile is switched off here"
+        target.fell_back(message, **_details(error))
         return True
     refusal = refusal_within(error) if refuses else None
     if refusal is not None:
@@ -150,12 +147,6 @@ def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuse
         raise Fault(Reason.COMPILE, f"{_who(target)}: {_message_of(error)}", details=_details(error)) from error
     target.fallbacks.append(f"{_who(target)}: {_message_of(error)}")
     return True
-
-
-def _require_switched_on(target: DeviceUnderTest, error: Exception) -> None:
-    with target.allowing():
-        message = f"{_who(target)}: nothing was compiled, since torch.compile is switched off here"
-        raise Fault(Reason.FALLBACK, message, details=_details(error)) from error
 
 
 def _require_compiled(
@@ -169,15 +160,12 @@ def _require_compiled(
     if not has_graph:
         if not _computes(call, tensors):
             raise Fault(Reason.UNSUPPORTED, f"{_who(target)}: the call computes nothing that can be compiled")
-        with target.allowing():
-            raise Fault(Reason.FALLBACK, f"{_who(target)}: no graph was made, so eager torch answered")
+        target.fell_back(f"{_who(target)}: no graph was made, so eager torch answered")
     if compiler.handed_back:
-        with target.allowing():
-            raise Fault(
-                Reason.FALLBACK,
-                f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
-                "(--compile-backend eager asks for that)",
-            )
+        target.fell_back(
+            f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
+            "(--compile-backend eager asks for that)"
+        )
 
 
 def _computes(call: Call, tensors: Sequence[torch.Tensor]) -> bool:

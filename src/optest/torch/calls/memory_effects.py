@@ -18,7 +18,7 @@ from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.cases import STRIDES
 from optest.torch.fact_sheet import facts_of
-from optest.torch.tensors import memory_of, on_cpu, span_of, to_read
+from optest.torch.tensors import has_memory, memory_of, on_cpu, span_of, to_read
 
 __all__ = [
     "compare_strides",
@@ -183,7 +183,7 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
     first: list[int] = []
     found = set()
     for number, each in enumerate(returned):
-        if isinstance(each, torch.Tensor) and each.layout is torch.strided and each.numel() and storage_address(each):
+        if has_memory(each) and storage_address(each):
             owner = next((one for one in first if have_common_memory(returned[one], each)), None)
             if owner is None:
                 first.append(number)
@@ -213,10 +213,7 @@ def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple
     return {
         (number, owners[storage_address(leaf)])
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor)
-        and leaf.layout is torch.strided
-        and leaf.numel()
-        and storage_address(leaf) in owners
+        if has_memory(leaf) and storage_address(leaf) in owners
     }
 
 
