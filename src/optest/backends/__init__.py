@@ -137,17 +137,12 @@ class BackendManager:
 
     def __init__(self, builtins: Sequence[_Builtin] = ()) -> None:
         self._registry: Registry[BackendDriver] = Registry("backend")
-        self._kinds: dict[str, str] = {}
-        self._by_name_only: set[str] = set()
-        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {}
         self._factories: set[str] = set()
         self._made_by: dict[str, str] = {}
-        self._own = {builtin.name for builtin in builtins}
-        for builtin in builtins:
-            self._lazy[builtin.name] = builtin.path
-            self._kinds[builtin.name] = builtin.kind
-            if builtin.by_name_only:
-                self._by_name_only.add(builtin.name)
+        self._own = {each.name for each in builtins}
+        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {each.name: each.path for each in builtins}
+        self._kinds = {each.name: each.kind for each in builtins}
+        self._by_name_only = {each.name for each in builtins if each.by_name_only}
 
     def register(self, driver: BackendDriver, *, replace: bool = False) -> BackendDriver:
         """Add a driver instance and return it.

@@ -61,10 +61,6 @@ __all__ = [
 ]
 
 
-def _nothing() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
     """A case made ready to be called again and again: what a benchmark times, and nothing around it.
@@ -76,7 +72,7 @@ class PreparedCall:
 
     call: Callable[[], object]
     outputs: Callable[[], Sequence[Any] | Mapping[str, Any]]
-    synchronize: Callable[[], object] = _nothing
+    synchronize: Callable[[], object] = lambda: None
     what: str = ""
 
 

@@ -30,24 +30,12 @@ class Build:
         return hashlib.blake2b(repr((self.commands, self.env)).encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    fault: Fault
-    case: TestCase
-
-    def is_that_of(self, case: TestCase) -> bool:
-        """A build that was too slow for one case is tried again for a retry, and for a case with more time."""
-        if self.fault.reason is not Reason.DEADLINE:
-            return True
-        return case.key != self.case.key and (case.timeout_s or inf) <= (self.case.timeout_s or inf)
-
-
 class Builds:
     """The builds of this process; what stands in a directory is written there, for other processes build there too."""
 
     def __init__(self) -> None:
         self._made: set[Build] = set()
-        self._failed: dict[Build, _Failure] = {}
+        self._failed: dict[Build, tuple[Fault, TestCase]] = {}
         self._last: dict[Path, str] = {}
 
     def ensure(self, build: Build, case: TestCase, fault_of: Callable[[Command], Fault | None]) -> None:
@@ -56,16 +44,15 @@ class Builds:
         Raises:
             Fault: COMPILE or DEADLINE.
         """
-        failure = self._failed.get(build)
-        if failure is not None and failure.is_that_of(case):
-            raise _again(failure.fault)
+        if build in self._failed and not _may_try_again(case, *self._failed[build]):
+            raise _again(self._failed[build][0])
         if build in self._made and self._standing(build.workdir) == build.digest:
             return
         self._set_standing(build.workdir, "")
         for command in build.commands:
             fault = fault_of(command)
             if fault is not None:
-                self._failed[build] = _Failure(fault=fault, case=case)
+                self._failed[build] = fault, case
                 raise _again(fault)
         self._failed.pop(build, None)
         self._made.add(build)
@@ -88,6 +75,12 @@ class Builds:
             mark.write_text(digest, encoding="utf-8")
         except OSError:
             return  # nobody may write here, so that only this process is known to have built
+
+
+def _may_try_again(case: TestCase, fault: Fault, earlier: TestCase) -> bool:
+    """A build that was too slow for one case is tried again for a retry, and for a case with more time."""
+    has_more_time = (case.timeout_s or inf) > (earlier.timeout_s or inf)
+    return fault.reason is Reason.DEADLINE and (case.key == earlier.key or has_more_time)
 
 
 def _again(fault: Fault) -> Fault:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -154,17 +154,14 @@ class TorchBackend(BackendDriver):
 
     def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The inputs on the device, where they have the strides and offsets of the case."""
-        return [
-            to_torch(array, self._device, offset=argument.spec.offset)
-            for argument, array in zip(case.inputs, inputs, strict=True)
-        ]
+        return [self._place(case, index, array) for index, array in enumerate(inputs)]
+
+    def _place(self, case: TestCase, index: int, array: Any) -> torch.Tensor:
+        return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
     def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Make a case that is a call of torch's own."""
-
-        def place(index: int, array: Any) -> torch.Tensor:
-            return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
-
+        place = partial(self._place, case)
         self._target = self._under_test(case)
         who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
         if case.expects_error is not None:

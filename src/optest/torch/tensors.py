@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "memory_of",
     "on_cpu",
     "span_of",
+    "tensors_of",
     "to_read",
     "to_torch",
     "torch_dtype",
@@ -67,6 +68,15 @@ def is_inexact(tensor: torch.Tensor) -> bool:
 def has_memory(leaf: Any) -> bool:
     """Whether it is a tensor of elements that lie in memory by strides."""
     return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and bool(leaf.numel())
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts, however they nest."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from tensors_of(each)
 
 
 def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:

@@ -19,7 +19,6 @@ __all__ = [
     "Filled",
     "Node",
     "NodeOf",
-    "each_of",
     "named",
     "opset_of",
     "schema_of",
@@ -140,9 +139,3 @@ def named(op: str) -> NodeOf:
         return Node(op=op, attributes=stated)
 
     return node
-
-
-def each_of(stated: Any, rank: int) -> tuple[int, ...]:
-    """One number for each dimension, of one for all or one for each."""
-    values = tuple(stated) if isinstance(stated, (tuple, list)) else (stated,)
-    return values * rank if len(values) == 1 else values

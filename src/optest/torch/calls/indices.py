@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from optest.operators.shapes import for_each_dim
 from optest.spec import Argument, Fault, Interval, Reason, TensorSpec, TestCase
 from optest.spec.calls import Call, TensorRef, parse_call
 from optest.torch.fact_sheet import facts_of
@@ -148,9 +149,9 @@ def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     is_functional = call.function.startswith("torch.nn.functional.")
     sizes = call.argument(5 if is_functional else 2, "output_size")
     if sizes is None:
-        kernel = _each(_argument(call, 2, "kernel_size"), axes)
-        step = _each(call.argument(3, "stride") or kernel, axes)
-        padding = _each(call.argument(4, "padding") or 0, axes)
+        kernel = for_each_dim(_argument(call, 2, "kernel_size"), axes)
+        step = for_each_dim(call.argument(3, "stride") or kernel, axes)
+        padding = for_each_dim(call.argument(4, "padding") or 0, axes)
         plane = specs[_argument(call, 0, "input").index].shape[-axes:]
         sizes = [(size - 1) * s - 2 * p + k for size, s, p, k in zip(plane, step, padding, kernel, strict=True)]
     yield _in_plane(_argument(call, 1, "indices"), sizes[-axes:])
@@ -165,10 +166,6 @@ def _pooled(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 def _in_plane(reference: Any, sizes: Sequence[int]) -> Positions:
     return Positions(reference.index, 0, prod(sizes) - 1, f"a plane of {prod(sizes)} elements")
-
-
-def _each(value: Any, axes: int) -> Sequence[int]:
-    return value if isinstance(value, (list, tuple)) else [value] * axes
 
 
 def _rows(call: Call, _: Shapes) -> Iterator[Positions]:

@@ -256,12 +256,10 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
     if sum(each.numel() for each in tensors) <= _QUICKLY_MADE:
         with suppress(*NO_KERNEL):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
-    try:
+    with suppress(*NO_KERNEL):  # where the values decide
         leaves = call.without_values(tensors)
         if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
-            return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
-    except NO_KERNEL:
-        pass  # the values decide
+            return [(_shape(leaf), _dtype_of(leaf)) for leaf in leaves]
     return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
 
 
