@@ -154,14 +154,14 @@ class TorchBackend(BackendDriver):
 
     def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The inputs on the device, where they have the strides and offsets of the case."""
-        return [self._place(case, index, array) for index, array in enumerate(inputs)]
+        return [self._on_device(case, index, array) for index, array in enumerate(inputs)]
 
-    def _place(self, case: TestCase, index: int, array: Any) -> torch.Tensor:
+    def _on_device(self, case: TestCase, index: int, array: Any) -> torch.Tensor:
         return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
     def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Make a case that is a call of torch's own."""
-        place = partial(self._place, case)
+        place = partial(self._on_device, case)
         self._target = self._under_test(case)
         who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
         if case.expects_error is not None:
