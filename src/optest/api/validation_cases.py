@@ -15,7 +15,7 @@ from optest.spec.case import GRAPH
 
 __all__ = ["graph_samples", "selection"]
 
-_GRAPHS = 4
+_GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 
 
@@ -42,7 +42,7 @@ def graph_samples(driver: BackendDriver, own: Iterable[Sample]) -> list[Sample]:
     for key in ("attributes", "dtypes"):
         calls: dict[str, Sample] = {}
         for each in right:
-            calls.setdefault(repr((list(each.case["shapes"]), each.case.get(key))), each)
+            calls.setdefault(repr(each.case.get(key)), each)
         chosen |= {id(each): each for each in islice(calls.values(), _GRAPHS)}
     return [Sample(case_set=GRAPH, case=each.case, tier=each.tier) for each in chosen.values()]
 

@@ -43,6 +43,7 @@ EXCUSABLE = (
     Reason.NOT_REFUSED,
     Reason.WRONG_ERROR,
     Reason.NONDETERMINISTIC,
+    Reason.INVARIANT,
 )
 """What a backend may be known for; never a crash, a hang, or a fault of optest's own."""
 
