@@ -95,7 +95,7 @@ MEANINGS: dict[Reason, Meaning] = {
         matters="users of a backend that promises equal bits compare checkpoints and gradients by their bits",
     ),
     Reason.INVARIANT: Meaning(
-        "an element of the batch has another result elsewhere or in another batch, or a captured program is not in order",
+        "an element of the batch has another result in another batch or place, or a captured program is not in order",
         "look at what elements, or captures, share: reductions over a wrong dimension, last blocks, indices, buffers",
         matters="in a model a request then gets another answer because of the requests beside it",
     ),
