@@ -10,13 +10,14 @@ from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from optest.backends.capabilities import Capabilities, capability_of
 from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase, Verdict
 
 __all__ = [
     "Blames",
+    "CapturesPrograms",
     "ChecksConfig",
     "ChecksReadiness",
     "ComparesVariants",
@@ -39,6 +40,8 @@ __all__ = [
     "NeedsEnvironment",
     "PreparedCall",
     "PreparesCalls",
+    "Program",
+    "ProgramNode",
     "RunsInForks",
     "RunsPrograms",
     "Script",
@@ -141,6 +144,27 @@ class Script:
     arrays: Mapping[str, Any] = field(default_factory=dict)
 
 
+class ProgramNode(NamedTuple):
+    """An operation of a captured program with the names of the values that it takes and makes, "" for one left out."""
+
+    operation: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: str = ""
+    has_effects: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A call as it is captured before it runs; ``is_optimized`` if nodes that no output needs should be gone."""
+
+    nodes: Sequence[ProgramNode]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Sequence[tuple[str, TensorSpec]]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    is_optimized: bool = False
+
+
 if TYPE_CHECKING:
     _ProtocolType = ABCMeta
 else:
@@ -197,6 +221,14 @@ class InfersShapes(Protocol, metaclass=_Ability):
         Raises:
             Fault: UNSUPPORTED where they depend on values; as ``run`` does. Any other exception refuses the call.
         """
+
+
+@runtime_checkable
+class CapturesPrograms(Protocol, metaclass=_Ability):
+    def captured_program(self, case: TestCase, values: Callable[[], Sequence[Any]]) -> Program:
+        """The program of ``case``; nothing is computed. A capture that needs arrays gets inputs by ``values``, and is
+        made of other ones, too. Raise ``Fault``: UNSUPPORTED where nothing is captured."""
+        ...
 
 
 @runtime_checkable

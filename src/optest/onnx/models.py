@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from optest.backends.abilities import Program, ProgramNode
 from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.nodes import node_of
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schema_of
 from optest.operators.onnx import SPELLINGS
 from optest.spec import Call, DType, Fault, Reason, TensorSpec, TestCase, UnfitArguments, dtype
 
-__all__ = ["DTYPE_NAMES", "ELEMENT_TYPES", "Model", "checked", "inferred_specs", "model_of", "spec_of", "why_no_model"]
+__all__ = ["DTYPE_NAMES", "ELEMENT_TYPES", "Model", "checked", "inferred_program", "model_of", "program_of", "spec_of"]
 
 ELEMENT_TYPES: dict[str, int] = {
     "bool": TensorProto.BOOL,
@@ -104,8 +105,8 @@ def checked(model: Model) -> bytes:
     return _inferred(model.content)[0]
 
 
-def inferred_specs(model: Model) -> list[TensorSpec]:
-    """The outputs as ONNX's shape inference has them.
+def inferred_program(model: Model) -> Program:
+    """The model with the types that ONNX infers.
 
     Raises:
         ValueError: for a model that it refuses.
@@ -114,8 +115,21 @@ def inferred_specs(model: Model) -> list[TensorSpec]:
     content, problem = _inferred(model.content)
     if problem:
         raise ValueError(_words(model.op, problem))
-    types = [each.type.tensor_type for each in onnx.load_from_string(content).graph.output]
-    return [spec_of(DTYPE_NAMES[each.elem_type], _sizes(each)) for each in types]
+    return program_of(content)
+
+
+def program_of(content: bytes, *, is_optimized: bool = False) -> Program:
+    """The graph of a model in which all sizes are known; Raises ``Fault`` as :func:`spec_of` does."""
+    graph = onnx.load_from_string(content).graph
+    types = {each.name: each.type.tensor_type for each in (*graph.input, *graph.output)}
+    specs = {name: spec_of(DTYPE_NAMES[each.elem_type], _sizes(each)) for name, each in types.items()}
+    return Program(
+        nodes=[ProgramNode(each.op_type, each.input, each.output, f"{each.attribute}") for each in graph.node],
+        inputs={each.name: specs[each.name] for each in graph.input},
+        outputs=[(each.name, specs[each.name]) for each in graph.output],
+        constants={each.name: numpy_helper.to_array(each) for each in graph.initializer},
+        is_optimized=is_optimized,
+    )
 
 
 def _sizes(type_: Any) -> list[int | None]:

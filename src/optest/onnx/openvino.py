@@ -89,10 +89,10 @@ class OpenVinoBackend(OnnxBackend):
         hints = {_PRECISION: "f32"} if variant == "f32" else {}
         return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
 
-    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """As the model says once it is read."""
         with _faults():
-            found = self._core.read_model(model.content).outputs
+            found = self._core.read_model(self.sized_model(case).content).outputs
         return [spec_of(_dtype_name(each.element_type.get_type_name()), _sizes(each.partial_shape)) for each in found]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from optest.backends import PreparedCall
+from optest.backends.abilities import Program
 from optest.errors import UnknownName
 from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES, Model, spec_of
+from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES, Model, checked, program_of, spec_of
 from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 __all__ = ["OnnxRuntimeBackend"]
@@ -82,18 +84,27 @@ class OnnxRuntimeBackend(OnnxBackend):
                 raise Fault(Reason.UNSUPPORTED, "ONNX Runtime dies (SIGFPE) of the smallest int64 divided by -1 in Div")
         return super().run(case, inputs)
 
-    def loaded(self, content: bytes, variant: str) -> Any:
+    def loaded(self, content: bytes, variant: str, dump: str = "") -> Any:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[variant])
         options.log_severity_level = _FATAL
+        options.optimized_model_filepath = dump
         if self._provider != _CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         with _faults():
             return onnxruntime.InferenceSession(content, options, providers=[self._provider])
 
-    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+    def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
+        """The model that a session of the case's variant has once it is loaded."""
+        variant = self.variant_of(case)
+        with TemporaryDirectory() as folder:
+            dump = Path(folder) / "optimized.onnx"
+            self.loaded(checked(self.sized_model(case)), variant, str(dump))
+            return program_of(dump.read_bytes(), is_optimized=variant != "disabled")
+
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """As a session says that is only loaded."""
-        found = self.loaded(model.content, "disabled").get_outputs()
+        found = self.loaded(self.sized_model(case).content, "disabled").get_outputs()
         return [spec_of(_TYPES.get(each.type[7:-1], each.type[7:-1]), each.shape) for each in found]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:

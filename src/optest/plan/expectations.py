@@ -22,7 +22,7 @@ from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
 from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
-from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
+from optest.spec import BAD_STATUSES, FORWARD, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
 
 __all__ = [
     "EXCUSABLE",
@@ -43,6 +43,7 @@ EXCUSABLE = (
     Reason.NOT_REFUSED,
     Reason.WRONG_ERROR,
     Reason.NONDETERMINISTIC,
+    Reason.INVARIANT,
 )
 """What a backend may be known for; never a crash, a hang, or a fault of optest's own."""
 
@@ -144,7 +145,7 @@ class Expectation:
             and (not self.dtype or case_dtype(case) == self.dtype)
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
-            and (not self.mode or case.mode == self.mode)
+            and (not self.mode or case.mode != FORWARD)
             and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
             and (not self.variants or case.backend.variant in self.variants)
         )

@@ -78,8 +78,8 @@ MEANINGS: dict[Reason, Meaning] = {
         "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
     ),
     Reason.INVARIANT: Meaning(
-        "an element of the batch has another result in another batch, or at another place of it",
-        "look at what elements share: a reduction over the wrong dimension, the last block, indices and buffers",
+        "an element of the batch has another result in another batch or place, or a captured program is not in order",
+        "look at what elements, or captures, share: reductions over a wrong dimension, last blocks, indices, buffers",
     ),
     Reason.LEAK: Meaning(
         "memory or handles were not given back",
