@@ -18,6 +18,7 @@ __all__ = [
     "Outputs",
     "Shape",
     "Specs",
+    "all_given",
     "as_float",
     "batch_inputs",
     "batch_size",
@@ -34,8 +35,11 @@ __all__ = [
     "promote_tensors",
     "reduced_dims",
     "require_dimensions",
+    "require_float",
+    "require_rank",
     "require_same_dtype",
     "require_scalar",
+    "require_shape",
     "resized",
 ]
 
@@ -171,6 +175,11 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     return spec
 
 
+def all_given(specs: Specs, *names: str) -> list[TensorSpec]:
+    """The first inputs, which go by these names."""
+    return [given(specs, index, name) for index, name in enumerate(names)]
+
+
 def optional(specs: Specs, index: int) -> TensorSpec | None:
     """An input that may be left out."""
     return specs[index] if len(specs) > index else None
@@ -180,6 +189,22 @@ def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
     if spec.rank < least:
         words = "a dimension" if least == 1 else f"{least} dimensions"
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
+
+
+def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
+    if spec.rank not in ranks:
+        words = f"{' or '.join(map(str, ranks))} dimension{'s' * (ranks != (1,))}"
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words}")
+
+
+def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
+    if spec.shape != shape:
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
+
+
+def require_float(spec: TensorSpec, name: str) -> None:
+    if not spec.dtype.is_float:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be a float dtype")
 
 
 def length_of_dim(specs: Specs, attributes: Attributes) -> int:

@@ -33,14 +33,17 @@ from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
+    all_given,
     broadcast_shapes,
     broadcasts_to,
     dense,
     given,
     length_of_dim,
     optional,
+    require_rank,
     require_same_dtype,
     require_scalar,
+    require_shape,
 )
 from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
@@ -123,11 +126,10 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
-    left, right = given(specs, 0, "input"), given(specs, 1, "mat2")
+    left, right = all_given(specs, "input", "mat2")
     require_same_dtype(left, right, "mat2")
-    for name, spec in (("input", left), ("mat2", right)):
-        if spec.rank != 3:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 3 dimensions")
+    require_rank(left, "input", 3)
+    require_rank(right, "mat2", 3)
     if right.shape[:2] != (left.shape[0], left.shape[2]):
         raise UnfitArguments(
             f"mat2 is {format_shape(right.shape)}, but should have {left.shape[0]} matrices of {left.shape[2]} rows, "
@@ -171,8 +173,7 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     require_same_dtype(spec, weight, "weight")
     if spec.rank == 0:
         raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
-    if weight.rank not in (1, 2):
-        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 1 or 2 dimensions")
+    require_rank(weight, "weight", 1, 2)
     if weight.shape[-1] != spec.shape[-1]:
         raise UnfitArguments(
             f"weight is {format_shape(weight.shape)}, but should have {spec.shape[-1]} columns, "
@@ -182,8 +183,7 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     result = result_dtype(spec.dtype, attributes)
     if bias is not None:
         require_dtype(bias, result, "bias")
-        if bias.shape != features:
-            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {format_shape(features)}")
+        require_shape(bias, "bias", features)
     return (dense(result, (*spec.shape[:-1], *features)),)
 
 

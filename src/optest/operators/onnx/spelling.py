@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from optest.operators.shapes import Specs, given
-from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments, format_shape
+from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments
 
 __all__ = [
     "SPELLINGS",
@@ -15,7 +15,6 @@ __all__ = [
     "refuse",
     "refuse_bool",
     "require_exact",
-    "require_rank",
     "spelled",
 ]
 
@@ -53,12 +52,6 @@ def spelled(
 def input_of(specs: Specs, name: str = "X") -> TensorSpec:
     """The first input."""
     return given(specs, 0, name)
-
-
-def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
-    if spec.rank not in ranks:
-        words = " or ".join(map(str, ranks))
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} dimensions")
 
 
 def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:

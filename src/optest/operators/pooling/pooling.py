@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.describe import accumulate, attribute, exact, in_module
 from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_rank
 from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import Attribute, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -386,8 +386,7 @@ def adaptive_windows_of(spec: TensorSpec, attributes: Attributes) -> AdaptiveWin
 
 
 def _require_planes(spec: TensorSpec) -> None:
-    if spec.rank not in (_RANK + 1, _RANK + 2):
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 3 or 4 dimensions")
+    require_rank(spec, "input", _RANK + 1, _RANK + 2)
     if min(spec.shape[spec.rank - _RANK - 1 :]) < 1:
         raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have no size 0 besides its batch")
 
