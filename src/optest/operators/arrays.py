@@ -13,25 +13,6 @@ from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.operators.shapes import Specs
 from optest.spec import DType, Kind, TensorSpec
 
-__all__ = [
-    "Array",
-    "Attributes",
-    "Inputs",
-    "Reference",
-    "as_float64",
-    "converted",
-    "inferred",
-    "is_double",
-    "largest",
-    "magnitudes",
-    "optional_input",
-    "quiet_hooks",
-    "spec_of",
-    "sum_over",
-    "widen",
-    "with_rows",
-]
-
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]

@@ -16,8 +16,6 @@ from optest.operators.budgets import unit_roundoff
 from optest.registry import load_object
 from optest.spec import ErrorBudget, OperatorDescriptor, RuleClass, Terms, Unrounded
 
-__all__ = ["Calls", "Composition", "budget_of", "reference_of"]
-
 
 class Calls(Protocol):
     """Whoever computes the parts of a layer."""

@@ -11,37 +11,7 @@ from typing import Any
 
 from optest.registry import load_object
 from optest.spec import DType, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
-from optest.spec.tensors import dense
-
-__all__ = [
-    "Attributes",
-    "Outputs",
-    "Shape",
-    "Specs",
-    "all_given",
-    "as_float",
-    "batch_inputs",
-    "batch_size",
-    "broadcast_shapes",
-    "broadcasts_to",
-    "dense",
-    "given",
-    "infer_float",
-    "infer_same",
-    "length_of_dim",
-    "normalize_dim",
-    "optional",
-    "promote_dtypes",
-    "promote_tensors",
-    "reduced_dims",
-    "require_dimensions",
-    "require_float",
-    "require_rank",
-    "require_same_dtype",
-    "require_scalar",
-    "require_shape",
-    "resized",
-]
+from optest.spec.tensors import dense as dense
 
 Specs = Sequence[TensorSpec | None]
 Attributes = Mapping[str, Any]

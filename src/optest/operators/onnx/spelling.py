@@ -8,16 +8,6 @@ from typing import Any
 from optest.operators.shapes import Specs, given
 from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments
 
-__all__ = [
-    "SPELLINGS",
-    "axis_of",
-    "input_of",
-    "refuse",
-    "refuse_bool",
-    "require_exact",
-    "spelled",
-]
-
 SPELLINGS: dict[str, Spelling] = {}
 """By ONNX's name; of a name that is not here and is no alias either, the catalogue has no operator."""
 _LAST_WHOLE = 2**53
