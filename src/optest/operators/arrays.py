@@ -78,8 +78,9 @@ def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) ->
     return np.asarray(rows.sum(-1, dtype=wide).astype(rows.dtype))
 
 
-def is_double(array: Array) -> bool:
+def is_double(stored: Any) -> bool:
     """Whether float64 has no bits to spare beyond those of the input."""
+    array = np.asarray(stored)
     return array.dtype.itemsize >= 8 and array.dtype.kind in "fc"
 
 

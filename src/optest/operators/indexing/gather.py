@@ -404,6 +404,15 @@ def scatter_add_samples() -> Iterator[Sample]:
     exact = {"input": "integer-exact", "src": "integer-exact"}
     yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*calls, one_place], **exact)))
     yield from variations("zero-mean", of("input", MAIN_FLOATS, filled([calls[0]], input="randn", src="randn")))
+    yield from wrong_scatters()
+    long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
+    yield from variations("long", [long], tier=Tier.FULL)
+    crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
+    yield from variations("long", of("input", ("float32", "float16", "bool"), [crowd]))
+
+
+def wrong_scatters() -> Iterator[Sample]:
+    """What operators that scatter refuse, and indices that input does not have."""
     yield from refused(
         call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
@@ -414,10 +423,6 @@ def scatter_add_samples() -> Iterator[Sample]:
     )
     beyond = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
     yield from outside(beyond, "index", [[0, 1, 2], [3, 4, 4]], 5)
-    long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
-    yield from variations("long", [long], tier=Tier.FULL)
-    crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
-    yield from variations("long", of("input", ("float32", "float16", "bool"), [crowd]))
 
 
 def _scatter_attributes() -> Iterator[dict[str, Any]]:

@@ -64,25 +64,22 @@ DESCRIPTORS = in_module(
 
 
 def infer_topk(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
-    size = sizes_of(spec.shape)[dim]
-    if not 0 <= k <= size:
-        raise UnfitArguments(f"k is {k}, but should be 0 to {size}, the size of dimension {dim}")
-    shape = (*spec.shape[:dim], k, *spec.shape[dim + 1 :]) if spec.rank else ()
-    values = dense(spec.dtype, shape)
-    return (values, replace(values, dtype=dtype("int64")))
+    return _picked(specs, attributes, 0, attributes["k"])
 
 
 def infer_kthvalue(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
+    return _picked(specs, attributes, 1, *([1] if attributes.get("keepdim") else []))
+
+
+def _picked(specs: Specs, attributes: Attributes, least: int, *kept: int) -> Outputs:
+    """Values and indices with the sizes ``kept`` in place of the dimension; ``k`` is ``least`` or more."""
+    spec, k = given(specs, 0, "input"), attributes["k"]
+    dim = normalize_dim(attributes.get("dim", -1), spec.rank)
     size = sizes_of(spec.shape)[dim]
-    if not 1 <= k <= size:
-        raise UnfitArguments(f"k is {k}, but should be 1 to {size}, the size of dimension {dim}")
-    kept = (1,) if attributes.get("keepdim") else ()
-    values = dense(spec.dtype, (*spec.shape[:dim], *kept, *spec.shape[dim + 1 :]) if spec.rank else ())
-    return (values, replace(values, dtype=dtype("int64")))
+    if not least <= k <= size:
+        raise UnfitArguments(f"k is {k}, but should be {least} to {size}, the size of dimension {dim}")
+    shape = (*spec.shape[:dim], *kept, *spec.shape[dim + 1 :]) if spec.rank else ()
+    return (dense(spec.dtype, shape), dense(dtype("int64"), shape))
 
 
 def infer_sort(specs: Specs, attributes: Attributes) -> Outputs:

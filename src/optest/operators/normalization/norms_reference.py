@@ -53,10 +53,6 @@ def mean_of(values: Array, dims: tuple[int, ...], *, extended: bool) -> Array:
     return np.asarray(np.expand_dims(sum_over(values, dims, extended=extended), dims) / float(count))
 
 
-def has_doubles(inputs: Inputs) -> bool:
-    return is_double(np.asarray(inputs[0]))
-
-
 def normalized_budget(
     x: Array,
     dims: tuple[int, ...],
@@ -191,7 +187,7 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         none = np.zeros(x.shape[: dims[0]])
         return (nothing, nothing, ErrorBudget(none, none)) if has_statistics else (nothing,)
     weight, bias = affine_parameters(inputs)
-    double = has_doubles(inputs)
+    double = is_double(inputs[0])
     out = ErrorBudget(*normalized_budget(x, dims, eps, weight, bias, double=double))
     if not has_statistics:
         return (out,)
@@ -365,7 +361,7 @@ def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         attributes.get("eps", 1e-5),
         split.weight,
         split.bias,
-        double=has_doubles(inputs),
+        double=is_double(inputs[0]),
         is_folded=True,
     )
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
@@ -385,14 +381,14 @@ def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         return (ErrorBudget(x, x),)
     split = by_channel(x, inputs)
     if attributes.get("training"):
-        weight, bias, double = split.weight, split.bias, has_doubles(inputs)
+        weight, bias, double = split.weight, split.bias, is_double(inputs[0])
         return (ErrorBudget(*normalized_budget(x, split.dims, eps, weight, bias, double=double, is_folded=True)),)
     mean, variance = running_statistics(inputs, x.ndim)
     r = 1.0 / np.sqrt(variance + eps)
     z = np.abs(x - mean) * r
     worst = 6.0 * z + (np.abs(x) + 2.0 * np.abs(mean)) * r
     expected = 4.0 * 4.0 * z * z + (x * x + 4.0 * 2.0 * mean * mean) * r * r / 3.0
-    lost = half_subnormal(double=has_doubles(inputs)) * (2.0 + r)
+    lost = half_subnormal(double=is_double(inputs[0])) * (2.0 + r)
     worst, expected, y = worst + lost, expected + lost * lost, (x - mean) * r
     if split.weight is not None:
         y, worst, expected = y * split.weight, worst * np.abs(split.weight) + lost, expected * split.weight**2

@@ -9,7 +9,6 @@ import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet_hooks, sum_over, widen
 from optest.operators.budgets import SUBNORMAL, exponential_sum
-from optest.operators.normalization.norms_reference import has_doubles
 from optest.operators.shapes import normalize_dim
 from optest.spec import ErrorBudget
 
@@ -86,7 +85,7 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
         return (ErrorBudget(x, x),)
     row = x.reshape(x.shape or (1,))
     dim = normalize_dim(attributes.get("dim", -1), x.ndim)
-    worst, variance = _softmax_budget(row, dim, double=has_doubles(inputs))
+    worst, variance = _softmax_budget(row, dim, double=is_double(inputs[0]))
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
@@ -104,7 +103,7 @@ def causal_softmax_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Error
     if not x.size:
         return (ErrorBudget(x, x),)
     mask = seen(x.shape[-2], x.shape[-1])
-    worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=has_doubles(inputs))
+    worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=is_double(inputs[0]))
     return (ErrorBudget(np.where(mask, worst, 0.0), np.where(mask, variance, 0.0)),)
 
 
@@ -122,7 +121,7 @@ def log_softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudg
     if not x.size:
         return (ErrorBudget(x, x),)
     row = x.reshape(x.shape or (1,))
-    found = exponential_sum(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=has_doubles(inputs))
+    found = exponential_sum(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=is_double(inputs[0]))
     logarithm = np.log(found.total)
     d, total = np.abs(found.shifted), np.abs(found.largest + logarithm)
     y = np.abs(found.shifted - logarithm)
