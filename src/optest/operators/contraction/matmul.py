@@ -48,28 +48,21 @@ from optest.operators.shapes import (
 from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
-_PRODUCTS = accumulate("terms are the products")
-_WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
-
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="matmul",
         signature="input, other -> out",
         aliases=("MatMul: A, B -> Y",),
-        attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="matmul_operations",
-        rule=_PRODUCTS,
         description="Matrix product with torch.matmul's vectors and batches; integers keep their dtype and wrap.",
     ),
     OperatorDescriptor(
         name="bmm",
         signature="input, mat2 -> out",
-        attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="bmm_operations",
-        rule=_PRODUCTS,
         description="Products of the matrices of two batches of one size; nothing broadcasts.",
     ),
     OperatorDescriptor(
@@ -83,7 +76,6 @@ DESCRIPTORS = in_module(
             attribute("trans_b|transB: bool = False", "Transpose b."),
             OUT_DTYPE,
         ),
-        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
         sum_length="gemm_length",
         operations="gemm_operations",
         rule=accumulate("terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1"),
@@ -93,14 +85,15 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="linear",
         signature="input, weight, bias? -> out",
-        attributes=(OUT_DTYPE,),
-        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
         operations="linear_operations",
-        rule=_WITH_BIAS,
+        rule=accumulate("terms are the products; + 1 for the bias"),
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
     twin="contraction_reference",
     sum_length="..shapes:length_of_dim",
+    attributes=(OUT_DTYPE,),
+    dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+    rule=accumulate("terms are the products"),
 )
 
 

@@ -32,21 +32,18 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="gather",
-        signature="input, index -> out",
         aliases=("gather_elements", "take_along_axis"),
         attributes=(_INDEXED_DIM,),
         description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
     ),
     OperatorDescriptor(
         name="index_select",
-        signature="input, index -> out",
         attributes=(_INDEXED_DIM,),
         description="Slices of input along dim, in the order of index. An index of several dimensions, which torch "
         "does not take, replaces dim by its dimensions, as ONNX's Gather. Negative indices are refused.",
     ),
     OperatorDescriptor(
         name="take",
-        signature="input, index -> out",
         domain="take_domain",
         description="Elements of input as if it had one dimension, in the shape of index. Negative indices count from "
         "the end.",
@@ -75,6 +72,7 @@ DESCRIPTORS = in_module(
     domain="index_domain",
     generator={"index": "randint"},
     rule=MOVED,
+    signature="input, index -> out",
 )
 
 _INDEX_DTYPES = ("int64", "int32")

@@ -40,13 +40,11 @@ from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _DIM = attribute("dim|axis: int", "Dimension that is indexed.")
 _WRITTEN = tuple((name, index, name) for index in ("int64", "int32") for (name,) in EVERY)
-_ANY = replace(MOVED, formula="where an index repeats, any of the elements that it names")
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="index_add",
-        signature="input, index, source -> out",
         attributes=(_DIM, attribute("alpha: float = 1.0", "Factor of source.")),
         dtype_variants=SCATTERED,
         sum_length="longest_index_add",
@@ -56,25 +54,22 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="index_copy",
-        signature="input, index, source -> out",
-        attributes=(_DIM,),
-        dtype_variants=_WRITTEN,
         alternatives="index_copy_alternatives",
-        rule=_ANY,
         description="A copy of input with the slices of source in place of those that index names along dim.",
     ),
     OperatorDescriptor(
         name="scatter",
         signature="input, index, src -> out",
         aliases=("scatter_elements",),
-        attributes=(_DIM,),
-        dtype_variants=_WRITTEN,
         alternatives="scatter_alternatives",
-        rule=_ANY,
         description="A copy of input with out[index[i][j]][j] = src[i][j] for dim 0.",
     ),
     domain="gather:index_domain",
     generator={"index": "randint"},
+    signature="input, index, source -> out",
+    attributes=(_DIM,),
+    dtype_variants=_WRITTEN,
+    rule=replace(MOVED, formula="where an index repeats, any of the elements that it names"),
 )
 
 infer_scatter = infer_scatter_add

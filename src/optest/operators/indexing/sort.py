@@ -19,7 +19,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="topk",
-        signature="input -> values, indices",
         aliases=("TopK: X -> Values, Indices",),
         attributes=(
             attribute("k: int", "How many elements of each row."),
@@ -27,7 +26,6 @@ DESCRIPTORS = in_module(
             attribute("largest: bool = True", "The largest, or else the smallest."),
             attribute("sorted: bool = True", "In order of size, or else in any order."),
         ),
-        dtype_variants=NUMBERS,
         alternatives="topk_alternatives",
         rule=replace(MOVED, formula="or others of equal elements, none twice; without sorted in any order"),
         description="The k largest or smallest elements along a dimension with their indices; NaN is the largest. Any "
@@ -35,20 +33,17 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="kthvalue",
-        signature="input -> values, indices",
         attributes=(
             attribute("k: int", "Which element of each row, counted from 1."),
             DIM,
             attribute("keepdim: bool = False", "Keep the dimension with size 1."),
         ),
-        dtype_variants=NUMBERS,
         alternatives="kthvalue_alternatives",
         rule=replace(MOVED, formula="or the place of another equal element"),
         description="The k-th smallest element along a dimension with its index; NaN is the largest.",
     ),
     OperatorDescriptor(
         name="sort",
-        signature="input -> values, indices",
         attributes=(
             DIM,
             attribute("descending: bool = False", "From the largest to the smallest."),
@@ -60,6 +55,8 @@ DESCRIPTORS = in_module(
         description="The elements along a dimension in order, with their indices; NaN is the largest. Without `stable` "
         "equal elements, −0 and 0 among them, may have any order.",
     ),
+    signature="input -> values, indices",
+    dtype_variants=NUMBERS,
 )
 
 

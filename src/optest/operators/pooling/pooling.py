@@ -57,19 +57,17 @@ DESCRIPTORS = in_module(
                 "divisor_override: int = None", "What every sum is divided by, in place of the number of elements."
             ),
         ),
-        dtype_variants=FLOATS,
         sum_length="window_length",
-        rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Mean of each window.",
     ),
     OperatorDescriptor(
         name="adaptive_avg_pool2d",
         attributes=(attribute("output_size: ints", "Height and width of the output, or both at once."),),
-        dtype_variants=FLOATS,
         sum_length="adaptive_window_length",
-        rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Means of windows that cover the input evenly: window i of n goes from ⌊i·s/n⌋ to ⌈(i+1)·s/n⌉.",
     ),
+    dtype_variants=FLOATS,
+    rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
 )
 
 

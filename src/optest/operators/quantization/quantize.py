@@ -38,7 +38,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="quantize",
-        signature="input, scale, zero_point? -> out",
         aliases=("QuantizeLinear: x, y_scale, y_zero_point? -> y", "quantize_per_tensor", "quantize_per_channel"),
         attributes=(
             _AXIS,
@@ -65,7 +64,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="dequantize",
-        signature="input, scale, zero_point? -> out",
         aliases=("DequantizeLinear: x, x_scale, x_zero_point? -> y",),
         attributes=(
             _AXIS,
@@ -86,6 +84,7 @@ DESCRIPTORS = in_module(
         ),
         description="(input − zero_point) · scale, for the tensor or for each index along axis, as quantize has them.",
     ),
+    signature="input, scale, zero_point? -> out",
 )
 
 _WIDE_ZERO_POINTS = ("int32", "int64")
