@@ -61,10 +61,6 @@ __all__ = [
 ]
 
 
-def _nothing() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
     """A case made ready to be called again and again: what a benchmark times, and nothing around it.
@@ -76,7 +72,7 @@ class PreparedCall:
 
     call: Callable[[], object]
     outputs: Callable[[], Sequence[Any] | Mapping[str, Any]]
-    synchronize: Callable[[], object] = _nothing
+    synchronize: Callable[[], object] = lambda: None
     what: str = ""
 
 
@@ -191,7 +187,6 @@ class KeepsGolden(Protocol, metaclass=_Ability):
 
         Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
         """
-        ...
 
 
 @runtime_checkable
@@ -202,21 +197,18 @@ class InfersShapes(Protocol, metaclass=_Ability):
         Raises:
             Fault: UNSUPPORTED where they depend on values; as ``run`` does. Any other exception refuses the call.
         """
-        ...
 
 
 @runtime_checkable
 class MeasuresCompilation(Protocol, metaclass=_Ability):
     def compile_s(self) -> float | None:
         """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
-        ...
 
 
 @runtime_checkable
 class GivesFurtherAnswers(Protocol, metaclass=_Ability):
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
-        ...
 
 
 @runtime_checkable
@@ -224,7 +216,6 @@ class JudgesItself(Protocol, metaclass=_Ability):
     def own_verdict(self, case: TestCase) -> Verdict:
         """What a test that compares by itself says of ``case``, which it has just run. It counts where optest expects
         nothing; a pass rests on ``Evidence.EXTERNAL_REPORT``."""
-        ...
 
 
 @runtime_checkable
@@ -235,7 +226,6 @@ class Blames(Protocol, metaclass=_Ability):
         Raises:
             Fault: for what the wrong answer is due to; the verdict is this, then.
         """
-        ...
 
 
 @runtime_checkable
@@ -246,7 +236,6 @@ class PreparesCalls(Protocol, metaclass=_Ability):
         Whatever belongs to no call (copies to a device, descriptors, workspaces) is done on entering and undone on
         leaving.
         """
-        ...
 
 
 @runtime_checkable
@@ -256,7 +245,6 @@ class WritesScripts(Protocol, metaclass=_Ability):
 
         ``may_run`` is False for a case that crashed or hung: nothing of it may be tried here then.
         """
-        ...
 
 
 # What is configured, and what cases say of it.
@@ -302,21 +290,18 @@ class StatesCaseOptions(Protocol, metaclass=_Ability):
     def case_options(self) -> Mapping[str, Any]:
         """What the options that ``configure`` took mean as this driver's ``backend_config``: every case holds them, and
         whoever runs one of its plans needs no option."""
-        ...
 
 
 @runtime_checkable
 class ChecksConfig(Protocol, metaclass=_Ability):
     def problems(self, case: TestCase) -> Sequence[str]:
         """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
-        ...
 
 
 @runtime_checkable
 class KnowsDtypes(Protocol, metaclass=_Ability):
     def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """Dtypes by tensor name that a case's options for this driver state, for cases that state no dtypes."""
-        ...
 
 
 @runtime_checkable
@@ -343,7 +328,6 @@ class RunsInForks(Protocol, metaclass=_Ability):
 class NeedsEnvironment(Protocol, metaclass=_Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
-        ...
 
 
 # What `optest check` and reports ask.
@@ -353,14 +337,12 @@ class NeedsEnvironment(Protocol, metaclass=_Ability):
 class ChecksReadiness(Protocol, metaclass=_Ability):
     def ready_for_check(self) -> str | None:
         """Why nothing can be checked yet, in words for whoever typed the command: an option is missing. Else None."""
-        ...
 
 
 @runtime_checkable
 class LacksOperators(Protocol, metaclass=_Ability):
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
-        ...
 
 
 @runtime_checkable
@@ -376,35 +358,30 @@ class SelectsSamples(Protocol, metaclass=_Ability):
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
         which a driver may add what only drivers of its kind can be asked."""
-        ...
 
 
 @runtime_checkable
 class KnowsExpectations(Protocol, metaclass=_Ability):
     def expectations(self) -> str | None:
         """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
-        ...
 
 
 @runtime_checkable
 class KnowsExpectationsOfSamples(Protocol, metaclass=_Ability):
     def expectations_of_samples(self) -> str | None:
         """The same for `optest run --source`, whose cases are calls of a framework."""
-        ...
 
 
 @runtime_checkable
 class CountsOperators(Protocol, metaclass=_Ability):
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
         """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
-        ...
 
 
 @runtime_checkable
 class ExplainsItself(Protocol, metaclass=_Ability):
     def doctor(self) -> Sequence[str]:
         """Facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if it cannot work here."""
-        ...
 
 
 def guards_memory(driver: object) -> bool:

@@ -93,9 +93,11 @@ class OnnxBackend(BackendDriver):
         key = (checked(model), self.variant_of(case), is_empty)
         if key not in self._kept:
             began = time.perf_counter()
-            made = self._loaded(*key[:2])
+            try:
+                self._kept[key] = self.loaded(*key[:2])
+            except Fault as fault:  # kept, too: the next case of the model need not try again
+                self._kept[key] = fault
             self._compile_s = time.perf_counter() - began
-            self._kept[key] = made
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
@@ -108,13 +110,6 @@ class OnnxBackend(BackendDriver):
         """The variant that the case asks, else the default one."""
         known = self.variants if isinstance(self, HasVariants) else ("",)
         return case.backend.variant or known[-1]
-
-    def _loaded(self, content: bytes, variant: str) -> Any:
-        """What is loaded, or why there is nothing: the next case of the model need not try again."""
-        try:
-            return self.loaded(content, variant)
-        except Fault as fault:
-            return fault
 
     def compile_s(self) -> float | None:
         return self._compile_s

@@ -15,9 +15,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from optest.backends import PreparedCall
 from optest.errors import UnknownName
-from optest.numerics import numpy_dtype
+from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.models import ELEMENT_TYPES, Model, spec_of
+from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES, Model, spec_of
 from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 __all__ = ["OnnxRuntimeBackend"]
@@ -32,7 +32,6 @@ _SUFFIX = "ExecutionProvider"
 _CPU = f"CPU{_SUFFIX}"
 _FATAL = 4
 """The severity from which on the runtime logs: what it refuses it raises, too."""
-_DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 _TYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 """Our names of its element types, where they are not the same."""
 _LACKING = {
@@ -164,13 +163,13 @@ def _value(array: np.ndarray[Any, Any]) -> Any:
     """A tensor of the runtime; it takes dtypes of NumPy alone, others as their bits."""
     if array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-    number = next(number for number, name in _DTYPES.items() if numpy_dtype(dtype(name)) == array.dtype)
+    number = ELEMENT_TYPES[dtype_of(array.dtype).name]
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.itemsize}"), number)
 
 
 def _array(value: Any) -> Any:
     """The elements of a tensor of the runtime, copied."""
-    entry = numpy_dtype(dtype(_DTYPES[value.element_type()]))
+    entry = numpy_dtype(dtype(DTYPE_NAMES[value.element_type()]))
     if entry.isbuiltin == 1:
         return value.numpy()
     shape = tuple(value.shape())

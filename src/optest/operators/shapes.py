@@ -20,6 +20,24 @@ Outputs = tuple[TensorSpec, ...]
 """What inference gives."""
 
 
+def for_each_dim(stated: Any, rank: int) -> tuple[int, ...]:
+    """A number for each of ``rank`` dimensions, where one may be stated for all of them."""
+    values = tuple(stated) if isinstance(stated, (tuple, list)) else (stated,)
+    return values * rank if len(values) == 1 else values
+
+
+def stated_slices(attributes: Attributes) -> list[tuple[int, Any, Any, Any]]:
+    """Dimension, start, end and step of each slice that is stated, None for a bound that is not.
+
+    Raises:
+        ValueError: for lists of different lengths.
+    """
+    stated = [attributes.get(name) for name in ("dim", "start", "end", "step")]
+    count = max((len(values) for values in stated if values is not None), default=1)
+    bounds = [values or (None,) * count for values in stated[1:]]
+    return list(zip(stated[0] or range(count), *bounds, strict=True))
+
+
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape to which all stretch: sizes are aligned at the end, and a size of 1 repeats."""
     result = shapes[0] if shapes else ()

@@ -2,74 +2,65 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from optest.guests import Argument, Command, Guest, Option
 
 __all__ = ["GUEST"]
 
+_of_the_cases = partial(Option, group="What to run", in_trends=True)
+_of_the_backend = partial(Option, group="Who is asked", repro=True)
+
 _OPTIONS = (
-    Option(
+    _of_the_cases(
         name="reference_dtype",
         flags=("--reference-dtype",),
         type="choice",
         choices=("float64", "same"),
         default="float64",
-        group="What to run",
-        in_trends=True,
         help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
     ),
-    Option(
+    _of_the_cases(
         name="backward",
         flags=("--backward",),
         type="bool",
         default=False,
-        group="What to run",
-        in_trends=True,
         help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
     ),
-    Option(
+    _of_the_backend(
         name="torch_device",
         flags=("--torch-device",),
-        group="Who is asked",
-        repro=True,
         metavar="DEVICE",
         commands=("run", "list", "check", "replay"),
         help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
     ),
-    Option(
+    _of_the_backend(
         name="compile_backend",
         flags=("--compile-backend",),
-        group="Who is asked",
-        repro=True,
         metavar="NAME",
         commands=("run", "replay"),
         in_trends=True,
         help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
     ),
-    Option(
+    _of_the_backend(
         name="allow_fallback",
         flags=("--allow-fallback",),
         repeat=True,
-        group="Who is asked",
-        repro=True,
         metavar="OP,OP",
         help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
     ),
-    Option(
+    _of_the_backend(
         name="same_strides",
         flags=("--same-strides",),
         type="bool",
         default=False,
-        group="Who is asked",
-        repro=True,
         help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
     ),
-    Option(
+    _of_the_backend(
         name="max_bytes",
         flags=("--max-bytes",),
         type="int",
         minimum=1,
-        group="Who is asked",
-        repro=True,
         metavar="N",
         help="Leave out calls of torch that need more memory, with their reference. [half of what is available]",
     ),
