@@ -336,7 +336,7 @@ class _Lines:
         op = entry.get("op", "")
         if op and not (_is_glob(op) and (is_narrow or "skip" in entry)):
             op = self._known_operator(op, (*place, "op"))
-        name = self._known_dtype(entry["dtype"], (*place, "dtype")) if "dtype" in entry else ""
+        known = self.ledger.found((*place, "dtype"), dtype, entry["dtype"]) if "dtype" in entry else None
         reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
         for limit in {"at_most_ulp", "at_most_error"} & entry.keys() if reason not in (None, Reason.VALUE) else ():
             self.ledger.problem((*place, limit), f"{limit} stands beside {entry['reason']}", "it limits VALUE alone")
@@ -345,7 +345,7 @@ class _Lines:
         conditions = entry.get("where", {})
         line = Expectation(
             op=op,
-            dtype=name,
+            dtype="" if known is None else known.name,
             reason=reason,
             why=entry["why"],
             cases=cases,
@@ -382,18 +382,8 @@ class _Lines:
         if spelling is not None and len(spelling.operators) > 1:
             message = f"{name} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
             self.ledger.problem(place, message, "a line for each, under the operator's own name")
-        try:
-            return self._operators.get(name).name
-        except UnknownName as error:
-            self.ledger.unknown(place, error)
-            return name
-
-    def _known_dtype(self, name: str, place: Path) -> str:
-        try:
-            return dtype(name).name
-        except UnknownName as error:
-            self.ledger.unknown(place, error)
-            return name
+        descriptor = self.ledger.found(place, self._operators.get, name)
+        return name if descriptor is None else descriptor.name
 
     def _excusable(self, name: str, place: Path, is_narrow: bool) -> Reason | None:
         if name == WRONG_DATA.value and is_narrow:
