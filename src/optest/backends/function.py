@@ -277,7 +277,6 @@ GUEST = Guest(
     options=(
         Option(
             name="function",
-            flags=("--function",),
             repeat=True,
             repro=True,
             group="Who is asked",

@@ -11,35 +11,7 @@ from typing import Any
 
 from optest.registry import load_object
 from optest.spec import DType, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
-from optest.spec.tensors import dense
-
-__all__ = [
-    "Attributes",
-    "Outputs",
-    "Shape",
-    "Specs",
-    "as_float",
-    "batch_inputs",
-    "batch_size",
-    "broadcast_shapes",
-    "broadcasts_to",
-    "dense",
-    "for_each_dim",
-    "given",
-    "infer_float",
-    "infer_same",
-    "length_of_dim",
-    "normalize_dim",
-    "optional",
-    "promote_dtypes",
-    "promote_tensors",
-    "reduced_dims",
-    "require_dimensions",
-    "require_same_dtype",
-    "require_scalar",
-    "resized",
-    "stated_slices",
-]
+from optest.spec.tensors import dense as dense
 
 Specs = Sequence[TensorSpec | None]
 Attributes = Mapping[str, Any]
@@ -191,6 +163,11 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     return spec
 
 
+def all_given(specs: Specs, *names: str) -> list[TensorSpec]:
+    """The first inputs, which go by these names."""
+    return [given(specs, index, name) for index, name in enumerate(names)]
+
+
 def optional(specs: Specs, index: int) -> TensorSpec | None:
     """An input that may be left out."""
     return specs[index] if len(specs) > index else None
@@ -200,6 +177,22 @@ def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
     if spec.rank < least:
         words = "a dimension" if least == 1 else f"{least} dimensions"
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
+
+
+def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
+    if spec.rank not in ranks:
+        words = f"{' or '.join(map(str, ranks))} dimension{'s' * (ranks != (1,))}"
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words}")
+
+
+def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
+    if spec.shape != shape:
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
+
+
+def require_float(spec: TensorSpec, name: str) -> None:
+    if not spec.dtype.is_float:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be a float dtype")
 
 
 def length_of_dim(specs: Specs, attributes: Attributes) -> int:

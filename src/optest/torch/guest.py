@@ -14,7 +14,6 @@ _of_the_backend = partial(Option, group="Who is asked", repro=True)
 _OPTIONS = (
     _of_the_cases(
         name="reference_dtype",
-        flags=("--reference-dtype",),
         type="choice",
         choices=("float64", "same"),
         default="float64",
@@ -22,21 +21,18 @@ _OPTIONS = (
     ),
     _of_the_cases(
         name="backward",
-        flags=("--backward",),
         type="bool",
         default=False,
         help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
     ),
     _of_the_backend(
         name="torch_device",
-        flags=("--torch-device",),
         metavar="DEVICE",
         commands=("run", "list", "check", "replay"),
         help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
     ),
     _of_the_backend(
         name="compile_backend",
-        flags=("--compile-backend",),
         metavar="NAME",
         commands=("run", "replay"),
         in_trends=True,
@@ -44,21 +40,18 @@ _OPTIONS = (
     ),
     _of_the_backend(
         name="allow_fallback",
-        flags=("--allow-fallback",),
         repeat=True,
         metavar="OP,OP",
         help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
     ),
     _of_the_backend(
         name="same_strides",
-        flags=("--same-strides",),
         type="bool",
         default=False,
         help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
     ),
     _of_the_backend(
         name="max_bytes",
-        flags=("--max-bytes",),
         type="int",
         minimum=1,
         metavar="N",
@@ -93,14 +86,12 @@ _CAPTURE = Command(
         ),
         Option(
             name="model",
-            flags=("--model",),
             default="",
             metavar="NAME",
             help="Name of the model in the file. [that of the script]",
         ),
         Option(
             name="level",
-            flags=("--level",),
             type="choice",
             choices=("torch", "aten"),
             default="torch",
@@ -108,14 +99,12 @@ _CAPTURE = Command(
         ),
         Option(
             name="ops",
-            flags=("--ops",),
             repeat=True,
             metavar="PATTERN",
             help="Operators by name or glob: linear,torch.nn.*. Repeatable.",
         ),
         Option(
             name="min_bytes",
-            flags=("--min-bytes",),
             type="int",
             minimum=0,
             default=0,
@@ -123,14 +112,12 @@ _CAPTURE = Command(
         ),
         Option(
             name="max_bytes",
-            flags=("--max-bytes",),
             type="int",
             minimum=0,
             help="Leave out calls with larger tensors, in all.",
         ),
         Option(
             name="shrink_to",
-            flags=("--shrink-to",),
             type="int",
             minimum=8,
             metavar="SIZE",
@@ -138,7 +125,6 @@ _CAPTURE = Command(
         ),
         Option(
             name="seed",
-            flags=("--seed",),
             type="int",
             minimum=0,
             default=0,
@@ -146,12 +132,11 @@ _CAPTURE = Command(
         ),
         Option(
             name="config",
-            flags=("--config",),
             repeat=True,
             metavar="KEY=VALUE|FILE",
             help="With hf:CLASS: its configuration. Repeatable.",
         ),
-        Option(name="force", flags=("--force",), type="bool", default=False, help="Write over a file that is there."),
+        Option(name="force", type="bool", default=False, help="Write over a file that is there."),
     ),
 )
 
