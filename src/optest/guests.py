@@ -36,7 +36,8 @@ class Option:
     """One option of the command line, of plans and of the environment."""
 
     name: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """``--name`` where none are stated."""
     type: str = "str"
     """str, int, float, bool, count or ``choice``."""
     default: Any = None
@@ -62,6 +63,9 @@ class Option:
     """``file`` or ``folder``, for what the name does not tell."""
     hidden: bool = False
     """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flags", self.flags or (f"--{self.name.replace('_', '-')}",))
 
     @property
     def env(self) -> str:

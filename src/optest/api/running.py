@@ -30,7 +30,7 @@ from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
-from optest.spec import VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
+from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
 __all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
@@ -348,10 +348,10 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
 
 def _validation(case: TestCase, settings: Settings) -> list[str]:
     """The arguments for a case of which no values are asked, none for any other one."""
-    if case.mode != VALIDATION:
+    if case.mode == FORWARD:
         return []
     which = ["--op", case.descriptor.name, "--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
-    return ["check", "--backend", case.backend.name, "--group", case.mode, *which]
+    return ["check", "--backend", case.backend.name, "--group", VALIDATION, *which]
 
 
 def _without(options: Mapping[str, Any], case: TestCase) -> TestCase:

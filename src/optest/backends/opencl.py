@@ -73,15 +73,13 @@ class OpenClBackend(BackendDriver):
         if problems:
             raise Fault(Reason.BAD_CASE, "\n".join(problems))
         kernel = self._kernel(case, section)
-        tokens, flags = case_tokens(case), cl.mem_flags
+        tokens = case_tokens(case)
         try:
             given = {
-                argument.path: self._buffer(flags.READ_WRITE, array, _BEHIND_INPUTS)
+                argument.path: self._buffer(array, _BEHIND_INPUTS)
                 for argument, array in zip(case.inputs, inputs, strict=True)
             }
-            written = {
-                f"output{place}": self._buffer(flags.READ_WRITE, array, _GUARD) for place, array in enumerate(outputs)
-            }
+            written = {f"output{place}": self._buffer(array, _GUARD) for place, array in enumerate(outputs)}
             buffers = {**given, **written}
             sizes = [_number(f"global {each!r}", "int", each, tokens) for each in section["global"]]
             local = [_number(f"local {each!r}", "int", each, tokens) for each in section.get("local", ())]
@@ -144,11 +142,12 @@ class OpenClBackend(BackendDriver):
             known = self._programs[key].kernel_names
             raise Fault(Reason.BAD_CASE, f"{path.name} has no kernel {section['kernel']!r}; it has {known}") from None
 
-    def _buffer(self, flags: int, array: Any, behind: int) -> Any:
+    def _buffer(self, array: Any, behind: int) -> Any:
         """The dense bytes of an array on the device, and the guard zone behind them."""
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         guard = np.full(_GUARD_BYTES, behind, np.uint8)
         held = np.concatenate([np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8), guard])
-        return cl.Buffer(self._context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=held)
+        return cl.Buffer(self._context, flags, hostbuf=held)
 
     def _received(self, name: str, buffer: Any, behind: int) -> Any:
         """The bytes of a tensor as the kernel left them.
