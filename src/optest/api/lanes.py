@@ -11,7 +11,7 @@ from optest.api.run_request import RunRequest, driver_options
 from optest.backends.abilities import NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
-from optest.core.executors import Executor, InProcess
+from optest.core.executors import BringsExecutor, Executor, InProcess
 from optest.core.messages import NotInWorker
 from optest.core.session import Interruption
 from optest.core.worker_process import WorkerOptions, WorkerProcess
@@ -47,6 +47,9 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         UsageError: if workers were asked for and cannot find the driver.
         Unavailable: if the driver lacks something on this machine.
     """
+    if isinstance(request.driver, BringsExecutor):
+        executor = request.driver.executor(directory.path)
+        return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
     if isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:

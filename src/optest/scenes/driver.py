@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
-from optest.scenes.artifacts import Recorder, folder_of
+from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
 from optest.scenes.cases import case_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources
@@ -160,9 +161,11 @@ class SceneDriver(BackendDriver):
         self._options: Mapping[str, Any] = {}
         self._workers: dict[tuple[str, str, tuple[int, ...]], SceneWorker] = {}
         self._recorded: set[str] = set()
+        atexit.register(self._close)
 
     def configure(self, options: Mapping[str, Any]) -> None:
         self._options = options
+        self._recorded.clear()
 
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
         scene = scene_of(case)
@@ -198,7 +201,8 @@ class SceneDriver(BackendDriver):
         guarded, buffers = _guarded(args)
         recorder = self._recorder(case)
         options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        with variables_set(_variables(scene)):
+        profiles = _runtime(scene._scene_runtime).profile_variable if recorder.profiles else ""
+        with variables_set({**_variables(scene), **({profiles: str(recorder.make_folder())} if profiles else {})}):
             self._worker(case).run(program, guarded, options)
         recorder.write()
         for name, buffer in buffers.items():
@@ -230,9 +234,17 @@ class SceneDriver(BackendDriver):
                 variables[made.log_variable] = self._options["log_level"]
             with variables_set(variables):
                 worker: SceneWorker = made.open(platform, ids, rebuild=bool(self._options.get("build")))
-            atexit.register(worker.close)
             self._workers[key] = worker
         return self._workers[key]
+
+    def end_run(self, folder: Path) -> None:
+        self._close()
+        collect_outputs(folder)
+
+    def _close(self) -> None:
+        """The workers of this process; a worker's process does it when it ends."""
+        while self._workers:
+            self._workers.popitem()[1].close()
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - the same of every case
         return _CHECKS
