@@ -59,27 +59,31 @@ CPP = {
         "graph.copy(device.received, from)",
     ),
     "ring, a write behind the end": ("ring_allreduce/kernels/add.cpp", "i < block.end", "i <= block.end"),
-    "ring, an output that nobody wrote": ("ring_allreduce/kernels/ring.cpp", "d < n; ++d) graph.copy(args[1]", "d < 0; ++d) graph.copy(args[1]"),
+    "ring, an output that nobody wrote": (
+        "ring_allreduce/kernels/ring.cpp",
+        "d < n; ++d) graph.copy(args[1]",
+        "d < 0; ++d) graph.copy(args[1]",
+    ),
 }
 OPENCL = {
     "saxpy, no bound": ("opencl/kernels/saxpy.cl", "if (i < size) ", ""),
     "saxpy, a sum that is none": ("opencl/kernels/saxpy.cl", "y[i] +=", "y[i] ="),
-    "saxpy, a changed input": ("opencl/kernels/saxpy.cl", "y[i] += alpha * x[i]", "((__global float *)x)[i] = y[i] += alpha * x[i]"),
+    "saxpy, a changed input": ("opencl/kernels/saxpy.cl", "y[i] +=", "((__global float *)x)[i] = y[i] +="),
     "saxpy, an unknown name": ("opencl/kernels/saxpy.cl", "alpha * x", "beta * x"),
     "saxpy, an argument more": ("opencl/kernels/saxpy.cl", "int size)", "int size, int stride)"),
     "saxpy, an unknown kernel": ("opencl/test_saxpy.py", '"function_name": "saxpy"', '"function_name": "saxpi"'),
     "saxpy, an unknown argument": ("opencl/test_saxpy.py", '"local_size"', '"arguments": ["x", "z"], "local_size"'),
     "sum, a half too small": ("opencl/test_tree_sum.py", "(size + 1) // 2", "max(1, size // 2)"),
-    "sum, a write behind an allocation": ("opencl/kernels/tree_sum.cl", "if (i + middle < size) x[i] +=", "x[size + i] ="),
+    "sum, a write behind an allocation": ("opencl/kernels/tree_sum.cl", "x[i] +=", "x[size + i] ="),
     "sum, an unknown kernel": ("opencl/test_tree_sum.py", 'submit("first"', 'submit("last"'),
     "sum, a number for memory": ("opencl/test_tree_sum.py", "[left, middle, size]", "[1, middle, size]"),
 }  # fmt: skip
 TRITON = {
-    "softmax, a store without its mask": ("triton/kernels/softmax.py", "tl.sum(e, axis=0), mask=at < columns)", "tl.sum(e, axis=0))"),
+    "softmax, a store without its mask": ("triton/kernels/softmax.py", "0), mask=at < columns)", "0))"),
     "softmax, no maximum": ("triton/kernels/softmax.py", "value - tl.max(value, axis=0)", "value"),
     "softmax, a row too few": ("triton/kernels/softmax.py", "[(rows,)]", "[(rows - 1,)]"),
-    "softmax, a changed input": ("triton/kernels/softmax.py", "    rows, columns", "    args.x += 1\n    rows, columns"),
-    "softmax, an unknown name": ("triton/kernels/softmax.py", "import triton.language as tl", "import triton.languages as tl"),
+    "softmax, a changed input": ("triton/kernels/softmax.py", "rows, columns =", "args.x += 1; rows, columns ="),
+    "softmax, an unknown name": ("triton/kernels/softmax.py", "triton.language ", "triton.languages "),
     "softmax, an unknown function": ("triton/test_softmax.py", '"function_name": "softmax"', '"function_name": "soft"'),
 }  # fmt: skip
 REASONS = {

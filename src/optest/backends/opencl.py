@@ -42,7 +42,7 @@ class OpenClBackend(BackendDriver):
         Raises:
             Unavailable: without a device.
         """
-        assert self._device
+        self._device  # noqa: B018 - opened by being read
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return () if why_outside(case, self.name) else _read(case, self.name)[1]
@@ -88,7 +88,9 @@ class OpenClBackend(BackendDriver):
         return {"pyopencl": cl.VERSION_TEXT, "opencl": device.version.strip(), "driver": device.driver_version}
 
     def doctor(self) -> Sequence[str]:
-        return tuple(f"{each.platform.name.strip()}: {each.name.strip()}" for each in self._device.queue.context.devices)
+        return tuple(
+            f"{each.platform.name.strip()}: {each.name.strip()}" for each in self._device.queue.context.devices
+        )
 
     @cached_property
     def _device(self) -> OpenClDevice:
@@ -100,7 +102,9 @@ class OpenClBackend(BackendDriver):
     def _kernel(self, case: TestCase, section: Mapping[str, Any]) -> Any:
         tokens = case_tokens(case)
         path = Path(path_of(case, section["source"], path_of(case, section.get("workdir", "."))))
-        return self._device.kernel(path, section["kernel"], [expand(each, tokens) for each in section.get("options", ())])
+        return self._device.kernel(
+            path, section["kernel"], [expand(each, tokens) for each in section.get("options", ())]
+        )
 
 
 def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:

@@ -99,7 +99,9 @@ def test_several_at_once_get_the_same(tmp_path: Path, compile_cache: Path) -> No
 
 
 def test_compile_errors_have_their_line(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match=r"(?s)kernel.cpp does not compile:\n.*kernel.cpp:2:\d+: error: .*kNothing") as caught:
+    with pytest.raises(
+        Fault, match=r"(?s)kernel.cpp does not compile:\n.*kernel.cpp:2:\d+: error: .*kNothing"
+    ) as caught:
         compiled(written(tmp_path, KERNEL.replace("kScale", "kNothing")), ())
     assert caught.value.reason is Reason.COMPILE
     assert "kNothing * x" in str(caught.value), "the line itself"
@@ -120,14 +122,14 @@ def test_a_failed_compilation_leaves_nothing(tmp_path: Path, compile_cache: Path
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Fault, match="gone.cpp is not there") as caught:
+    with pytest.raises(Fault, match=r"gone.cpp is not there") as caught:
         compiled(tmp_path / "gone.cpp", ())
     assert caught.value.reason is Reason.BAD_CASE
 
 
 def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(Unavailable, match="compiler no-such-compiler is unavailable: install g++"):
+    with pytest.raises(Unavailable, match=r"compiler no-such-compiler is unavailable: install g\+\+"):
         compiled(written(tmp_path), ())
     assert "no-such-compiler" in str(lack_of_runtime("cpp", "cpusim"))
 
@@ -151,5 +153,5 @@ def test_a_folder_that_cannot_be_written_has_a_substitute(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path / "other")
     assert cache_folder().parent == substitute
     monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(Unavailable, match="make .* writable"):
+    with pytest.raises(Unavailable, match=r"make .* writable"):
         cache_folder()

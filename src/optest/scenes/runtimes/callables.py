@@ -10,7 +10,7 @@ from optest.errors import OptestError
 from optest.registry import load_file
 from optest.spec import Fault, Reason
 
-__all__ = ["orchestration_in_python", "required", "require_level_2"]
+__all__ = ["orchestration_in_python", "require_level_2", "required"]
 
 
 def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -30,7 +30,9 @@ def require_level_2(runtime: str, level: int) -> None:
         Fault: BAD_CASE for another level.
     """
     if level != 2:
-        raise Fault(Reason.BAD_CASE, f"runtime {runtime} has one device for a case; it needs level=2, not level={level}")
+        raise Fault(
+            Reason.BAD_CASE, f"runtime {runtime} has one device for a case; it needs level=2, not level={level}"
+        )
 
 
 def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: A002 - the seed's name
@@ -39,18 +41,17 @@ def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]: 
     Raises:
         Fault: BAD_CASE if there is none; COMPILE if the source cannot be imported.
     """
-    stated = callable.get("orchestration")
-    if not isinstance(stated, Mapping):
-        return required(callable, "orchestration", Callable)  # type: ignore[no-any-return]
-    path, name = Path(required(stated, "source", str)), required(stated, "function_name", str)
-    if not path.is_file():
-        raise Fault(Reason.BAD_CASE, f"source {path} is not there")
-    try:
-        function = getattr(load_file(path), name, None)
-    except OptestError as error:
-        raise Fault(Reason.BAD_CASE, str(error)) from None
-    except Exception as error:  # border: the source may raise anything
-        raise Fault(Reason.COMPILE, f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
-    if not isinstance(function, Callable):  # type: ignore[arg-type]
-        raise Fault(Reason.BAD_CASE, f"{path.name} has no function {name}")
-    return function  # type: ignore[no-any-return]
+    function: Any = callable.get("orchestration")
+    if isinstance(function, Mapping):
+        path, name = Path(required(function, "source", str)), required(function, "function_name", str)
+        if not path.is_file():
+            raise Fault(Reason.BAD_CASE, f"source {path} is not there")
+        try:
+            function = getattr(load_file(path), name, None)
+        except OptestError as error:
+            raise Fault(Reason.BAD_CASE, str(error)) from None
+        except Exception as error:  # border: the source may raise anything
+            raise Fault(Reason.COMPILE, f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
+        if not isinstance(function, Callable):  # type: ignore[arg-type]
+            raise Fault(Reason.BAD_CASE, f"{path.name} has no function {name}")
+    return required({"orchestration": function}, "orchestration", Callable)  # type: ignore[no-any-return]

@@ -89,7 +89,9 @@ class Graph:
             Fault: BAD_CASE for a kernel that there is not, and arguments that are not the kernel's.
         """
         if kernel not in self._kernels:
-            raise Fault(Reason.BAD_CASE, f"submit: CALLABLE has no kernel {kernel!r}; it has {', '.join(self._kernels)}")
+            raise Fault(
+                Reason.BAD_CASE, f"submit: CALLABLE has no kernel {kernel!r}; it has {', '.join(self._kernels)}"
+            )
         made = kernel_of(self._device, self._kernels[kernel])
         if made.num_args != len(arguments):
             text = f"kernel {kernel} takes {made.num_args} arguments, but gets {len(arguments)}"
@@ -184,7 +186,7 @@ class OpenClRuntime(BaseRuntime):
             "a CPU; Debian has one: pocl-opencl-icd" if platform.endswith("sim") else "hardware; a CPU is oclsim"
         )
 
-    def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002
+    def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
         require_level_2(self.name, level)
         entries = required(callable, "incores", Sequence)
         for entry in entries:
@@ -216,7 +218,9 @@ def _in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs
             values = [_named(args, known, each) for each in entry.get("arguments", known)]
             largest = max((each.size for each in values if isinstance(each, Memory)), default=1)
             sizes = {
-                key: [each if isinstance(each, int) else int(_value(args, known, each)) for each in entry.get(key, other)]
+                key: [
+                    each if isinstance(each, int) else int(_value(args, known, each)) for each in entry.get(key, other)
+                ]
                 for key, other in (("global_size", [largest]), ("local_size", []))
             }
             graph.submit(entry["function_name"], values, **sizes)

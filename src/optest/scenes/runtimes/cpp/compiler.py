@@ -57,9 +57,7 @@ def _identity(compiler: str) -> str:
     return ended.stdout_tail
 
 
-def compiled(
-    source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX
-) -> Path:
+def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX) -> Path:
     """The shared object of a source file; the one that was made of the same before, unless ``rebuild``.
 
     Raises:
