@@ -74,7 +74,8 @@ MEANINGS: dict[Reason, Meaning] = {
         "reset accumulators, caches and streams at the start of each call; restore the floating-point mode",
     ),
     Reason.NONDETERMINISTIC: Meaning(
-        "a repeated call left the rule, or gave other bits though the backend declares itself invariant",
+        "a repeated call left the rule, or gave other bits though the backend declares itself invariant; or tasks of a "
+        "scene use the same memory without an order",
         "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
     ),
     Reason.INVARIANT: Meaning(
