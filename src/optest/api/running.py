@@ -174,6 +174,7 @@ def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering
         cases=request.cases,
         driver=request.driver,
         make_executor=lanes.make,
+        dispatcher=lanes.dispatcher,
         journal=begun.writer,
         listener=manager,
         policy=Policy(
