@@ -49,6 +49,7 @@ THIRD_PARTY = {
     "subprocess": {"process"},
     "signal": {"process", "core", "spec"},
     "importlib": {"registry"},
+    "filelock": {"core"},
 }
 
 

@@ -106,15 +106,21 @@ def listed_cases(path: Path) -> Iterator[Listed]:
             )
 
 
-def streams(chosen: Sequence[tuple[RunRequest, TestCase]]) -> list[tuple[CaseStream, list[TestCase]]]:
-    """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution."""
+def streams(
+    chosen: Sequence[tuple[RunRequest, TestCase]], device_share: tuple[int, int] = (0, 1)
+) -> list[tuple[CaseStream, list[TestCase]]]:
+    """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution.
+
+    ``device_share`` is that of a worker of pytest-xdist: its index, and how many there are.
+    """
     by_driver: dict[int, tuple[list[RunRequest], list[TestCase]]] = {}
     for request, case in chosen:
         requests, cases = by_driver.setdefault(id(request.driver), ([], []))
         if not requests or requests[-1] is not request:
             requests.append(request)
         cases.append(case)
-    return [(CaseStream(_together(requests, cases)), cases) for requests, cases in by_driver.values()]
+    together = [(_together(requests, cases), cases) for requests, cases in by_driver.values()]
+    return [(CaseStream(dataclasses.replace(each, device_share=device_share)), cases) for each, cases in together]
 
 
 def _together(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunRequest:
@@ -175,6 +181,7 @@ def figures(directories: Iterable[Path]) -> list[str]:
         journal = read_journal(RunDirectory(directory).journal_path)
         info = journal.info
         notes.update(dict.fromkeys(info.notes if info is not None else ()))
+        notes.update(dict.fromkeys(journal.summary.notes if journal.summary is not None else ()))
         runs.append(directory.name)
         for result in journal.results:
             tally.add(result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ __all__ = [
     "as_in_the_earlier_run",
     "as_the_resumed_check",
     "as_the_resumed_run",
+    "durations",
     "failed_first",
     "given_options",
     "is_check",
@@ -34,6 +36,9 @@ _NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "faile
 )
 """Options of the earlier run that say what part of it was run, and how it was reported."""
 _LATEST = "latest"
+_RUNS_FOR_DURATIONS = 5
+_MOST_BYTES_FOR_DURATIONS = 64 * 2**20
+"""As much as is read of earlier runs before one begins: half a second."""
 _WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
 
 
@@ -238,6 +243,23 @@ def what_failed(runs_dir: str, run: str) -> Earlier:
         finished=finished,
         unfinished=max(0, info.total - finished) if info is not None else 0,
     )
+
+
+def durations(root: Path, cases: Sequence[TestCase]) -> dict[str, float]:
+    """Seconds that cases took in the last of the latest runs that ran them, by their ids."""
+    wanted = {case.id for case in cases}
+    known: dict[str, float] = {}
+    room = _MOST_BYTES_FOR_DURATIONS
+    for directory in reversed(RunDirectory.all(root)[-_RUNS_FOR_DURATIONS - 1 :]):
+        with suppress(OSError, OptestError):
+            room -= directory.journal_path.stat().st_size
+            if room < 0 or len(known) == len(wanted):
+                break
+            took = {result.id: result.timings.total_s for result in read_journal(directory.journal_path).results}
+            known.update(
+                {name: seconds for name, seconds in took.items() if seconds and name in wanted and name not in known}
+            )
+    return known
 
 
 def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestCase]) -> tuple[list[TestCase], str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from optest.api.dispatching import devices_of
 from optest.api.run_request import RunRequest, driver_options
 from optest.backends.abilities import NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
+from optest.core.dispatcher import Dispatcher
 from optest.core.executors import BringsExecutor, Executor, InProcess
 from optest.core.messages import NotInWorker
-from optest.core.session import Interruption
+from optest.core.session import Execution, Interruption
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import UsageError
 from optest.guests import run_hooks
@@ -30,12 +32,14 @@ _UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
 class Lanes:
     """``make(lane)`` gives the executor of a lane; ``notes`` is what the report has to say of them.
 
-    ``variables`` are set in this process while cases run in it.
+    ``variables`` are set in this process while cases run in it. Where cases need devices, ``dispatcher`` makes who
+    gives them workers, and ``make`` is not asked.
     """
 
     make: Callable[[int], Executor]
     isolation: str
     jobs: int
+    dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
     notes: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,18 +48,28 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
     """Resolve ``--isolate auto``: foreign code goes to workers, optest's own references stay here.
 
     Raises:
-        UsageError: if workers were asked for and cannot find the driver.
+        UsageError: if workers were asked for and cannot find the driver, or a case cannot have its devices.
         Unavailable: if the driver lacks something on this machine.
     """
     if isinstance(request.driver, BringsExecutor):
         executor = request.driver.executor(directory.path)
         return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
+    if (devices := devices_of(request)) is not None:
+        jobs = devices.rules.max_parallel
+        options = _worker_options(request, directory, jobs)
+        return Lanes(
+            make=lambda lane: WorkerProcess(options, f"worker-{lane}"),
+            dispatcher=devices.dispatcher(request, options),
+            isolation="case" if options.fresh else "worker",
+            jobs=jobs,
+            notes=bench_notes(options.bench, jobs),
+        )
     if isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
-    options = _worker_options(request, directory)
+    options = _worker_options(request, directory, jobs)
     first = WorkerProcess(options, "worker-0")
     interruption.ends(first)  # who loads a framework for minutes, too
     try:
@@ -74,18 +88,18 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
     )
 
 
-def _worker_options(request: RunRequest, directory: RunDirectory) -> WorkerOptions:
+def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> WorkerOptions:
     settings, driver = request.settings, request.driver
     bench = _bench(request)
     limits = PhaseLimits(bench_s=4 * bench.target_s if bench else 0.0, deadlines=_deadlines(request))
     if keeps_deadline(driver):
-        limits = dataclasses.replace(limits, times=settings["jobs"], extra_s=60.0)
+        limits = dataclasses.replace(limits, times=jobs, extra_s=60.0)
     needed = driver.environment(request.cases) if isinstance(driver, NeedsEnvironment) else {}
     variables = {**needed, **_environment(request, directory)}
     return WorkerOptions(
         driver=driver.name,
         scratch=directory.path,
-        environment=worker_environment(variables, settings["jobs"]),
+        environment=worker_environment(variables, jobs),
         options=driver_options(settings),
         plugins=(*plugin_modules(), *request.plugins),
         every_measure=request.wants_every_measure,

@@ -136,6 +136,8 @@ def run_cases(
         raise PlanError(request.problems) if request.problems else nothing_selected(settings)
     bench_options(settings)  # a comparison that is not there is said before anything is begun
     files = _report_files(request)
+    if settings["timeline"]:
+        files |= report_files(("timeline",), Path(settings["timeline"]))
     prints = fingerprint(
         plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
         cases=request.cases,
@@ -174,6 +176,7 @@ def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering
         cases=request.cases,
         driver=request.driver,
         make_executor=lanes.make,
+        dispatcher=lanes.dispatcher,
         journal=begun.writer,
         listener=manager,
         policy=Policy(

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from optest.api.dispatching import needs_devices
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
 from optest.core.session import Execution, Turn, executions
 from optest.errors import InternalError, OptestError
 from optest.reporting import Reporter
 from optest.settings import resolve
-from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
+from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, TestCase
 
 __all__ = ["CaseStream", "runs_of_workers"]
 
@@ -25,11 +26,14 @@ _TOGETHER_S = 0.02
 class CaseStream:
     """A run that executes what it is asked for, when it is asked, and ends when it is closed.
 
-    Cases that compute the same thing share one execution, whichever of them is asked for first.
+    Cases that compute the same thing share one execution, whichever of them is asked for first. Where cases need
+    devices the first that is asked for begins the whole run, in the order of its schedule.
     """
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
+        self._is_whole = needs_devices(request)
+        self._last_round = request.settings["rounds"] - 1
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._changed = threading.Condition()
         self._turn: tuple[TestCase, ...] | None = None
@@ -38,7 +42,7 @@ class CaseStream:
         self._is_over = False
         self._error: OptestError | None = None
         self._thread: threading.Thread | None = None
-        self._steering = Steering(choose=self._turns)
+        self._steering = Steering(choose=None if self._is_whole else self._turns)
         self.info: RunInfo | None = None
         """What the run says of itself, None before it began."""
 
@@ -80,12 +84,12 @@ class CaseStream:
     def close(self, *, at_once: bool = False) -> None:
         """End the run where it stands; its journal is complete as far as it goes.
 
-        What is being executed is waited for, but ``at_once``, which is what Ctrl-C means.
+        What is being executed is waited for, but ``at_once``, which is what Ctrl-C means, or if nobody asked for it.
         """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        if at_once:
+        if at_once or (self._is_whole and not self._is_over):
             self._steering.interruption.now()
         if self._thread is not None:
             self._thread.join()
@@ -129,8 +133,9 @@ class CaseStream:
     def take(self, result: CaseResult) -> None:
         """Keep a result and, if that is late, wake who waits for it."""
         with self._changed:
-            self._results[result.id, result.where] = result
-            if time.monotonic() >= self._turn_began + _TOGETHER_S:
+            if result.round == self._last_round or result.status in BAD_STATUSES:  # of several rounds the first bad one
+                self._results.setdefault((result.id, result.where), result)
+            if self._is_whole or time.monotonic() >= self._turn_began + _TOGETHER_S:
                 self._changed.notify_all()
 
 

@@ -10,12 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from optest.core.border import UserInterrupt
-from optest.core.executors import Executor
 
 __all__ = ["Interruption"]
+
+
+class Closable(Protocol):
+    """An executor, or whoever has some."""
+
+    def close(self) -> None: ...
+
 
 _SAME_WISH_S = 1.0
 """Signals that follow each other so fast mean one thing: the second would strike while the first is obeyed."""
@@ -26,7 +32,7 @@ class Interruption:
     """Whether the user pressed Ctrl-C or the process was asked to terminate."""
 
     happened: bool = False
-    running: list[Executor] = field(default_factory=list)
+    running: list[Closable] = field(default_factory=list)
     """What :meth:`now` ends."""
     _is_put_off: bool = False
     _waits: bool = False
@@ -35,7 +41,7 @@ class Interruption:
     def __call__(self) -> bool:
         return self.happened
 
-    def ends(self, executor: Executor) -> None:
+    def ends(self, executor: Closable) -> None:
         """Let :meth:`now` end it, at once if that was asked already."""
         self.running.append(executor)
         if self.happened:

@@ -32,6 +32,8 @@ def result_of(
     isolation: str = "none",
     duplicate_of: str | None = None,
     repro: str = "",
+    began_s: float | None = None,
+    devices: tuple[int, ...] = (),
 ) -> CaseResult:
     target, inputs = case.backend, case.inputs
     identifier = case.identifier()
@@ -63,4 +65,6 @@ def result_of(
         where=case.where,
         identifier=identifier if case.name else "",
         case=case_to_wire(case),
+        began_s=began_s,
+        devices=devices,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -9,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from optest.backends import BackendDriver
 from optest.core.border import UserInterrupt
@@ -22,6 +24,9 @@ from optest.core.verdicts import after_attempts
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
 from optest.spec.construct import collection_paused
+
+if TYPE_CHECKING:
+    from optest.core.dispatcher import Dispatcher
 
 __all__ = [
     "Execution",
@@ -99,8 +104,17 @@ class Policy:
     dedupe: bool = True
 
 
-_Outcome: TypeAlias = tuple[Execution, ExecutionResult, int]
-"""An execution, what came of it, and the number of attempts."""
+class _Outcome(NamedTuple):
+    """An execution, what came of it, the number of attempts, when it began, and on which devices."""
+
+    execution: Execution
+    result: ExecutionResult
+    attempts: int = 1
+    began: float | None = None
+    devices: tuple[int, ...] = ()
+
+
+_Outcomes: TypeAlias = "queue.SimpleQueue[_Outcome | Future[None]]"
 
 
 @dataclass(slots=True)
@@ -123,16 +137,21 @@ class Session:
     revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
     choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
     """Asked for one execution after the other by who has a loop of its own; None asks for all of them."""
+    dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
+    """Makes who gives devices to the executions, where they need any; ``make_executor`` is not asked then."""
+    notes: list[str] = field(default_factory=list)
+    """What the summary has to say of the run's devices."""
     results: list[CaseResult] = field(default_factory=list)
     bad: int = 0
     failure: OptestError | None = None
+    _began: float = field(default_factory=time.monotonic, init=False)
 
     def run(self) -> RunSummary:
         """Run every case that has no earlier result and return what all of them add up to.
 
         An error of optest itself, such as a full disk, ends the run; it is kept in ``failure``.
         """
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         interrupted = False
         try:
             with self.interruption.watched():
@@ -154,6 +173,7 @@ class Session:
             total=total,
             duration_s=time.monotonic() - began,
             interrupted=interrupted,
+            notes=self.notes,
         )
         try:
             self.journal.end(summary)
@@ -176,6 +196,9 @@ class Session:
         return remaining
 
     def _run_all(self, remaining: Sequence[Execution]) -> None:
+        if self.dispatcher is not None:
+            self._run_on_devices(self.dispatcher(remaining))
+            return
         if self.policy.jobs > 1 and self.choose is None:
             self._run_side_by_side(remaining)
             return
@@ -207,7 +230,7 @@ class Session:
             if looks_ahead:
                 once = takewhile(self._is_tried_once, upcoming)
                 following = [each.cases for each in once if refusal_of(each) is None]
-            self._report(execution, *self._run_one(execution, executor, refusal, following))
+            self._report(self._run_one(execution, executor, refusal, following))
             if self._is_over():
                 return
 
@@ -217,36 +240,69 @@ class Session:
     def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
         """One lane for each job, which takes from what remains; results come as they finish."""
         rest = deque(remaining)
-        outcomes: queue.SimpleQueue[_Outcome | Future[None]] = queue.SimpleQueue()
+        outcomes: _Outcomes = queue.SimpleQueue()
         executors = [self.make_executor(lane) for lane in range(self.policy.jobs)]
         taking = threading.Lock()
-        pool = ThreadPoolExecutor(max_workers=self.policy.jobs, thread_name_prefix="optest")
-        lanes = len(executors)
-        try:
+
+        def close() -> None:
+            rest.clear()
             for executor in executors:
-                pool.submit(self._run_lane, executor, rest, taking, outcomes).add_done_callback(outcomes.put)
-            while lanes:
+                executor.close()
+
+        self._run_lanes([partial(self._run_lane, each, rest, taking, outcomes) for each in executors], outcomes, close)
+
+    def _run_on_devices(self, dispatcher: Dispatcher) -> None:
+        """A lane for each unit that may run at a time; programs are built beside them, which nobody waits for at the
+        end."""
+        outcomes: _Outcomes = queue.SimpleQueue()
+        self.notes = dispatcher.notes
+        dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
+        self.interruption.ends(dispatcher)
+        for _ in range(min(os.cpu_count() or 1, len(dispatcher.units))):
+            threading.Thread(target=dispatcher.prepare, name="optest build", daemon=True).start()
+        lane = partial(self._run_device_lane, dispatcher, outcomes)
+        count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
+        self._run_lanes([lane] * count, outcomes, dispatcher.close)
+
+    def _run_lanes(self, lanes: Sequence[Callable[[], None]], outcomes: _Outcomes, close: Callable[[], None]) -> None:
+        """Run each lane in a thread and report what they put into ``outcomes``; ``close`` ends them at once."""
+        if not lanes:
+            return
+        pool = ThreadPoolExecutor(max_workers=len(lanes), thread_name_prefix="optest")
+        left = len(lanes)
+        try:
+            for lane in lanes:
+                pool.submit(lane).add_done_callback(outcomes.put)
+            while left:
                 outcome = outcomes.get()
                 if isinstance(outcome, Future):
                     outcome.result()  # raises what ended the lane
-                    lanes -= 1
+                    left -= 1
                     continue
-                self._report(*outcome)
+                self._report(outcome)
                 if self._is_over():
                     return
         finally:
             with self.interruption.put_off():
-                rest.clear()
-                for executor in executors:
-                    executor.close()
+                close()
                 pool.shutdown(wait=True)
+
+    def _run_device_lane(self, dispatcher: Dispatcher, outcomes: _Outcomes) -> None:
+        """Run units on the devices that they get, the rounds of a case one after the other."""
+        while (turn := dispatcher.take()) is not None:
+            try:
+                while turn.executions and turn.lost is None:
+                    outcome = self._run_one(turn.executions.popleft(), turn, None)
+                    outcomes.put(outcome._replace(devices=turn.ids))
+            finally:
+                dispatcher.give_back(turn)
 
     def _run_lane(
         self,
         executor: Executor,
         rest: deque[Execution],
         taking: threading.Lock,
-        outcomes: queue.SimpleQueue[_Outcome | Future[None]],
+        outcomes: _Outcomes,
     ) -> None:
         """Run executions until none remains; the lane's worker goes on with the next ones of the lane meanwhile.
 
@@ -266,7 +322,7 @@ class Session:
             execution, refusal = taken.popleft()
             once = takewhile(lambda each: self._is_tried_once(each[0]), taken)
             following = [each.cases for each, refused in once if refused is None]
-            outcomes.put((execution, *self._run_one(execution, executor, refusal, following)))
+            outcomes.put(self._run_one(execution, executor, refusal, following))
 
     def _run_one(
         self,
@@ -274,14 +330,14 @@ class Session:
         executor: Executor,
         refusal: Verdict | None,
         following: Sequence[Sequence[TestCase]] = (),
-    ) -> tuple[ExecutionResult, int]:
-        """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
-        cases = execution.cases
+    ) -> _Outcome:
+        """Only crashes, deadlines and lost devices are tried again."""
+        cases, began = execution.cases, time.monotonic()
         if refusal is not None:
-            return ExecutionResult((refusal,) * len(cases), Timings()), 1
+            return _Outcome(execution, ExecutionResult((refusal,) * len(cases), Timings()))
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
-            return executor.execute(cases, following), 1
+            return _Outcome(execution, executor.execute(cases, following), 1, began)
         earlier: Verdict | None = None
         for attempt in range(1, allowed + 1):
             outcome = executor.execute(cases)
@@ -289,10 +345,11 @@ class Session:
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        return ExecutionResult(verdicts, outcome.timings, outcome.benchmark), attempt
+        result = ExecutionResult(verdicts, outcome.timings, outcome.benchmark)
+        return _Outcome(execution, result, attempt, began)
 
-    def _report(self, execution: Execution, outcome: ExecutionResult, attempts: int) -> None:
-        for result in self._results_of(execution, outcome, attempts):
+    def _report(self, outcome: _Outcome) -> None:
+        for result in self._results_of(outcome):
             with self.interruption.after_this():
                 self._keep(result)
             self._tell(result, len(self.results))
@@ -303,21 +360,24 @@ class Session:
         self.results.append(result)
         self.bad += result.status in BAD_STATUSES
 
-    def _results_of(self, execution: Execution, outcome: ExecutionResult, attempts: int) -> Iterator[CaseResult]:
+    def _results_of(self, outcome: _Outcome) -> Iterator[CaseResult]:
+        execution, executed = outcome.execution, outcome.result
         if self.interruption():
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
-        for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
+        for place, (case, judged) in enumerate(zip(execution.cases, executed.verdicts, strict=True)):
             verdict = self.revise(case, judged)
             yield result_of(
                 case,
                 verdict,
-                timings=outcome.timings,
-                benchmark=outcome.benchmark if judged.status is Status.PASSED else None,
-                attempts=attempts,
+                timings=executed.timings,
+                benchmark=executed.benchmark if judged.status is Status.PASSED else None,
+                attempts=outcome.attempts,
                 round_index=execution.round_index,
                 isolation=self.policy.isolation,
                 duplicate_of=execution.first.id if place else None,
                 repro=self.repro(case) if verdict.status is not Status.PASSED else "",
+                began_s=None if outcome.began is None else outcome.began - self._began,
+                devices=outcome.devices,
             )
 
     def _tell(self, result: CaseResult, count: int) -> None:

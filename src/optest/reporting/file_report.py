@@ -52,6 +52,9 @@ FILE_FORMATS = {
     "csv": FileFormat(
         text="optest.reporting.csv_report:csv_text", file_name="report.csv", begins=("id,operator,target,",)
     ),
+    "timeline": FileFormat(
+        text="optest.reporting.timeline:timeline_text", file_name="timeline.trace", begins=('{"displayTimeUnit"',)
+    ),
     "github": FileFormat(
         text="optest.reporting.annotations:annotations_text",
         file_name="annotations.txt",

@@ -168,6 +168,9 @@ class CaseEntry(_Strict):
     identifier: str
     layouts: dict[str, LayoutEntry] = {}
     """Of inputs that are not row after row from the start of their storage."""
+    began_s: float | None = None
+    """Seconds from the start of the run; ``devices`` are the ids of those that the case had."""
+    devices: list[Count] = []
 
 
 class RunEntry(_Strict):
@@ -226,6 +229,8 @@ class SummaryEntry(_Strict):
     by_reason: dict[str, Count]
     by_operator: dict[str, dict[str, Count]]
     figures: FiguresEntry | None = None
+    notes: list[str] = []
+    """What happened to devices."""
 
 
 class Report(_Strict):

@@ -197,6 +197,7 @@ class TerminalReporter:
             self._page.line(f"{self._tally.refused} of the passed were refused, as is right for them", "dim")
         if self._verbosity >= -1 and self._tally.all.not_run[WRONG_DATA]:
             self._page.line(f"{WRONG_DATA}: {self._tally.all.not_run[WRONG_DATA]}", "warn")
+        self._page.lines([(f"note: {note}", "warn") for note in summary.notes])
         self._page.line(outcome_text(self._tally, summary), "good" if summary.exit_status == 0 else "bad")
         self._journal()
 

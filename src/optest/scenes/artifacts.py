@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from optest.generators.files import save_tensors
+from optest.reporting.timeline import event, trace_of
 from optest.scenes.declaration import SceneTestCase
 from optest.scenes.runtimes import Span
 from optest.spec import TestCase
 from optest.store import write_atomically
 
-__all__ = ["OUTPUTS", "Recorder", "collect_outputs", "flatten_perf_subdirs", "folder_of", "timeline"]
+__all__ = ["OUTPUTS", "Recorder", "collect_outputs", "flatten_perf_subdirs", "folder_of"]
 
 OUTPUTS = Path("outputs")
 _SUBFOLDER = "perf_"
@@ -58,7 +59,7 @@ class Recorder:
         folder = self.make_folder()
         if self._spans:
             path = _unused(folder / f"perf_swimlane_{stamp}.json")
-            write_atomically(path, json.dumps(timeline(self._spans)).encode())
+            write_atomically(path, _trace(self._spans).encode())
         if self._tensors:
             path = _unused(folder / f"tensor_dump_{stamp}.safetensors")
             save_tensors(self._tensors, path, self._case.id)
@@ -68,6 +69,13 @@ class Recorder:
             write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
 
 
+def _trace(spans: Sequence[Span]) -> str:
+    return trace_of(
+        event(each.name, process=each.device, row=each.row, began_s=each.began_s, took_s=each.ended_s - each.began_s)
+        for each in spans
+    )
+
+
 def _unused(path: Path, tag: str = "") -> Path:
     """The path, or one with ``tag`` and a number behind its stem that is not there yet."""
     number, free = 0, path
@@ -75,26 +83,6 @@ def _unused(path: Path, tag: str = "") -> Path:
         number += 1
         free = path.with_stem(f"{path.stem}__{tag}{number if number > 1 or not tag else ''}")
     return free
-
-
-def timeline(spans: Sequence[Span]) -> dict[str, Any]:
-    """Chrome's trace format: devices are processes, their rows threads; times are microseconds."""
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": device, "args": {"name": f"device {device}"}}
-        for device in sorted({each.device for each in spans})
-    ]
-    events += [
-        {
-            "ph": "X",
-            "name": each.name,
-            "pid": each.device,
-            "tid": each.row,
-            "ts": each.began_s * 1e6,
-            "dur": (each.ended_s - each.began_s) * 1e6,
-        }
-        for each in sorted(spans, key=lambda each: each.began_s)
-    ]
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
 def collect_outputs(run_folder: Path) -> None:

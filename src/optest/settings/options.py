@@ -354,8 +354,8 @@ _CORE: tuple[Option, ...] = (
         group="Reports",
         metavar="NAME",
         commands=("run", "check", "replay", "ctest"),
-        help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
-        "package. Repeatable.",
+        help="Report to write beside the terminal's: json, csv, junit, markdown, github, timeline, or that of an "
+        "installed package. Repeatable.",
     ),
     Option(
         name="report_path",
@@ -363,6 +363,14 @@ _CORE: tuple[Option, ...] = (
         metavar="FILE|DIR",
         commands=("run", "check", "replay", "ctest"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
+    ),
+    Option(
+        name="timeline",
+        group="Reports",
+        metavar="FILE",
+        completes="file",
+        commands=("run", "check", "scene", "pytest"),
+        help="Write what ran when on which device, for Chrome's and Perfetto's viewers.",
     ),
     Option(
         name="runs_dir",

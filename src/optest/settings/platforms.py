@@ -23,6 +23,7 @@ __all__ = [
     "parse_devices",
     "platform_called",
     "register_platform",
+    "share_of_devices",
     "why_skipped",
 ]
 
@@ -154,3 +155,11 @@ def parse_devices(text: str, source: str = "--device") -> tuple[int, ...]:
     if twice := [device for device, count in Counter(ids).items() if count > 1]:
         raise wrong(f"{twice[0]} is there twice")
     return tuple(ids)
+
+
+def share_of_devices(ids: Sequence[int], index: int, count: int) -> tuple[int, ...]:
+    """The part of the ids that the worker ``index`` of ``count`` of pytest-xdist uses; where there are more workers
+    than ids several of them share one, and one that replaces a worker has an index beyond ``count``."""
+    place = index % count
+    part = ids[place * len(ids) // count : (place + 1) * len(ids) // count]
+    return tuple(part) or (ids[place % len(ids)],)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["environment", "infini_root", "plugin_modules", "variable_by_default", "variables_set"]
+__all__ = ["environment", "infini_root", "leases_folder", "plugin_modules", "variable_by_default", "variables_set"]
 
 
 def environment() -> dict[str, str]:
@@ -40,6 +41,15 @@ def infini_root(variables: Mapping[str, str] | None = None) -> Path:
     variables = environment() if variables is None else variables
     stated = variables.get("INFINI_ROOT", "").strip()
     return Path(stated).expanduser() if stated else Path.home() / ".infini"
+
+
+def leases_folder(variables: Mapping[str, str] | None = None) -> Path:
+    """Where the processes of one user on one host keep who holds which device."""
+    variables = environment() if variables is None else variables
+    stated = variables.get("XDG_RUNTIME_DIR", "").strip()
+    if stated and os.path.isdir(stated):
+        return Path(stated) / "optest"
+    return Path(tempfile.gettempdir()) / f"optest-{os.getuid() if hasattr(os, 'getuid') else 'leases'}"
 
 
 def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:

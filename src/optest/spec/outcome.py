@@ -348,7 +348,8 @@ class CaseResult:
 
     ``case`` is the case in its wire form (:mod:`optest.core.wire`), so that it can be run again from the
     journal alone. ``duplicate_of`` names the case whose execution was shared. ``identifier`` says what is computed
-    where the case has a name of its own.
+    where the case has a name of its own. ``began_s`` is when its first attempt began, in seconds since the run did, and
+    ``devices`` are the ids of those that it had.
     """
 
     id: str
@@ -378,6 +379,8 @@ class CaseResult:
     where: str = ""
     identifier: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
+    began_s: float | None = None
+    devices: tuple[int, ...] = ()
 
     @property
     def status(self) -> Status:

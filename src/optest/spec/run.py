@@ -38,7 +38,8 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Counts of a finished (or interrupted) run, and the exit status they add up to."""
+    """Counts of a finished (or interrupted) run, and the exit status they add up to; ``notes`` are what happened to its
+    devices."""
 
     total: int
     finished: int
@@ -47,10 +48,17 @@ class RunSummary:
     by_status: Mapping[str, int] = field(default_factory=dict)
     by_reason: Mapping[str, int] = field(default_factory=dict)
     exit_status: int = 0
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, results: Iterable[CaseResult], *, total: int, duration_s: float, interrupted: bool = False
+        cls,
+        results: Iterable[CaseResult],
+        *,
+        total: int,
+        duration_s: float,
+        interrupted: bool = False,
+        notes: Iterable[str] = (),
     ) -> RunSummary:
         collected = list(results)
         by_status = Counter(result.status for result in collected)
@@ -63,6 +71,7 @@ class RunSummary:
             by_status={status.value: by_status[status] for status in Status if by_status[status]},
             by_reason=dict(sorted(by_reason.items())),
             exit_status=_exit_status(collected, interrupted=interrupted),
+            notes=tuple(notes),
         )
 
 

@@ -83,6 +83,7 @@ def test_what_the_report_says(results: list[CaseResult]) -> None:
         "by_status": {"passed": 1, "failed": 1, "skipped": 1},
         "by_reason": {"NAN": 1, "UNSUPPORTED": 1},
         "by_operator": {"matmul": {"passed": 1, "failed": 1}, "cast": {"skipped": 1}},
+        "notes": [],
     }
     assert (figures["executed"], figures["shared"], figures["pass_rate"]) == (2, 0, 0.5)
     assert figures["by_operator"]["matmul"]["by_status"] == {"passed": 1, "failed": 1}

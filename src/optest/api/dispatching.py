@@ -1,0 +1,168 @@
+"""Devices for the cases of a run: which ids, how many processes, and how long each case is likely to take."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from optest.api.earlier_runs import durations
+from optest.api.run_request import RunRequest
+from optest.backends.abilities import DeviceRequest, NeedsDevices
+from optest.core.devices import Leases
+from optest.core.dispatcher import Dispatcher
+from optest.core.schedule import ScheduleRules, Unit
+from optest.core.session import Execution
+from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.errors import UsageError
+from optest.settings import Settings
+from optest.settings.platforms import Platform, device_ids, platform_called, share_of_devices
+from optest.settings.variables import leases_folder
+
+__all__ = ["Devices", "devices_of", "needs_devices"]
+
+_MOST_NAMED = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The devices of a run: what each case needs of them, by its identity, and the rules by which they are shared."""
+
+    ids: tuple[int, ...]
+    requests: Mapping[int, DeviceRequest]
+    platforms: Sequence[Platform]
+    rules: ScheduleRules
+
+    def dispatcher(self, request: RunRequest, options: WorkerOptions) -> Callable[[Sequence[Execution]], Dispatcher]:
+        """What gives the executions of this run their devices; workers are started with ``options``."""
+        started = iter(range(sys.maxsize))
+
+        def make_worker(platform: Platform, ids: tuple[int, ...]) -> WorkerProcess:
+            mask = {platform.device_mask: ",".join(map(str, ids))} if platform.device_mask else {}
+            mine = dataclasses.replace(
+                options,
+                options={**options.options, "device_ids": list(ids)},
+                environment={**options.environment, **mask},
+            )
+            return WorkerProcess(mine, f"worker-{next(started)}")
+
+        def dispatcher_of(executions: Sequence[Execution]) -> Dispatcher:
+            return Dispatcher(
+                units=self._units(executions, request),
+                driver=request.driver,
+                ids=self.ids,
+                rules=self.rules,
+                leases=Leases(leases_folder(), self.platforms, shlex.join(["optest", *sys.argv[1:]])),
+                make_worker=make_worker,
+                say=_say,
+            )
+
+        return dispatcher_of
+
+    def _units(
+        self, executions: Sequence[Execution], request: RunRequest
+    ) -> dict[Unit, tuple[DeviceRequest, deque[Execution]]]:
+        """All rounds of a case are one unit. On a single device units go by the plan, as they do without devices."""
+        rounds: dict[int, deque[Execution]] = {}
+        for execution in executions:
+            rounds.setdefault(id(execution.first), deque()).append(execution)
+        has_choice = len(self.ids) > 1
+        known = durations(Path(request.settings["runs_dir"]), request.cases) if has_choice else {}
+        usual_s = median(known.values()) if known else 1.0
+        units = {}
+        for place, mine in enumerate(rounds.values()):
+            case = mine[0].first
+            needed = self.requests.get(id(case)) or DeviceRequest(platform=self.platforms[0].name, runtime="")
+            unit = Unit(
+                place=place,
+                runtime=needed.runtime,
+                count=needed.count,
+                alone=needed.level > 2 or needed.count > 1,
+                file=needed.file if has_choice else "",
+                expected_s=len(mine) * known.get(case.id, usual_s) if has_choice else 1.0,
+            )
+            units[unit] = needed, mine
+        return units
+
+
+def needs_devices(request: RunRequest) -> bool:
+    """Whether a case needs devices."""
+    return bool(_requests_of(request))
+
+
+def devices_of(request: RunRequest) -> Devices | None:
+    """The devices of a run, None if no case needs any, or simulations are run in this process, for debuggers.
+
+    Raises:
+        UsageError: for options that say nothing of use, and if a case needs more devices than there are: nothing runs.
+        UnknownName: for a platform that is not registered.
+    """
+    requests, settings = _requests_of(request), request.settings
+    if not requests:
+        return None
+    platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
+    if settings["isolate"] == "none" and not any(each.is_device for each in platforms):
+        return None
+    if settings["isolate"] == "none" or settings["jobs"] > 1:
+        flag = "--isolate none" if settings["isolate"] == "none" else "--jobs"
+        instead = "a worker has them" if settings["isolate"] == "none" else "--max-parallel bounds their processes"
+        raise UsageError(f"{flag} is not for cases that need devices: {instead}; drop it")
+    ids = share_of_devices(device_ids(settings["device"]), *request.device_share)
+    too_wide = {case.id: requests[id(case)].count for case in request.cases if _count(requests, case) > len(ids)}
+    if too_wide:
+        named = [f"\n  {name} needs {count}" for name, count in too_wide.items()]
+        more = [f"\n  and {len(named) - _MOST_NAMED} others"] if len(named) > _MOST_NAMED else []
+        raise UsageError(
+            f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}"
+            f"{''.join([*named[:_MOST_NAMED], *more])}\n"
+            "  widen --device, or reduce the device_count of these cases"
+        )
+    has_hardware = any(each.is_device for each in platforms)
+    rules = ScheduleRules(
+        max_parallel=_max_parallel(settings, len(ids), has_hardware),
+        backfill=settings["schedule"] == "backfill",
+        one_runtime=any(each.one_runtime_per_process for each in platforms),
+    )
+    return Devices(ids=ids, requests=requests, platforms=platforms, rules=rules)
+
+
+def _requests_of(request: RunRequest) -> dict[int, DeviceRequest]:
+    """What cases need of devices, by their identity; of those that are skipped, nothing."""
+    driver = request.driver
+    if not isinstance(driver, NeedsDevices):
+        return {}
+    stated = {id(case): driver.devices_of(case) for case in request.cases if case.skip is None}
+    return {key: each for key, each in stated.items() if each is not None}
+
+
+def _count(requests: Mapping[int, DeviceRequest], case: object) -> int:
+    return requests[id(case)].count if id(case) in requests else 0
+
+
+def _max_parallel(settings: Settings, devices: int, has_hardware: bool) -> int:
+    """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor.
+
+    Raises:
+        UsageError: for anything but ``auto`` or a number above 0.
+    """
+    text = settings["max_parallel"]
+    if text != "auto" and (not text.isdecimal() or int(text) < 1):
+        raise UsageError(f"--max-parallel is {text!r}, but should be auto, or a number of processes from 1 on")
+    if settings["bench"] and not has_hardware:
+        return 1
+    if text != "auto":
+        return int(text)
+    return devices if has_hardware else max(1, min(_processors(), devices))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say(note: str) -> None:
+    print(f"optest: {note}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,144 @@
+"""Devices of one host: who holds which, over all processes of a user, and whether one still works after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from optest.errors import UsageError
+from optest.process import CannotStart, run
+from optest.settings import environment
+from optest.settings.platforms import Platform
+
+__all__ = ["Health", "Leases", "examined"]
+
+_LOOK_AGAIN_S = 0.2
+_PROBE_S, _RESET_S = 60.0, 300.0
+"""How long a command of a platform may take: a driver that resets a card reloads its firmware."""
+
+
+class Leases:
+    """The devices of hardware that this process holds, a file lock each: the system gives up those of a process that
+    ends, however it ends. Devices of a simulation are but numbers, and nobody holds them.
+    """
+
+    def __init__(self, folder: Path, platforms: Sequence[Platform], command: str) -> None:
+        self._folder = folder
+        self._platforms = [each for each in platforms if each.is_device]
+        self._command = command
+        self._locks: dict[int, list[FileLock]] = {}
+
+    def acquire(
+        self, ids: Sequence[int], least: int, say: Callable[[str], None], is_closed: Callable[[], bool]
+    ) -> tuple[int, ...]:
+        """Hold what is free of ``ids``, at least ``least`` of them, and return these; wait for others' if it is less.
+
+        ``say`` is told whom this process waits for, and what it goes without. Who waits holds lower ids alone than the
+        one that it waits for, so that no two processes wait for each other.
+
+        Raises:
+            UsageError: if the folder or a file in it cannot be written.
+        """
+        if not self._platforms:
+            return tuple(ids)
+        held = [device for device in ids if self._try(device)]
+        if len(held) >= least:
+            for device in (each for each in ids if each not in held):
+                say(f"device {device} is held by {self._holder(device)}; this run goes without it")
+            return tuple(held)
+        self.release()
+        for device in sorted(ids):
+            waits = False
+            while not is_closed() and not self._try(device):
+                if not waits:
+                    say(f"device {device} is held by {self._holder(device)}; waiting")
+                waits = True
+                time.sleep(_LOOK_AGAIN_S)
+        return tuple(ids)
+
+    def release(self) -> None:
+        """Give all of them back."""
+        for device in list(self._locks):
+            self._release(device)
+
+    def _release(self, device: int) -> None:
+        for platform, lock in zip(self._platforms, self._locks.pop(device, ()), strict=False):
+            self._path(platform, device, "json").unlink(missing_ok=True)
+            lock.release()
+
+    def _try(self, device: int) -> bool:
+        locks = self._locks[device] = list[FileLock]()
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for platform in self._platforms:
+                lock = FileLock(self._path(platform, device, "lock"), thread_local=False)
+                lock.acquire(timeout=0)
+                locks.append(lock)
+                held_by = json.dumps({"pid": os.getpid(), "command": self._command})
+                self._path(platform, device, "json").write_text(held_by, encoding="utf-8")
+        except Timeout:
+            self._release(device)
+            return False
+        except OSError as error:
+            self._release(device)
+            raise UsageError(
+                f"leases of devices cannot be kept in {self._folder}: {error.strerror or error}\n"
+                "  name a folder of yours: XDG_RUNTIME_DIR=DIR"
+            ) from None
+        return True
+
+    def _path(self, platform: Platform, device: int, suffix: str) -> Path:
+        return self._folder / f"{platform.name}-{device}.{suffix}"
+
+    def _holder(self, device: int) -> str:
+        for platform in self._platforms:
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                held_by = json.loads(self._path(platform, device, "json").read_text(encoding="utf-8"))
+                return f"{held_by['command']} (pid {held_by['pid']})"
+        return "another process"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a device works, and what happened to it if anything did."""
+
+    is_healthy: bool
+    note: str = ""
+
+
+def examined(platform: Platform, device: int) -> Health:
+    """Probe a device after a crash, and reset it if it is not well; one of a platform without a probe is taken for
+    healthy."""
+    first = _problem(platform.probe, device, _PROBE_S)
+    if not first:
+        return Health(True)
+    if not platform.reset:
+        return Health(False, f"device {device} failed its probe ({first})")
+    failed = _problem(platform.reset, device, _RESET_S)
+    again = _problem(platform.probe, device, _PROBE_S)
+    if not again:
+        return Health(True, f"device {device} failed its probe ({first}) and is well after a reset")
+    after = f"the reset failed ({failed})" if failed else f"after a reset too ({again})"
+    return Health(False, f"device {device} failed its probe ({first}), {after}")
+
+
+def _problem(command: Sequence[str], device: int, timeout_s: float) -> str:
+    """How a command ended, "" if it did with 0, or there is none."""
+    if not command:
+        return ""
+    words = [word.replace("{device}", str(device)) for word in command]
+    try:
+        ended = run(words, cwd=os.getcwd(), env=environment(), timeout_s=timeout_s)
+    except CannotStart as error:
+        return str(error)
+    if ended.timed_out:
+        return f"{words[0]} did not end in {timeout_s:.0f} s"
+    said = (ended.stderr_tail.strip() or ended.stdout_tail.strip()).splitlines()
+    return f"exit code {ended.returncode}{f': {said[-1]}' if said else ''}" if ended.returncode else ""

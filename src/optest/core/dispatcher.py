@@ -1,0 +1,261 @@
+"""Executions on devices: builds programs, holds devices, keeps workers alive, and looks after devices that crashed.
+
+:mod:`optest.core.schedule` decides what runs where. The session's lanes ask here for the next unit and run it by the
+worker that they get with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from optest.backends import BackendDriver
+from optest.backends.abilities import DeviceRequest, PreparesPrograms
+from optest.core.border import Border
+from optest.core.devices import Leases, examined
+from optest.core.executors import Executor
+from optest.core.runner import ExecutionResult, why_not_run
+from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
+from optest.core.verdicts import excused, fault_verdict
+from optest.settings.platforms import Platform, platform_called
+from optest.spec import Fault, Reason, Status, TestCase, Timings, Verdict
+
+if TYPE_CHECKING:
+    from optest.core.session import Execution
+
+__all__ = ["Dispatcher", "Turn"]
+
+_MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
+
+
+@dataclass(slots=True)
+class Turn:
+    """A unit that has its devices: what is still to be run of it, and an executor for that."""
+
+    looks_ahead: ClassVar[bool] = False
+
+    assignment: Assignment
+    executions: deque[Execution]
+    worker: Executor
+    examine: Callable[[Turn, ExecutionResult], ExecutionResult]
+    lost: int | None = None
+    """The device that does not work any more; nothing else runs on it."""
+    _last: ExecutionResult | None = None
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.assignment.ids
+
+    def execute(
+        self,
+        cases: Sequence[TestCase],
+        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
+    ) -> ExecutionResult:
+        """Run the cases and look after the devices; a retry on one that was lost is the same outcome again."""
+        if self._last is None or self.lost is None:
+            self._last = self.examine(self, self.worker.execute(cases))
+        return self._last
+
+    def close(self) -> None:
+        self.worker.close()
+
+
+@dataclass(slots=True, eq=False)
+class Dispatcher:
+    """The devices of one run and who works on them; every method may be called by several threads.
+
+    ``units`` are what is to run, in the order of the plan, each with the request and the executions that it stands for.
+    ``make_worker`` gives an executor for a platform and devices. ``report`` takes the outcome of what needs no device:
+    a case that is refused, or whose program is not built. ``say`` tells the user at once what the run waits for.
+    """
+
+    units: Mapping[Unit, tuple[DeviceRequest, deque[Execution]]]
+    driver: BackendDriver
+    ids: Sequence[int]
+    rules: ScheduleRules
+    leases: Leases
+    make_worker: Callable[[Platform, tuple[int, ...]], Executor]
+    say: Callable[[str], None]
+    report: Callable[[Execution, ExecutionResult], None] = lambda _execution, _result: None
+    notes: list[str] = field(default_factory=list)
+    """What the report has to say of the devices."""
+    _schedule: Schedule = field(init=False)
+    _unprepared: deque[Unit] = field(init=False)
+    _workers: dict[tuple[str, str, tuple[int, ...]], Executor] = field(default_factory=dict, init=False)
+    """Those that live on, by platform, runtime and devices."""
+    _busy: dict[int, Executor] = field(default_factory=dict, init=False)
+    """Those that end with their unit, by its place."""
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _leasing: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _is_leased: bool = field(default=False, init=False)
+    _is_closed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._schedule = Schedule(list(self.units), self.ids, self.rules)
+        self._unprepared = deque(preparation_order(self.units))
+
+    def prepare(self) -> None:
+        """Build the programs of units until all are built; for threads of their own, ahead of the devices."""
+        while (unit := self._next_to_prepare()) is not None:
+            request, executions = self.units[unit]
+            case = executions[0].first
+            verdict = self._refusal(case) or self._fault_of_program(case)
+            with self._changed:
+                if verdict is None and request.count <= len(self._schedule.pool):
+                    self._schedule.ready(unit)
+                else:
+                    self._without_device(unit, verdict or self._too_few(unit))
+                    self._schedule.drop(unit)
+                self._changed.notify_all()
+
+    def take(self) -> Turn | None:
+        """Wait for the next unit and its devices; None when there is none any more.
+
+        Raises:
+            UsageError: if leases of devices cannot be kept.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._schedule.is_over or self._schedule.has_waiting)
+            if self._schedule.is_over:
+                return None
+        self._lease()
+        with self._changed:
+            while not self._is_closed and not self._schedule.is_over:
+                if (assignment := self._schedule.take()) is not None:
+                    executions = self.units[assignment.unit][1]
+                    return Turn(assignment, executions, self._worker(assignment), self._examined)
+                self._changed.wait()
+        return None
+
+    def give_back(self, turn: Turn) -> None:
+        """Take the devices of a unit back, and what is left of it where one of them was lost."""
+        assignment = turn.assignment
+        with self._changed:
+            ends = self._busy.pop(assignment.unit.place, None)
+            if turn.lost is not None:
+                ends = ends or self._workers.pop(self._key(assignment), None)
+        if ends is not None:
+            ends.close()  # before anybody else gets the devices
+        with self._changed:
+            fits = assignment.unit.count <= len(self._schedule.pool)
+            if turn.executions and not fits:
+                self._without_device(assignment.unit, self._too_few(assignment.unit))
+            self._schedule.done(assignment, again=bool(turn.executions) and fits)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End every worker at once and give the devices back; whoever waits for a unit gets none."""
+        with self._changed:
+            self._is_closed = True
+            self._unprepared.clear()
+            workers = [*self._workers.values(), *self._busy.values()]
+            self._changed.notify_all()
+        for worker in workers:
+            worker.close()
+        with self._leasing:
+            self.leases.release()
+
+    def _examined(self, turn: Turn, outcome: ExecutionResult) -> ExecutionResult:
+        """The outcome, with what became of the devices where it may have been theirs."""
+        verdicts = outcome.verdicts
+        platform = platform_called(self.units[turn.assignment.unit][0].platform)
+        if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
+            return outcome
+        for device in turn.ids:
+            health = examined(platform, device)
+            if not health.is_healthy:
+                turn.lost = device
+                self._lose(device, health.note)
+            elif health.note:
+                self._tell(health.note)
+            if health.note:
+                verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
+        return replace(outcome, verdicts=verdicts)
+
+    def _next_to_prepare(self) -> Unit | None:
+        with self._changed:
+            return self._unprepared.popleft() if self._unprepared else None
+
+    def _refusal(self, case: TestCase) -> Verdict | None:
+        with self._asking:  # a driver is asked by one thread at a time
+            return why_not_run(case, self.driver)
+
+    def _fault_of_program(self, case: TestCase) -> Verdict | None:
+        if not isinstance(self.driver, PreparesPrograms) or case.expects_error is not None:
+            return None  # whether an error is the expected one, the worker judges
+        try:
+            with Border("the backend's `prepare`", Reason.RAISED):
+                self.driver.prepare(case)
+        except Fault as fault:
+            return fault_verdict(fault)
+        return None
+
+    def _without_device(self, unit: Unit, verdict: Verdict) -> None:
+        executions = self.units[unit][1]
+        while executions:
+            execution = executions.popleft()
+            is_run = verdict.status is not Status.SKIPPED
+            verdicts = [excused(case, verdict) if is_run else verdict for case in execution.cases]
+            self.report(execution, ExecutionResult(tuple(verdicts), Timings()))
+
+    def _lease(self) -> None:
+        with self._leasing:
+            if self._is_leased or self._is_closed:
+                return
+            least = max((request.count for request, _ in self.units.values()), default=1)
+            held = self.leases.acquire(self.ids, min(least, len(self.ids)), self._tell, lambda: self._is_closed)
+            with self._changed:
+                self._schedule.restrict(held)
+            self._is_leased = True
+
+    def _worker(self, assignment: Assignment) -> Executor:
+        """The worker of an assignment; the lock is held, and the devices are nobody else's."""
+        request = self.units[assignment.unit][0]
+        platform = platform_called(request.platform)
+        if platform.one_runtime_per_process:
+            for key in self._others_on(assignment):
+                self._workers.pop(key).close()
+        if assignment.unit.alone:
+            worker = self._busy[assignment.unit.place] = self.make_worker(platform, assignment.ids)
+            return worker
+        key = self._key(assignment)
+        if key not in self._workers:
+            self._workers[key] = self.make_worker(platform, assignment.ids)
+        return self._workers[key]
+
+    def _key(self, assignment: Assignment) -> tuple[str, str, tuple[int, ...]]:
+        request = self.units[assignment.unit][0]
+        return request.platform, request.runtime, assignment.ids
+
+    def _others_on(self, assignment: Assignment) -> list[tuple[str, str, tuple[int, ...]]]:
+        mine = None if assignment.unit.alone else self._key(assignment)
+        return [key for key in self._workers if key != mine and not set(key[2]).isdisjoint(assignment.ids)]
+
+    def _lose(self, device: int, note: str) -> None:
+        with self._changed:
+            if device not in self._schedule.pool:
+                return
+            gone = self._schedule.lose(device)
+            left = len(self._schedule.pool)
+            self._tell(f"{note}: it is quarantined, and {f'{left} other devices are' if left else 'no device is'} left")
+            for unit in gone:
+                self._without_device(unit, self._too_few(unit))
+            self._changed.notify_all()
+
+    def _tell(self, note: str) -> None:
+        if note not in self.notes:
+            self.say(note)
+            self.notes.append(note)
+
+    def _too_few(self, unit: Unit) -> Verdict:
+        left = len(self._schedule.pool)
+        message = f"it needs {unit.count} of the devices, of which {left} are left: {'; '.join(self.notes)}"
+        return Verdict(status=Status.ERROR, reason=Reason.DEVICE_LOST, message=message)
+
+
+def _may_be_the_device(verdict: Verdict) -> bool:
+    return verdict.status in _MAY_BE_THE_DEVICE or verdict.reason is Reason.DEVICE_LOST

@@ -1,0 +1,477 @@
+"""Whole runs on devices, by a backend whose devices are files: who runs where, and what a broken device costs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from optest.api.run_request import run_request
+from optest.api.running import RunOutcome, run, run_cases
+from optest.api.streaming import CaseStream
+from optest.errors import UsageError
+from optest.settings.variables import leases_folder
+from optest.spec import CaseResult, Reason, Status
+from optest.store import read_journal
+
+Case = Mapping[str, Any]
+
+
+@dataclass
+class Toys:
+    """A folder of toy devices, and runs on them."""
+
+    folder: Path
+    stream: io.StringIO = field(default_factory=io.StringIO)
+
+    def plan(self, cases: Mapping[str, Case]) -> str:
+        """A plan of these cases: names, and what the backend does with them; ``case`` has other keys of the case."""
+        entries = []
+        for place, (name, config) in enumerate(cases.items()):
+            entry = {"op": "add", "name": name, "dtypes": "float32"}
+            entry["shapes"] = {"input0": f"1x{place + 1}", "input1": f"1x{place + 1}"}
+            own = {key: value for key, value in config.items() if key != "case"}
+            entries.append({**entry, **config.get("case", {}), "backend_config": {"toy": own}})
+        path = self.folder / "plan.yaml"
+        path.write_text(yaml.safe_dump({"backend": "toy", "cases": entries}))
+        return str(path)
+
+    def run(self, cases: Mapping[str, Case], device: str = "0", **options: Any) -> RunOutcome:
+        self.stream = io.StringIO()
+        return run({"plan": self.plan(cases), "device": device, **options}, stream=self.stream)
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        lines = (self.folder / "log").read_text().splitlines() if (self.folder / "log").exists() else []
+        return [each for line in lines if (each := json.loads(line))["event"] == event]
+
+
+@pytest.fixture
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toys:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPTEST_PLUGINS", "toy_devices")
+    monkeypatch.setenv("TOY_FOLDER", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("DEVICE_RANGE", raising=False)
+    return Toys(tmp_path)
+
+
+def by_name(outcome: RunOutcome) -> dict[str, CaseResult]:
+    return {result.id: result for result in outcome.results}
+
+
+def statuses(outcome: RunOutcome) -> dict[str, str]:
+    return {result.id: result.status.value for result in outcome.results}
+
+
+def all_passed(outcome: RunOutcome, count: int) -> bool:
+    return Counter(statuses(outcome).values()) == {"passed": count}
+
+
+def test_one_worker_serves_a_runtime_on_a_device_for_the_whole_run(toys: Toys) -> None:
+    cases = {
+        f"{runtime}{place}": {"runtime": runtime, "file": f"f{place % 3}"} for place in range(6) for runtime in "ab"
+    }
+    outcome = toys.run(cases, "4,5", max_parallel="2", rounds=2)
+    assert len(outcome.results) == 24
+    assert all_passed(outcome, 12), statuses(outcome)
+    opened = Counter((each["runtime"], *each["ids"]) for each in toys.log("open"))
+    assert set(opened.values()) == {1}, opened
+    assert {device for _, device in opened} <= {4, 5}
+    assert all(each["mask"] == ",".join(map(str, each["ids"])) for each in toys.log("open"))
+    ran = [each["case"] for each in toys.log("begin")]
+    assert all(ran.count(name) == 2 for name in cases)
+    journal = read_journal(outcome.directory.journal_path)
+    assert {result.devices for result in journal.results} <= {(4,), (5,)}
+    assert all(result.began_s is not None and result.began_s >= 0 for result in journal.results)
+
+
+def test_level_3_has_a_process_and_its_devices_for_itself_and_goes_first(toys: Toys) -> None:
+    cases = {
+        "narrow": {},
+        "wide0": {"level": 3, "count": 2, "runtime": "b"},
+        "wide1": {"level": 3, "count": 2, "runtime": "b"},
+        "single": {"level": 3, "runtime": "b"},
+        "narrow1": {},
+    }
+    outcome = toys.run(cases, "8-11", max_parallel="3")
+    assert all_passed(outcome, 5)
+    opened = toys.log("open")
+    assert len({each["pid"] for each in opened if each["runtime"] == "b"}) == 3
+    assert len(by_name(outcome)["wide0"].devices) == 2
+    last_wide = max(each["time"] for each in toys.log("end") if each["runtime"] == "b")
+    assert min(each["time"] for each in toys.log("begin") if each["runtime"] == "a") > last_wide
+
+
+def test_a_process_never_serves_a_second_runtime_where_the_platform_forbids_it(toys: Toys) -> None:
+    cases = {
+        f"{runtime}{place}": {
+            "runtime": runtime,
+            "platform": "toy",
+            "level": 3 if place == 3 else 2,
+            "case": {"timeout": 60},
+        }
+        for place in range(4)
+        for runtime in "abc"
+    }
+    assert all_passed(toys.run(cases, "0,1", max_parallel="2", schedule="backfill"), 12)
+    of_process: dict[int, set[str]] = defaultdict(set)
+    for each in toys.log("begin"):
+        of_process[each["pid"]].add(each["runtime"])
+    assert set(map(len, of_process.values())) == {1}
+
+
+def test_a_single_device_goes_by_the_plan_as_without_devices(toys: Toys) -> None:
+    cases = {f"case{place}": {"file": f"f{place % 2}"} for place in range(6)}
+    outcome = toys.run(cases)
+    assert [result.id for result in outcome.results] == list(cases)
+    assert [result.isolation for result in outcome.results] == ["worker"] * 6
+    assert len({each["pid"] for each in toys.log("begin")}) == 1
+
+
+def test_as_many_processes_are_busy_as_max_parallel_allows(toys: Toys) -> None:
+    cases = {
+        f"case{place}": {"sleep_s": 0.05, "level": 2 + place % 2, "count": 1 + 2 * (place % 2)} for place in range(12)
+    }
+    assert all_passed(toys.run(cases, "0-15", max_parallel="2"), 12)
+    edges = [(each["time"], 1) for each in toys.log("begin")] + [(each["time"], -1) for each in toys.log("end")]
+    busy = most = 0
+    for _, change in sorted(edges):
+        busy += change
+        most = max(most, busy)
+    assert most == 2
+
+
+def test_a_case_that_needs_more_devices_than_there_are_stops_the_run_before_it_begins(toys: Toys) -> None:
+    with pytest.raises(UsageError, match=r"widen --device, or reduce the device_count") as error:
+        toys.run({"small": {}, "wide": {"level": 3, "count": 8}}, "0-1")
+    assert "wide needs 8" in str(error.value)
+    assert "small" not in str(error.value)
+    assert not toys.log("begin")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": "4-2"}, "counts down"),
+        ({"device": "x"}, "no id and no range"),
+        ({"device": "-1"}, "no id and no range"),
+        ({"device": "0,0"}, "is there twice"),
+        ({"max_parallel": "0"}, "should be auto, or a number"),
+        ({"max_parallel": "two"}, "should be auto, or a number"),
+        ({"isolate": "none"}, "a worker has them"),
+        ({"jobs": 2}, "--max-parallel bounds"),
+    ],
+)
+def test_options_that_are_wrong_are_refused(toys: Toys, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        toys.run({"one": {}}, **options)
+
+
+def test_the_variable_of_ci_names_the_devices_where_no_option_does(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEVICE_RANGE", "6-7")
+    outcome = run({"plan": toys.plan({"one": {}})}, stream=io.StringIO())
+    assert by_name(outcome)["one"].devices == (6,)
+
+
+def test_a_death_costs_its_own_case_and_the_worker_is_replaced(toys: Toys) -> None:
+    cases: dict[str, Case] = {
+        "before": {},
+        "crash": {"do": "crash"},
+        "hang": {"do": "hang", "case": {"timeout": 0.5}},
+        "after": {},
+        "killed": {"do": "killed", "level": 3, "count": 2},
+        "flaky": {"do": "killed until once", "case": {"retries": 1}},
+        "poison": {"do": "poison until poisoned", "case": {"retries": 1}},
+    }
+    outcome = toys.run(cases, "0,1", max_parallel="2")
+    assert statuses(outcome) == {
+        "before": "passed",
+        "crash": "crashed",
+        "hang": "timeout",
+        "after": "passed",
+        "killed": "crashed",
+        "flaky": "suspect",
+        "poison": "suspect",  # its device was reset before the second attempt
+    }
+
+
+def test_programs_are_built_before_a_device_is_held(toys: Toys) -> None:
+    cases = {
+        "broken": {"does_not_compile": True, "level": 3, "count": 2},
+        "expected": {"does_not_compile": True, "case": {"xfail": {"status": "error", "reason": "known"}}},
+        "fine": {},
+    }
+    outcome = toys.run(cases, "0,1")
+    results = by_name(outcome)
+    assert (results["broken"].status, results["broken"].reason) == (Status.ERROR, Reason.COMPILE)
+    assert results["broken"].devices == ()
+    assert results["expected"].status is Status.XFAILED
+    assert [each["case"] for each in toys.log("begin")] == ["fine"]
+
+
+def test_skipped_cases_and_those_without_devices_have_results_too(toys: Toys) -> None:
+    cases = {"skipped": {"count": 9, "case": {"skip": "not today"}}, "plain": {"nothing": True}, "one": {}}
+    assert statuses(toys.run(cases)) == {"skipped": "skipped", "plain": "passed", "one": "passed"}
+
+
+def test_a_device_that_recovers_by_a_reset_is_used_again(toys: Toys) -> None:
+    outcome = toys.run({"poison": {"do": "poison"}, "after": {}})
+    assert statuses(outcome) == {"poison": "crashed", "after": "passed"}
+    assert "is well after a reset" in by_name(outcome)["poison"].verdict.message
+    assert outcome.summary.notes == ("device 0 failed its probe (exit code 4: no answer) and is well after a reset",)
+
+
+def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> None:
+    cases: dict[str, Case] = {
+        "ruin": {"do": "ruin", "level": 3, "count": 2},
+        "wide": {"level": 3, "count": 2},
+        **{f"case{place}": {} for place in range(4)},
+    }
+    outcome = toys.run(cases, "3,5", max_parallel="2", rounds=2)
+    results = {(result.id, result.round): result for result in outcome.results}
+    assert len(results) == 12
+    assert results["ruin", 0].reason is Reason.DEVICE_LOST
+    lost = [results["ruin", 1], results["wide", 0], results["wide", 1]]
+    assert {(each.status, each.reason) for each in lost} == {(Status.ERROR, Reason.DEVICE_LOST)}
+    assert "it needs 2 of the devices, of which 1 are left: device 3 failed its probe" in lost[0].verdict.message
+    assert {each.devices for each in outcome.results if each.status is Status.PASSED} == {(5,)}
+    assert "device 3 failed its probe (exit code 4: no answer)" in toys.stream.getvalue()
+    assert "it is quarantined, and 1 other devices are left" in outcome.summary.notes[0]
+
+
+def test_the_run_ends_where_no_device_is_left(toys: Toys) -> None:
+    outcome = toys.run({"ruin": {"do": "ruin"}, "a": {}, "b": {}})
+    assert statuses(outcome) == {"ruin": "crashed", "a": "error", "b": "error"}
+    assert "no device is left" in outcome.summary.notes[0]
+
+
+def test_the_first_failure_ends_what_runs_and_begins_nothing_else(toys: Toys) -> None:
+    cases = {
+        "wrong": {"off": 1, "level": 3, "sleep_s": 0.3},
+        "hung": {"do": "hang", "level": 3},
+        "queued": {"level": 3, "sleep_s": 0.1},
+        "level2": {},
+    }
+    outcome = toys.run(cases, "0,1", max_parallel="2", exitfirst=True)
+    assert statuses(outcome) == {"wrong": "failed"}, "the one that hangs is not waited for"
+    assert "level2" not in {each["case"] for each in toys.log("begin")}
+
+
+def test_a_resumed_run_runs_what_is_left(toys: Toys) -> None:
+    cases = {"a": {}, "wrong": {"off": 1}, "b": {}}
+    first = toys.run(cases, exitfirst=True)
+    assert list(statuses(first)) == ["a", "wrong"]
+    outcome = run({"resume": first.directory.id}, stream=io.StringIO())
+    assert statuses(outcome) == {"a": "passed", "wrong": "failed", "b": "passed"}
+    assert [each["case"] for each in toys.log("begin")] == ["a", "wrong", "b"]
+
+
+def test_what_took_longest_last_time_begins_first(toys: Toys) -> None:
+    cases = {f"case{place}": {"level": 3, "sleep_s": 0.4 if place == 3 else 0.0} for place in range(4)}
+    toys.run(cases, "0,1", max_parallel="1")
+    (toys.folder / "log").unlink()
+    toys.run(cases, "0,1", max_parallel="1")
+    assert next(iter(toys.log("begin")))["case"] == "case3"
+
+
+def test_timings_in_a_simulation_are_taken_one_at_a_time(toys: Toys) -> None:
+    cases = {f"case{place}": {"level": 3} for place in range(3)}
+    outcome = toys.run(cases, "0-3", max_parallel="3", bench=True, bench_time="1ms")
+    assert read_journal(outcome.directory.journal_path).info.jobs == 1  # type: ignore[union-attr]
+
+
+# Faces that ask for one case after the other.
+
+
+def test_a_face_that_asks_one_by_one_has_cases_run_side_by_side(toys: Toys) -> None:
+    cases = {f"case{place}": {"level": 3, "count": 2, "sleep_s": 0.5} for place in range(4)}
+    request = run_request({"plan": toys.plan(cases), "device": "0-3", "max_parallel": "2"})
+    stream = CaseStream(request)
+    results = [stream.result(case) for case in request.cases]
+    stream.close()
+    assert {result.status for result in results} == {Status.PASSED}
+    assert {each.devices for each in results} == {(0, 1), (2, 3)}, "one after the other would have the first two"
+
+
+def test_a_face_that_stops_asking_ends_what_runs(toys: Toys) -> None:
+    request = run_request({"plan": toys.plan({"a": {}, "b": {"do": "hang"}})})
+    stream = CaseStream(request)
+    assert stream.result(request.cases[0]).status is Status.PASSED
+    stream.close()
+    assert [result.id for result in stream.results()] == ["a"]
+
+
+def test_of_several_rounds_a_face_hears_the_one_that_went_wrong(toys: Toys) -> None:
+    request = run_request({"plan": toys.plan({"a": {"do": "killed until once"}}), "rounds": 2})
+    stream = CaseStream(request)
+    assert stream.result(request.cases[0]).status is Status.CRASHED
+    stream.close()
+
+
+def test_a_worker_of_xdist_uses_its_share_of_the_devices(toys: Toys) -> None:
+    request = replace(run_request({"plan": toys.plan({"a": {}}), "device": "8-11"}), device_share=(1, 4))
+    outcome = run_cases(request, stream=io.StringIO())
+    assert by_name(outcome)["a"].devices == (9,)
+
+
+# Several processes on one host.
+
+
+def test_a_run_waits_for_a_device_that_another_process_holds(toys: Toys, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = leases_folder()
+    folder.mkdir()
+    (folder / "toy-3.json").write_text(json.dumps({"command": "optest run other.yaml", "pid": 123}))
+    other = FileLock(folder / "toy-3.lock", thread_local=False)
+    other.acquire()
+    said: list[str] = []
+
+    def release_when_told() -> None:
+        while "waiting" not in (text := capsys.readouterr().err):
+            time.sleep(0.02)
+        said.append(text)
+        assert not toys.log("begin")
+        other.release()
+
+    thread = threading.Thread(target=release_when_told)
+    thread.start()
+    outcome = toys.run({"one": {"platform": "toy"}}, "3")
+    thread.join()
+    assert said == ["optest: device 3 is held by optest run other.yaml (pid 123); waiting\n"]
+    assert all_passed(outcome, 1)
+    FileLock(folder / "toy-3.lock").acquire(timeout=0).__exit__(None, None, None)
+
+
+def test_a_run_goes_without_devices_that_it_can_spare(toys: Toys) -> None:
+    folder = leases_folder()
+    folder.mkdir()
+    with FileLock(folder / "toy-3.lock"):
+        outcome = toys.run({"one": {"platform": "toy"}, "two": {"platform": "toy"}}, "3,4")
+    assert {each.devices for each in outcome.results} == {(4,)}
+    assert outcome.summary.notes == ("device 3 is held by another process; this run goes without it",)
+
+
+def test_a_lease_ends_with_its_process_however_that_ends(toys: Toys) -> None:
+    plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}})
+    command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3"]
+    with subprocess.Popen(command, env=_with_path(), stdout=subprocess.DEVNULL) as holder:
+        _until(lambda: toys.log("begin"))
+        worker = toys.log("begin")[0]["pid"]
+        lock = FileLock(leases_folder() / "toy-3.lock")
+        with pytest.raises(TimeoutError):
+            lock.acquire(timeout=0)
+        assert json.loads((leases_folder() / "toy-3.json").read_text())["pid"] == holder.pid
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        with lock.acquire(timeout=60):
+            pass
+        _until(lambda: not Path(f"/proc/{worker}").exists())
+    assert all_passed(toys.run({"one": {"platform": "toy"}}, "3"), 1)
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_a_device(toys: Toys) -> None:
+    folder = leases_folder()
+    folder.mkdir()
+    plan = toys.plan({"one": {"platform": "toy"}})
+    command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3"]
+    with (
+        FileLock(folder / "toy-3.lock"),
+        subprocess.Popen(command, env=_with_path(), stderr=subprocess.PIPE, text=True) as waiter,
+    ):
+        assert waiter.stderr is not None
+        assert "waiting" in waiter.stderr.readline()
+        waiter.send_signal(signal.SIGINT)
+        assert waiter.wait(60) == 130
+
+
+def test_ctrl_c_twice_leaves_no_worker_and_no_lease(toys: Toys) -> None:
+    plan = toys.plan({"hang": {"platform": "toy", "do": "hang"}, "other": {"platform": "toy", "do": "hang"}})
+    command = [sys.executable, "-m", "optest", "run", "--plan", plan, "--device", "3,4"]
+    with subprocess.Popen(command, env=_with_path(), stdout=subprocess.PIPE, text=True) as runs:
+        _until(lambda: len(toys.log("begin")) == 2)
+        runs.send_signal(signal.SIGINT)
+        runs.send_signal(signal.SIGINT)
+        said = runs.communicate(timeout=60)[0]
+        assert (runs.returncode, "interrupted" in said) == (130, True), said
+    assert not [each for each in toys.log("begin") if Path(f"/proc/{each['pid']}").exists()]
+    for device in (3, 4):
+        with FileLock(leases_folder() / f"toy-{device}.lock").acquire(timeout=0):
+            assert not (leases_folder() / f"toy-{device}.json").exists()
+
+
+def _with_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+
+
+def _until(holds: Callable[[], object]) -> None:
+    ends = time.monotonic() + 200
+    while not holds() and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert holds()
+
+
+@pytest.mark.heavy
+def test_a_thousand_cases_among_crashes_and_lost_devices_lose_no_result_and_no_lease(toys: Toys) -> None:
+    draw = ("random", "random", "random", "hang until hang-{}")
+    cases: dict[str, Case] = {}
+    for place in range(1_000):
+        what = draw[place % len(draw)].format(place) if place % 50 == 3 else "random"
+        width = (1, 1, 1, 2, 4)[place % 5] if place % 10 == 4 else 1
+        cases[f"case{place}"] = {
+            "platform": "toy",
+            "do": what,
+            "runtime": "ab"[place % 2],
+            "file": f"f{place % 40}",
+            "level": 3 if width > 1 else 2,
+            "count": width,
+            "case": {"timeout": 2.0 if "hang" in what else 60.0},
+        }
+    (toys.folder / "stubborn-6").touch()
+    is_over = threading.Event()
+
+    def kill_workers() -> None:
+        while not is_over.wait(1.0):
+            if begun := toys.log("begin"):
+                _kill_if_worker(begun[-1]["pid"])
+
+    killer = threading.Thread(target=kill_workers)
+    killer.start()
+    try:
+        outcome = toys.run(cases, "0-7", max_parallel="4")
+    finally:
+        is_over.set()
+        killer.join()
+    assert Counter(result.id for result in outcome.results) == dict.fromkeys(cases, 1)
+    assert Counter(result.id for result in read_journal(outcome.directory.journal_path).results) == dict.fromkeys(
+        cases, 1
+    )
+    counts = Counter(result.status for result in outcome.results)
+    assert counts[Status.PASSED] > 600, counts
+    assert counts[Status.CRASHED], counts
+    for device in range(8):
+        with FileLock(leases_folder() / f"toy-{device}.lock").acquire(timeout=0):
+            pass
+    for pid in {each["pid"] for each in toys.log("open")}:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def _kill_if_worker(pid: int) -> None:
+    command = Path(f"/proc/{pid}/cmdline")
+    try:
+        if b"optest.core.worker" in command.read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return
