@@ -95,9 +95,10 @@ class OpenClBackend(BackendDriver):
     @cached_property
     def _device(self) -> OpenClDevice:
         try:
-            return OpenClDevice(cl.create_some_context(interactive=False))
+            context = cl.create_some_context(interactive=False)
         except cl.Error as error:
             raise Unavailable("an OpenCL device", f"{error}; Debian has one for CPUs: pocl-opencl-icd") from None
+        return OpenClDevice(context.devices[0], context)
 
     def _kernel(self, case: TestCase, section: Mapping[str, Any]) -> Any:
         tokens = case_tokens(case)

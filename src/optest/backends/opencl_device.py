@@ -13,7 +13,7 @@ import pyopencl as cl
 from optest.backends import Fault, Reason
 from optest.process.state import ProcessState
 
-__all__ = ["NUMBERS", "OpenClDevice", "calls_of_opencl", "context_of", "declared_type", "devices_of"]
+__all__ = ["NUMBERS", "OpenClDevice", "calls_of_opencl", "declared_type", "devices_of"]
 
 NUMBERS: dict[str, Any] = {
     "int": np.int32,
@@ -28,12 +28,12 @@ _GUARD_BYTES = 1 << 16
 
 
 class OpenClDevice:
-    """The first device of a context, with a queue that works in order."""
+    """A device, or the first one of a context, with a queue that works in order."""
 
-    def __init__(self, context: Any, *, profiles: bool = False) -> None:
-        flags = cl.command_queue_properties.PROFILING_ENABLE if profiles else 0
-        self.queue = cl.CommandQueue(context, properties=flags)
-        self.device = context.devices[0]
+    def __init__(self, device: Any, context: Any = None) -> None:
+        flags = cl.command_queue_properties.PROFILING_ENABLE
+        self.queue = cl.CommandQueue(context or cl.Context([device]), properties=flags)
+        self.device = device
         self._programs: dict[tuple[str, str], Any] = {}
 
     def built(self, text: str, options: str = "", what: str = "") -> Any:
@@ -98,7 +98,7 @@ class OpenClDevice:
         return cl.enqueue_copy(self.queue, to, from_, byte_count=nbytes)
 
     def now_s(self) -> float:
-        """Seconds of the device's own clock, when all that was enqueued has ended. Needs ``profiles``."""
+        """Seconds of the device's own clock, when all that was enqueued has ended."""
         event = cl.enqueue_marker(self.queue)
         event.wait()
         return float(event.profile.end) * 1e-9
@@ -112,10 +112,6 @@ def devices_of(*, cpu: bool) -> list[Any]:
     except Fault:  # without a platform
         return []
     return [each for each in found if bool(each.type & cl.device_type.CPU) is cpu]
-
-
-def context_of(device: Any) -> Any:
-    return cl.Context([device])
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import pytest
 from optest.scenes import TaskArgs, Tensor
 from optest.scenes.runtimes import RUNTIMES, lack_of_runtime, ordinal
 from optest.scenes.runtimes.callables import orchestration_in_python
-from optest.scenes.runtimes.cuda import devices
-from optest.scenes.runtimes.cuda.runtime import CudaRuntime
+from optest.scenes.runtimes.cuda import CudaRuntime, lack_of_cuda
 from optest.scenes.runtimes.triton import TritonRuntime
 from optest.spec import Fault, Reason
 
@@ -35,10 +34,6 @@ static cudaError_t fake_status = cudaSuccess;
 inline cudaError_t cudaSetDevice(int device) { return device < 2 ? fake_status : cudaErrorInvalidDevice; }
 inline cudaError_t cudaMalloc(void** to, std::size_t bytes) { *to = std::malloc(bytes); return fake_status; }
 inline cudaError_t cudaFree(void* memory) { std::free(memory); return fake_status; }
-inline cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
-    std::memset(to, value, bytes);
-    return fake_status;
-}
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
     std::memcpy(to, from, bytes);
     return fake_status;
@@ -61,10 +56,10 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compile_cache: Path
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    devices.lack_of_cuda.cache_clear()
+    lack_of_cuda.cache_clear()
     (tmp_path / "add.cu").write_text(ADD.replace("EXTRA", "0"))
     yield tmp_path / "add.cu"
-    devices.lack_of_cuda.cache_clear()
+    lack_of_cuda.cache_clear()
 
 
 def ran(source: Path, function: str = "add", device: int = 0) -> np.ndarray:
@@ -142,9 +137,9 @@ def test_a_gpu_is_needed(no_programs: Path) -> None:
 @pytest.fixture
 def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", str(tmp_path))
-    devices.lack_of_cuda.cache_clear()
+    lack_of_cuda.cache_clear()
     yield tmp_path
-    devices.lack_of_cuda.cache_clear()
+    lack_of_cuda.cache_clear()
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +172,7 @@ def test_a_device_is_counted_among_those_that_the_mask_shows(monkeypatch: pytest
     ("text", "name", "reason", "message"),
     [
         (None, "f", Reason.BAD_CASE, "source .*kernels.py is not there"),
-        ("f = 1", "f", Reason.BAD_CASE, "kernels.py has no function f"),
+        ("g = 1", "f", Reason.BAD_CASE, "kernels.py has no function f"),
         ("def f(", "f", Reason.COMPILE, "kernels.py cannot be imported: SyntaxError"),
         ("import no_such_module_at_all", "f", Reason.COMPILE, "ModuleNotFoundError: No module named 'no_such"),
     ],

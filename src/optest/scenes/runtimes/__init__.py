@@ -118,7 +118,7 @@ class BaseRuntime:
 
 RUNTIMES: Registry[Any] = Registry("runtime")
 RUNTIMES.register("cpp", "optest.scenes.runtimes.cpp.runtime:CppRuntime")
-RUNTIMES.register("cuda", "optest.scenes.runtimes.cuda.runtime:CudaRuntime")
+RUNTIMES.register("cuda", "optest.scenes.runtimes.cuda:CudaRuntime")
 RUNTIMES.register("opencl", "optest.scenes.runtimes.opencl:OpenClRuntime")
 RUNTIMES.register("triton", "optest.scenes.runtimes.triton:TritonRuntime")
 

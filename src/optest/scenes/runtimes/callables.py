@@ -8,9 +8,10 @@ from typing import Any
 
 from optest.errors import OptestError
 from optest.registry import load_file
+from optest.scenes.declaration import TaskArgs
 from optest.spec import Fault, Reason
 
-__all__ = ["orchestration_in_python", "require_level_2", "required"]
+__all__ = ["numbers_of", "orchestration_in_python", "require_level_2", "required", "source_in"]
 
 
 def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -24,6 +25,18 @@ def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
     return value
 
 
+def source_in(entry: Mapping[str, Any]) -> tuple[Path, str]:
+    """The file that an entry names, and the function in it.
+
+    Raises:
+        Fault: BAD_CASE if either is not stated, or the file is not there.
+    """
+    path, name = Path(required(entry, "source", str)), required(entry, "function_name", str)
+    if not path.is_file():
+        raise Fault(Reason.BAD_CASE, f"source {path} is not there")
+    return path, name
+
+
 def require_level_2(runtime: str, level: int) -> None:
     """
     Raises:
@@ -35,6 +48,12 @@ def require_level_2(runtime: str, level: int) -> None:
         )
 
 
+def numbers_of(args: TaskArgs) -> dict[str, Any]:
+    """The scalars by name, those of ctypes as numbers."""
+    values = {name: getattr(args, name) for name in args.scalar_names()}
+    return {name: getattr(value, "value", value) for name, value in values.items()}
+
+
 def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: A002 - the seed's name
     """The function that ``orchestration`` is, or that it names in a Python source.
 
@@ -43,15 +62,13 @@ def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]: 
     """
     function: Any = callable.get("orchestration")
     if isinstance(function, Mapping):
-        path, name = Path(required(function, "source", str)), required(function, "function_name", str)
-        if not path.is_file():
-            raise Fault(Reason.BAD_CASE, f"source {path} is not there")
+        path, name = source_in(function)
         try:
             function = getattr(load_file(path), name, None)
         except OptestError as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
         except Exception as error:  # border: the source may raise anything
             raise Fault(Reason.COMPILE, f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
-        if not isinstance(function, Callable):  # type: ignore[arg-type]
+        if function is None:
             raise Fault(Reason.BAD_CASE, f"{path.name} has no function {name}")
     return required({"orchestration": function}, "orchestration", Callable)  # type: ignore[no-any-return]

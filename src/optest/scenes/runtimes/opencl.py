@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,13 @@ from optest.backends.opencl_device import (
     NUMBERS,
     OpenClDevice,
     calls_of_opencl,
-    context_of,
     declared_type,
     devices_of,
 )
 from optest.errors import Unavailable
 from optest.scenes.declaration import TaskArgs
 from optest.scenes.runtimes import BaseRuntime, Recording, RunOptions, Span, ordinal
-from optest.scenes.runtimes.callables import orchestration_in_python, require_level_2, required
+from optest.scenes.runtimes.callables import numbers_of, orchestration_in_python, require_level_2, required, source_in
 from optest.spec import Fault, Reason
 
 __all__ = ["Graph", "Memory", "OpenClRuntime"]
@@ -92,7 +90,8 @@ class Graph:
             raise Fault(
                 Reason.BAD_CASE, f"submit: CALLABLE has no kernel {kernel!r}; it has {', '.join(self._kernels)}"
             )
-        made = kernel_of(self._device, self._kernels[kernel])
+        entry = self._kernels[kernel]
+        made = self._device.kernel(*source_in(entry), entry.get("options", ()))
         if made.num_args != len(arguments):
             text = f"kernel {kernel} takes {made.num_args} arguments, but gets {len(arguments)}"
             raise Fault(Reason.BAD_CASE, text)
@@ -134,24 +133,14 @@ class Graph:
             self.fetched(each)
 
 
-def kernel_of(device: OpenClDevice, entry: Mapping[str, Any]) -> Any:
-    path, name = Path(required(entry, "source", str)), required(entry, "function_name", str)
-    return device.kernel(path, name, entry.get("options", ()))
-
-
 def _number(kernel: Any, name: str, place: int, value: Any) -> Any:
     """A number in the type that the kernel declares."""
-    kind = NUMBERS.get(declared_type(kernel, place))
-    value = getattr(value, "value", value)
+    declared = declared_type(kernel, place) or f"a type that is none of {', '.join(NUMBERS)}"
     try:
-        if kind is None:
-            raise TypeError
-        made = kind(value)
-    except (TypeError, ValueError, OverflowError):
-        declared = declared_type(kernel, place) or "a type that is none of " + ", ".join(NUMBERS)
+        return NUMBERS[declared](value)
+    except (KeyError, TypeError, ValueError, OverflowError):
         text = f"argument {place + 1} of kernel {name} is {value!r}, but the source has {declared} there"
         raise Fault(Reason.BAD_CASE, text) from None
-    return made
 
 
 @lru_cache(maxsize=64)
@@ -166,7 +155,7 @@ def _device(platform: str, place: int) -> OpenClDevice:
     if place >= len(found):
         raise Unavailable(f"OpenCL device {place}", f"{platform} has {len(found)} devices here")
     with calls_of_opencl():
-        return OpenClDevice(context_of(found[place]), profiles=True)
+        return OpenClDevice(found[place])
 
 
 class OpenClRuntime(BaseRuntime):
@@ -193,9 +182,7 @@ class OpenClRuntime(BaseRuntime):
             if unknown := set(entry) - _KEYS:
                 text = f"CALLABLE: a kernel has {', '.join(sorted(unknown))}, but may have {', '.join(sorted(_KEYS))}"
                 raise Fault(Reason.BAD_CASE, text)
-            required(entry, "function_name", str)
-            if not Path(required(entry, "source", str)).is_file():
-                raise Fault(Reason.BAD_CASE, f"source {entry['source']} is not there")
+            source_in(entry)
         function = orchestration_in_python(callable) if "orchestration" in callable else _in_order(entries)
         return _Program({each["function_name"]: each for each in entries}, function)
 
@@ -213,30 +200,22 @@ def _in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs
     """The orchestration of a scene that has none."""
 
     def orchestration(graph: Graph, args: TaskArgs) -> None:
-        known = [*args.tensor_names(), *args.scalar_names()]
+        known = {each: getattr(args, each) for each in (*args.tensor_names(), *args.scalar_names())}
+
+        def value(name: Any) -> Any:
+            if isinstance(name, str) and name not in known:
+                text = f"CALLABLE: a kernel takes {name!r}, but the scene has {', '.join(known)}"
+                raise Fault(Reason.BAD_CASE, text)
+            return known[name] if isinstance(name, str) else name
+
         for entry in entries:
-            values = [_named(args, known, each) for each in entry.get("arguments", known)]
+            values = [value(each) for each in entry.get("arguments", known)]
             largest = max((each.size for each in values if isinstance(each, Memory)), default=1)
-            sizes = {
-                key: [
-                    each if isinstance(each, int) else int(_value(args, known, each)) for each in entry.get(key, other)
-                ]
-                for key, other in (("global_size", [largest]), ("local_size", []))
-            }
-            graph.submit(entry["function_name"], values, **sizes)
+            sizes = [value(each) for each in entry.get("global_size", [largest])]
+            local = [value(each) for each in entry.get("local_size", ())]
+            graph.submit(entry["function_name"], values, global_size=sizes, local_size=local)
 
     return orchestration
-
-
-def _named(args: TaskArgs, known: Sequence[str], name: str) -> Any:
-    if name not in known:
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: a kernel takes {name!r}, but the scene has {', '.join(known)}")
-    return getattr(args, name)
-
-
-def _value(args: TaskArgs, known: Sequence[str], name: str) -> Any:
-    value = _named(args, known, name)
-    return getattr(value, "value", value)
 
 
 class _Worker:
@@ -246,6 +225,7 @@ class _Worker:
     def run(self, program: _Program, args: TaskArgs, options: RunOptions) -> None:
         graph = Graph(self._device, program.kernels, options.recording)
         placed = args.clone()
+        vars(placed).update(numbers_of(args))
         with calls_of_opencl():
             for name in args.tensor_names():
                 setattr(placed, name, graph.place(name, getattr(args, name)))

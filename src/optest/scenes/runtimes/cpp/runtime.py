@@ -14,7 +14,7 @@ import numpy as np
 from optest.errors import Unavailable
 from optest.scenes.declaration import ArgDirection, TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, Span
-from optest.scenes.runtimes.callables import required
+from optest.scenes.runtimes.callables import numbers_of, required
 from optest.scenes.runtimes.cpp.compiler import GXX, compiled
 from optest.spec import Fault, Reason
 
@@ -204,8 +204,7 @@ def call_tensors(tensors: Sequence[Any]) -> list[CallTensor]:
 
 
 def scalars_of(args: TaskArgs) -> list[float]:
-    values = [getattr(args, name) for name in args.scalar_names()]
-    return [float(getattr(each, "value", each)) for each in values]
+    return [float(each) for each in numbers_of(args).values()]
 
 
 def function_in(library: ctypes.CDLL, name: str) -> int:

@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from optest.errors import Unavailable
+from optest.process import command
 from optest.scenes.declaration import TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, ordinal
 from optest.scenes.runtimes.callables import require_level_2, required
 from optest.scenes.runtimes.cpp.compiler import Toolchain, compiled
 from optest.scenes.runtimes.cpp.runtime import CallTensor, call_tensors, function_in, scalars_of
-from optest.scenes.runtimes.cuda.devices import lack_of_cuda
+from optest.settings import environment
 from optest.spec import Fault, Reason
 
-__all__ = ["NVCC", "CudaRuntime"]
+__all__ = ["CudaRuntime", "lack_of_cuda"]
 
-_LAUNCHER = Path(__file__).parent / "launcher.h"
-_HEADERS = Path(__file__).parent.parent / "cpp"
+_HEADERS = Path(__file__).parent / "cpp"
 _REASONS = {2: Reason.OUT_OF_BOUNDS, 3: Reason.DEVICE_LOST}
-
-NVCC = Toolchain(
-    variable="NVCC",
-    usual="nvcc",
-    flags=("-std=c++17", "-O2", "-g", "-shared", "-Xcompiler", "-fPIC", "-include", str(_LAUNCHER)),
+_LAUNCHER = ("-include", str(_HEADERS / "cuda_launcher.h"))
+_NVCC = Toolchain(
+    variable="NVCC", usual="nvcc", flags=("-std=c++17", "-O2", "-g", "-shared", "-Xcompiler", "-fPIC", *_LAUNCHER)
 )
+
+
+@cache
+def lack_of_cuda() -> str | None:
+    """Why no kernel can run on a GPU here, None if one can. CUDA is not asked: forks of who has opened it cannot."""
+    path = shutil.which("nvidia-smi")
+    ended = command.run([path, "-L"], cwd="/", env=environment(), timeout_s=30) if path else None
+    has_gpu = ended is not None and ended.returncode == 0 and "GPU" in ended.stdout_tail
+    return None if has_gpu else "CUDA is unavailable: nvidia-smi lists no GPU here"
 
 
 class CudaRuntime(BaseRuntime):
     """``orchestration`` with ``source`` and ``function_name``: ``extern "C" void f(const optest::Arguments&)``, called
-    with tensors on the device; the kernels that it launches have ended when the scene has."""
+    with tensors on the GPU; the kernels that it launches have ended when the scene has."""
 
     name = "cuda"
     platforms = ("cuda",)
 
     def lack(self, platform: str) -> str | None:  # noqa: ARG002
         try:
-            NVCC.compiler()
+            _NVCC.compiler()
         except Unavailable as error:
             return str(error)
         return lack_of_cuda()
@@ -46,8 +55,8 @@ class CudaRuntime(BaseRuntime):
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> tuple[Path, str]:  # noqa: A002, ARG002
         require_level_2(self.name, level)
         stated = required(callable, "orchestration", Mapping)
-        source, name = Path(required(stated, "source", str)), required(stated, "function_name", str)
-        return compiled(source, (_HEADERS,), toolchain=NVCC), name
+        name = required(stated, "function_name", str)
+        return compiled(Path(required(stated, "source", str)), (_HEADERS,), toolchain=_NVCC), name
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
         return _Worker(ordinal(platform, device_ids[0]))
@@ -59,8 +68,7 @@ class _Worker:
 
     def run(self, program: tuple[Path, str], args: TaskArgs, options: RunOptions) -> None:  # noqa: ARG002
         library = ctypes.CDLL(str(program[0]))
-        tensors = call_tensors([getattr(args, name) for name in args.tensor_names()])
-        scalars = scalars_of(args)
+        tensors, scalars = call_tensors([getattr(args, name) for name in args.tensor_names()]), scalars_of(args)
         message = ctypes.create_string_buffer(4096)
         status = library.optest_scene_run(
             (CallTensor * len(tensors))(*tensors),
@@ -76,4 +84,4 @@ class _Worker:
             raise Fault(_REASONS.get(status, Reason.RAISED), message.value.decode(errors="replace"))
 
     def close(self) -> None:
-        """Nothing: the GPU's memory of a scene is freed when it ends."""
+        """Nothing: the memory of a scene is freed when it ends."""

@@ -1,1 +1,0 @@
-"""The runtime ``cuda``: host code and kernels in CUDA C++, compiled with nvcc."""
