@@ -26,6 +26,8 @@ from optest.settings.variables import leases_folder
 
 __all__ = ["Devices", "devices_of", "needs_devices"]
 
+_FINISH_S = 10.0
+"""How long a runtime may take to give its devices back."""
 _MOST_NAMED = 10
 
 
@@ -47,6 +49,7 @@ class Devices:
             mine = dataclasses.replace(
                 options,
                 options={**options.options, "device_ids": list(ids)},
+                finish_s=_FINISH_S,
                 environment={**options.environment, **mask},
             )
             return WorkerProcess(mine, f"worker-{next(started)}")

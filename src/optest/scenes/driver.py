@@ -201,8 +201,12 @@ class SceneDriver(BackendDriver):
         guarded, buffers = _guarded(args)
         recorder = self._recorder(case)
         options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        profiles = _runtime(scene._scene_runtime).profile_variable if recorder.profiles else ""
-        with variables_set({**_variables(scene), **({profiles: str(recorder.make_folder())} if profiles else {})}):
+        made, variables = _runtime(scene._scene_runtime), _variables(scene)
+        if made.log_variable and self._options.get("log_level"):
+            variables[made.log_variable] = self._options["log_level"]
+        if made.profile_variable and recorder.profiles:
+            variables[made.profile_variable] = str(recorder.make_folder())
+        with variables_set(variables):
             self._worker(case).run(program, guarded, options)
         recorder.write()
         for name, buffer in buffers.items():
@@ -228,13 +232,7 @@ class SceneDriver(BackendDriver):
         runtime, platform, ids = scene_of(case)._scene_runtime, case.attributes["platform"], self._ids(case)
         key = (runtime, platform, ids)
         if key not in self._workers:
-            made = _runtime(runtime)
-            variables = {}
-            if made.log_variable and self._options.get("log_level"):
-                variables[made.log_variable] = self._options["log_level"]
-            with variables_set(variables):
-                worker: SceneWorker = made.open(platform, ids, rebuild=bool(self._options.get("build")))
-            self._workers[key] = worker
+            self._workers[key] = _runtime(runtime).open(platform, ids, rebuild=bool(self._options.get("build")))
         return self._workers[key]
 
     def end_run(self, folder: Path) -> None:
