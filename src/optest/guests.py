@@ -36,7 +36,8 @@ class Option:
     """One option of the command line, of plans and of the environment."""
 
     name: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """``--name`` where none are stated."""
     type: str = "str"
     """str, int, float, bool, count or ``choice``."""
     default: Any = None
@@ -64,6 +65,9 @@ class Option:
     """Its short form where scenes are a program of their own (``python test_x.py``), and nowhere else."""
     hidden: bool = False
     """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flags", self.flags or (f"--{self.name.replace('_', '-')}",))
 
     @property
     def env(self) -> str:

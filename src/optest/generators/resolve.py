@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,7 @@ from optest.generators.random_tensors import RandomTensorGenerator
 from optest.registry import load_object
 from optest.spec import TestCase
 
-__all__ = ["FunctionGenerator", "numpy_generator", "resolve_generator", "seed_global_state"]
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionGenerator:
-    """A plain function ``(case, rng)`` as a generator."""
-
-    function: Callable[[TestCase, np.random.Generator], Any]
-
-    def generate(self, case: TestCase, rng: np.random.Generator) -> Any:
-        return self.function(case, rng)
+__all__ = ["numpy_generator", "resolve_generator", "seed_global_state"]
 
 
 @lru_cache(maxsize=256)
@@ -47,7 +36,7 @@ def resolve_generator(path: str | None) -> Any:
     if callable(getattr(generator, "generate", None)):
         return generator
     if callable(generator):
-        return FunctionGenerator(generator)
+        return SimpleNamespace(generate=generator)
     raise UsageError(
         f"generator {path!r} is a {type(generator).__name__}, but should be a function (case, rng), "
         f"or a class or object with generate(case, rng)"

@@ -9,12 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from optest.generators.files import save_tensors
+from optest.reporting.timeline import event, trace_of
 from optest.scenes.declaration import SceneTestCase
 from optest.scenes.runtimes import Span
 from optest.spec import TestCase
 from optest.store import write_atomically
 
-__all__ = ["OUTPUTS", "Recorder", "flatten_perf_subdirs", "folder_of"]
+__all__ = ["OUTPUTS", "Recorder", "collect_outputs", "flatten_perf_subdirs", "folder_of"]
 
 OUTPUTS = Path("outputs")
 _SUBFOLDER = "perf_"
@@ -43,63 +45,63 @@ class Recorder:
     def tensor(self, task: str, when: str, place: int, array: Any) -> None:
         self._tensors[f"{task}/{when}/{place}"] = array
 
+    def make_folder(self) -> Path:
+        """The folder of this process, where the runtime itself may write profiles, too."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder.absolute()
+
     def write(self) -> None:
         """Write ``perf_swimlane_….json``, which Chrome and Perfetto show, and ``tensor_dump_….safetensors``."""
         if not (self._spans or self._tensors):
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = self._case.descriptor.name.partition(".")[2]
-        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{name}_{self._case.attributes['case']}"
+        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{self._case.descriptor.name.partition('.')[2]}"
+        stamp = f"{stamp}_{self._case.attributes['case']}"
+        folder = self.make_folder()
         if self._spans:
-            path = self._folder / f"perf_swimlane_{stamp}.json"
-            write_atomically(path, json.dumps(timeline(self._spans)).encode())
+            path = _unused(folder / f"perf_swimlane_{stamp}.json")
+            write_atomically(path, _trace(self._spans).encode())
         if self._tensors:
-            from safetensors.numpy import save_file
-
-            path = self._folder / f"tensor_dump_{stamp}.safetensors"
-            save_file(self._tensors, path, metadata={"case": self._case.id})
+            path = _unused(folder / f"tensor_dump_{stamp}.safetensors")
+            save_tensors(self._tensors, path, self._case.id)
             index = {
                 name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in self._tensors.items()
             }
             write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
 
 
-def timeline(spans: Sequence[Span]) -> dict[str, Any]:
-    """Chrome's trace format: devices are processes, their rows threads; times are microseconds."""
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": device, "args": {"name": f"device {device}"}}
-        for device in sorted({each.device for each in spans})
-    ]
-    events += [
-        {
-            "ph": "X",
-            "name": each.name,
-            "pid": each.device,
-            "tid": each.row,
-            "ts": each.began_s * 1e6,
-            "dur": (each.ended_s - each.began_s) * 1e6,
-        }
-        for each in sorted(spans, key=lambda each: each.began_s)
-    ]
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+def _trace(spans: Sequence[Span]) -> str:
+    return trace_of(
+        event(each.name, process=each.device, row=each.row, began_s=each.began_s, took_s=each.ended_s - each.began_s)
+        for each in spans
+    )
 
 
-def flatten_perf_subdirs(outputs: Path = OUTPUTS) -> int:
-    """Move the files of every ``perf_…`` folder up into ``outputs`` and return how many; none is overwritten.
+def _unused(path: Path, tag: str = "") -> Path:
+    """The path, or one with ``tag`` and a number behind its stem that is not there yet."""
+    number, free = 0, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}__{tag}{number if number > 1 or not tag else ''}")
+    return free
+
+
+def collect_outputs(run_folder: Path) -> None:
+    """Bring what the processes of a run wrote into ``outputs``, and write an index of it to the run's folder."""
+    if moved := flatten_perf_subdirs():
+        names = json.dumps([str(each.absolute()) for each in moved], indent=1)
+        write_atomically(run_folder / "outputs.json", names.encode())
+
+
+def flatten_perf_subdirs(outputs: Path = OUTPUTS) -> list[Path]:
+    """Move the files of every ``perf_…`` folder up into ``outputs`` and return where they are; none is overwritten.
 
     The first writer keeps the name, the others get the tag of their folder: ``perf_swimlane_…__gw1.json``.
     """
-    moved = 0
+    moved: list[Path] = []
     for folder in sorted(each for each in outputs.glob(f"{_SUBFOLDER}*") if each.is_dir()):
-        for file in sorted(each for each in folder.iterdir() if each.is_file()):
-            target = outputs / file.name
-            number = 0
-            while target.exists():
-                number += 1
-                more = f"_{number}" if number > 1 else ""
-                target = outputs / f"{file.stem}__{folder.name.removeprefix(_SUBFOLDER)}{more}{file.suffix}"
-            file.rename(target)
-            moved += 1
+        tag = folder.name.removeprefix(_SUBFOLDER)
+        files = sorted(each for each in folder.iterdir() if each.is_file())
+        moved += [file.rename(_unused(outputs / file.name, tag)) for file in files]
         if not any(folder.iterdir()):
             folder.rmdir()
     return moved

@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
-from optest.scenes.artifacts import Recorder, folder_of
+from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
 from optest.scenes.cases import case_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources
@@ -29,13 +30,15 @@ __all__ = ["SceneArguments", "SceneDriver"]
 _OPTIONS = ("device", "device_ids", "enable_profiling", "dump_tensor", "build", "log_level")
 _CHECKS = (
     Check(name="inputs unchanged", state=CheckState.DONE),
-    Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side of every tensor"),
+    Check(name="guard zones", state=CheckState.DONE, detail="64 KiB on each side of every tensor"),
     Check(
         name="outputs written",
         state=CheckState.NOT_POSSIBLE,
         detail="they begin with the values of generate_args, which differ from the golden",
     ),
 )
+_GUARD_BYTES = 1 << 16
+"""A tile or a row that is written behind the end falls into it."""
 _PATHS = ("_DIR", "_PATH")
 _made: dict[str, TaskArgs] = {}
 """The arguments that the generator made for the case that runs next, by its key."""
@@ -158,9 +161,11 @@ class SceneDriver(BackendDriver):
         self._options: Mapping[str, Any] = {}
         self._workers: dict[tuple[str, str, tuple[int, ...]], SceneWorker] = {}
         self._recorded: set[str] = set()
+        atexit.register(self._close)
 
     def configure(self, options: Mapping[str, Any]) -> None:
         self._options = options
+        self._recorded.clear()
 
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
         scene = scene_of(case)
@@ -196,7 +201,12 @@ class SceneDriver(BackendDriver):
         guarded, buffers = _guarded(args)
         recorder = self._recorder(case)
         options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        with variables_set(_variables(scene)):
+        made, variables = _runtime(scene._scene_runtime), _variables(scene)
+        if made.log_variable and self._options.get("log_level"):
+            variables[made.log_variable] = self._options["log_level"]
+        if made.profile_variable and recorder.profiles:
+            variables[made.profile_variable] = str(recorder.make_folder())
+        with variables_set(variables):
             self._worker(case).run(program, guarded, options)
         recorder.write()
         for name, buffer in buffers.items():
@@ -222,15 +232,17 @@ class SceneDriver(BackendDriver):
         runtime, platform, ids = scene_of(case)._scene_runtime, case.attributes["platform"], self._ids(case)
         key = (runtime, platform, ids)
         if key not in self._workers:
-            made = _runtime(runtime)
-            variables = {}
-            if made.log_variable and self._options.get("log_level"):
-                variables[made.log_variable] = self._options["log_level"]
-            with variables_set(variables):
-                worker: SceneWorker = made.open(platform, ids, rebuild=bool(self._options.get("build")))
-            atexit.register(worker.close)
-            self._workers[key] = worker
+            self._workers[key] = _runtime(runtime).open(platform, ids, rebuild=bool(self._options.get("build")))
         return self._workers[key]
+
+    def end_run(self, folder: Path) -> None:
+        self._close()
+        collect_outputs(folder)
+
+    def _close(self) -> None:
+        """The workers of this process; a worker's process does it when it ends."""
+        while self._workers:
+            self._workers.popitem()[1].close()
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - the same of every case
         return _CHECKS
@@ -265,7 +277,7 @@ def _guarded(args: TaskArgs) -> tuple[TaskArgs, dict[str, Buffer]]:
     for name in args.tensor_names():
         array = getattr(args, name)
         spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
-        buffers[name] = Buffer.allocate(spec, name=name, poisoned=True)
+        buffers[name] = Buffer.allocate(spec, name=name, guard_bytes=_GUARD_BYTES)
         buffers[name].array[...] = array
         setattr(placed, name, buffers[name].array)
     return placed, buffers

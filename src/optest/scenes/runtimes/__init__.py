@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Protocol
 from optest.errors import Unavailable
 from optest.registry import Registry
 from optest.scenes.declaration import TaskArgs
+from optest.settings import environment
+from optest.settings.platforms import platform_called
 
 __all__ = [
     "RUNTIMES",
@@ -23,6 +25,7 @@ __all__ = [
     "SceneWorker",
     "Span",
     "lack_of_runtime",
+    "ordinal",
     "register_runtime",
 ]
 
@@ -108,13 +111,16 @@ class BaseRuntime:
     log_variable: ClassVar[str] = ""
     profile_variable: ClassVar[str] = ""
 
-    def lack(self) -> str | None:
-        """Why the runtime cannot work here (``pip install …``), None if it can."""
+    def lack(self, platform: str) -> str | None:  # noqa: ARG002
+        """Why the runtime cannot work on a platform here (``pip install …``), None if it can."""
         return None
 
 
 RUNTIMES: Registry[Any] = Registry("runtime")
 RUNTIMES.register("cpp", "optest.scenes.runtimes.cpp.runtime:CppRuntime")
+RUNTIMES.register("cuda", "optest.scenes.runtimes.cuda:CudaRuntime")
+RUNTIMES.register("opencl", "optest.scenes.runtimes.opencl:OpenClRuntime")
+RUNTIMES.register("triton", "optest.scenes.runtimes.triton:TritonRuntime")
 
 
 def register_runtime(name: str, runtime: Any, *, replace: bool = False) -> None:
@@ -133,11 +139,18 @@ def lack_of_runtime(name: str, platform: str) -> str | None:
     try:
         made = RUNTIMES.get(name)()
     except Unavailable as error:
-        return str(error)
+        return f"runtime {name} is unavailable: {error.remedy}"
     if platform not in made.platforms:
         return f"runtime {name} does not run on {platform}, but on {', '.join(made.platforms)}"
-    lack: str | None = made.lack() if hasattr(made, "lack") else None
+    lack: str | None = made.lack(platform) if hasattr(made, "lack") else None
     return lack
+
+
+def ordinal(platform: str, device_id: int) -> int:
+    """The number by which a process calls a device: its place among those that the platform's mask shows it."""
+    variable = platform_called(platform).device_mask
+    shown = [each.strip() for each in environment().get(variable, "").split(",")] if variable else []
+    return shown.index(str(device_id)) if str(device_id) in shown else device_id
 
 
 def absolute_sources(callable: Any, folder: Path) -> Any:  # noqa: A002 - the seed's name

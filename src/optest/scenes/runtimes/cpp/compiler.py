@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,24 +18,37 @@ from optest.settings import environment
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
-__all__ = ["compiled", "require_compiler"]
+__all__ = ["GXX", "Toolchain", "compiled"]
 
-_FLAGS = ("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall")
 _TIMEOUT_S = 300.0
 _TAIL_LINES = 25
 
 
-def require_compiler() -> str:
-    """The C++ compiler: ``CXX``, else g++.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """A compiler with g++'s options: the one that ``variable`` names, else ``usual``."""
 
-    Raises:
-        Unavailable: if there is none.
-    """
-    name = environment().get("CXX") or "g++"
-    path = shutil.which(name.split()[0])
-    if path is None:
-        raise Unavailable(f"C++ compiler {name}", "install g++, or name another one by CXX")
-    return path
+    variable: str
+    usual: str
+    flags: tuple[str, ...]
+
+    def compiler(self) -> str:
+        """
+        Raises:
+            Unavailable: if it is not there.
+        """
+        name = environment().get(self.variable) or self.usual
+        path = shutil.which(name.split()[0])
+        if path is None:
+            raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
+        return path
+
+
+GXX = Toolchain(
+    variable="CXX",
+    usual="g++",
+    flags=("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall"),
+)
 
 
 @cache
@@ -43,7 +57,7 @@ def _identity(compiler: str) -> str:
     return ended.stdout_tail
 
 
-def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False) -> Path:
+def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX) -> Path:
     """The shared object of a source file; the one that was made of the same before, unless ``rebuild``.
 
     Raises:
@@ -52,8 +66,8 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False) -
     """
     if not source.is_file():
         raise Fault(Reason.BAD_CASE, f"source {source} is not there")
-    compiler = require_compiler()
-    arguments = [*_FLAGS, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
+    compiler = toolchain.compiler()
+    arguments = [*toolchain.flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
     key = _digest(repr((arguments, _identity(compiler))).encode() + source.read_bytes())
     folder = _cache()
     manifest = folder / f"{key}.json"
@@ -84,7 +98,7 @@ def _kept(manifest: Path) -> Path | None:
             return None
         made = manifest.parent / str(record["object"])
         return made if made.is_file() else None
-    except (OSError, ValueError, KeyError, AssertionError):  # a torn entry is made again
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):  # a torn entry is made again
         return None
 
 
@@ -107,8 +121,12 @@ def _digest(content: bytes) -> str:
 
 @cache
 def _cache() -> Path:
-    """``.optest/cache`` in the working directory, where it can be written; else a folder that ends with the process's
-    user's temporary files."""
+    """``.optest/cache`` in the working directory, where it can be written; else a folder of the user's own among
+    temporary files.
+
+    Raises:
+        Unavailable: if that is somebody else's: what lies there is loaded.
+    """
     folder = Path(".optest", "cache", "scenes").absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,4 +136,6 @@ def _cache() -> Path:
     except OSError:
         fallback = Path(tempfile.gettempdir(), f"optest-scenes-{os.getuid()}")
         fallback.mkdir(mode=0o700, exist_ok=True)
+        if fallback.lstat().st_uid != os.getuid():
+            raise Unavailable("a folder for compiled scenes", f"make {folder} writable") from None
         return fallback

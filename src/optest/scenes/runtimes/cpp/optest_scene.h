@@ -50,10 +50,12 @@ struct Block {
     int64_t end(int64_t total) const { return total * (index + 1) / count; }
 };
 
-// How a task runs. Without `after` it begins when the last task before it on its device has ended.
+// How a task runs. It begins when the tasks of `after` have ended; without any, when the last one before it on its
+// device has. A copy and another task that use the same memory need an order, if one of them writes it: a kernel says
+// what it writes by its `signature` in CALLABLE.
 struct Task {
     int blocks = 0;   // 0: as many as the case's config.block_dim
-    int device = 0;
+    int device = 0;   // of a copy: where its target is
     std::vector<int> after;
     std::vector<double> scalars;
 };
@@ -63,6 +65,7 @@ public:
     virtual ~Graph() = default;
     virtual int devices() const = 0;
     // Tensors on `device` like one that is there, or of so many bytes; they live until the run ends.
+    // Until somebody writes them, floats in them are NaN.
     virtual Tensor allocate(int device, const Tensor& like) = 0;
     virtual Tensor allocate(int device, int64_t bytes) = 0;
     // Both return the number of the task, for `after` of later ones.

@@ -1,5 +1,6 @@
 // The simulated devices of the runtime `cpp`: every device has its own threads, which run the blocks of tasks that are
 // ready. The interface at the end is C, for ctypes.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "optest_scene.h"
 
@@ -26,8 +28,10 @@ using Observer = void (*)(int task, int func_id, int when, int place, void* data
 
 constexpr int kHost = -1;
 constexpr int kCopy = -1;
-constexpr int64_t kGuard = 256;
+constexpr int64_t kGuard = 1 << 16;  // a tile or a row behind the end falls into it
 constexpr unsigned char kPattern = 0xA5;
+constexpr int kNotANumber = 0xFF;  // what memory holds that nobody has written
+constexpr std::size_t kOrderedTasks = 8192;
 
 struct Span {
     int32_t task, func_id, block, device, row, reserved;
@@ -36,6 +40,17 @@ struct Span {
 
 struct GuardBroken : std::runtime_error {
     using std::runtime_error::runtime_error;
+};
+
+struct Race : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// A kernel, with a bit for each of its tensors that it writes.
+struct KernelEntry {
+    int func_id;
+    Kernel function;
+    uint64_t writes;
 };
 
 double now_s() {
@@ -60,7 +75,7 @@ struct Node {
 
 class Run final : public Graph {
 public:
-    Run(int devices, int threads, int blocks, bool isolates, std::vector<std::pair<int, Kernel>> kernels, Observer observer)
+    Run(int devices, int threads, int blocks, bool isolates, std::vector<KernelEntry> kernels, Observer observer)
         : devices_(devices), threads_(threads), blocks_(blocks), isolates_(isolates), kernels_(std::move(kernels)),
           observer_(observer), ready_(devices), last_(devices, -1) {}
 
@@ -77,7 +92,7 @@ public:
         if (bytes < 0) throw std::runtime_error("allocate: " + std::to_string(bytes) + " bytes");
         Memory memory{std::make_unique<unsigned char[]>(bytes + 2 * kGuard), bytes, device};
         std::memset(memory.bytes.get(), kPattern, bytes + 2 * kGuard);
-        void* data = memory.bytes.get() + kGuard;
+        void* data = std::memset(memory.bytes.get() + kGuard, kNotANumber, bytes);
         memory_.push_back(std::move(memory));
         return {data, bytes, bytes, device, 0, nullptr};
     }
@@ -106,6 +121,7 @@ public:
 
     void run(bool profiles) {
         profiles_ = profiles;
+        require_order();
         for (int task = 0; task < static_cast<int>(nodes_.size()); ++task)
             if (nodes_[task].waits_for == 0) ready_[nodes_[task].task.device].push_back(task);
         left_ = static_cast<int>(nodes_.size());
@@ -120,9 +136,9 @@ public:
     std::vector<Span> spans;
 
 private:
-    Kernel kernel(int func_id) const {
+    const KernelEntry* kernel(int func_id) const {
         for (const auto& each : kernels_)
-            if (each.first == func_id) return each.second;
+            if (each.func_id == func_id) return &each;
         return nullptr;
     }
 
@@ -142,7 +158,7 @@ private:
         node.func_id = func_id;
         node.args = {std::move(tensors), task.scalars};
         node.task = std::move(task);
-        std::vector<int> after = node.task.after;
+        std::vector<int>& after = node.task.after;
         if (after.empty() && last_[node.task.device] >= 0) after.push_back(last_[node.task.device]);
         for (int each : after) {
             if (each < 0 || each >= number)
@@ -154,6 +170,56 @@ private:
         last_[node.task.device] = number;
         nodes_.push_back(std::move(node));
         return number;
+    }
+
+    // A copy and another task that touch the same bytes, one of them writing, need an order. Two kernels are not looked
+    // at: which elements of their tensors they touch is unknown. Above kOrderedTasks the table would be too large.
+    void require_order() const {
+        struct Use {
+            const char *begin, *end;
+            int task, device;
+            bool writes, copies;
+        };
+        if (nodes_.size() > kOrderedTasks) return;
+        std::vector<Use> uses;
+        std::vector<std::vector<bool>> before(nodes_.size(), std::vector<bool>(nodes_.size()));
+        for (int task = 0; task < static_cast<int>(nodes_.size()); ++task) {
+            const Node& node = nodes_[task];
+            for (int each : node.task.after) {
+                for (int other = 0; other < each; ++other)
+                    if (before[each][other]) before[task][other] = true;
+                before[task][each] = true;
+            }
+            const bool copies = node.func_id == kCopy;
+            const uint64_t writes = copies ? 1 : kernel(node.func_id)->writes;
+            for (std::size_t place = 0; place < node.args.tensors.size(); ++place) {
+                const Tensor& tensor = node.args[place];
+                const char* begin = tensor.as<char>();
+                uses.push_back({begin, begin + tensor.bytes, task, tensor.device, place < 64 && (writes >> place & 1), copies});
+            }
+        }
+        std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.begin < b.begin; });
+        using Found = std::tuple<int, int, int>;  // two tasks and the device of the memory
+        const Found none(static_cast<int>(nodes_.size()), 0, 0);
+        Found found = none;
+        for (auto one = uses.begin(); one != uses.end(); ++one)
+            for (auto other = one + 1; other != uses.end() && other->begin < one->end; ++other) {
+                const std::pair<int, int> tasks = std::minmax(one->task, other->task);
+                if (tasks.first == tasks.second || before[tasks.second][tasks.first]) continue;
+                if (!(one->writes || other->writes) || !(one->copies || other->copies)) continue;
+                found = std::min(found, Found(tasks.first, tasks.second, one->device));
+            }
+        const auto [first, second, device] = found;
+        if (found != none)
+            throw Race("task " + std::to_string(second) + " (" + name_of(nodes_[second]) + ") is not after task " +
+                       std::to_string(first) + " (" + name_of(nodes_[first]) + "): both use the same memory of " +
+                       name_of(device) + ", and one of them writes it");
+    }
+
+    static std::string name_of(const Node& node) {
+        const bool copies = node.func_id == kCopy;
+        return (copies ? "copy to " : "kernel " + std::to_string(node.func_id) + " on ") +
+               name_of(copies ? node.args[0].device : node.task.device);
     }
 
     // Take blocks of ready tasks of the device until all tasks are done or one has failed.
@@ -192,7 +258,7 @@ private:
         if (node.func_id == kCopy) {
             std::memcpy(node.args[0].data, node.args[1].data, node.args[0].bytes);
         } else {
-            kernel(node.func_id)(block, node.args);
+            kernel(node.func_id)->function(block, node.args);
         }
     }
 
@@ -225,7 +291,7 @@ private:
 
     const int devices_, threads_, blocks_;
     const bool isolates_;
-    const std::vector<std::pair<int, Kernel>> kernels_;
+    const std::vector<KernelEntry> kernels_;
     const Observer observer_;
     bool profiles_ = false;
     std::vector<Memory> memory_;
@@ -254,12 +320,14 @@ struct Call {
     const double* scalars;
     const int32_t* func_ids;
     void* const* kernels;
+    const uint64_t* writes;
     void* orchestration;
     Observer observer;
     int32_t tensor_count, scalar_count, kernel_count, devices, threads, blocks, level, profiles;
 };
 
-// Run once. The status is 0; 1 with a message; 2 with one about memory that was written. Spans are kept for the next call of `spans`.
+// Run once. The status is 0, or with a message 2 for memory that was written, 3 for tasks without an order, 1 for the
+// rest. `span_count` is the room for spans, and then how many there are.
 int optest_scene_run(const Call* call, char* message, int64_t message_bytes, Span* spans, int64_t* span_count) {
     int status = 0;
     std::string text;
@@ -270,9 +338,10 @@ int optest_scene_run(const Call* call, char* message, int64_t message_bytes, Spa
             args.tensors.push_back({each.data, each.bytes, each.elements, kHost, each.rank, each.shape});
         }
         args.scalars.assign(call->scalars, call->scalars + call->scalar_count);
-        std::vector<std::pair<int, Kernel>> kernels;
+        std::vector<KernelEntry> kernels;
         for (int place = 0; place < call->kernel_count; ++place)
-            kernels.emplace_back(call->func_ids[place], reinterpret_cast<Kernel>(call->kernels[place]));
+            kernels.push_back(
+                {call->func_ids[place], reinterpret_cast<Kernel>(call->kernels[place]), call->writes[place]});
         Run run(call->devices, call->threads, call->blocks, call->level > 2, kernels, call->observer);
         reinterpret_cast<Orchestration>(call->orchestration)(run, args);
         run.run(call->profiles);
@@ -281,6 +350,8 @@ int optest_scene_run(const Call* call, char* message, int64_t message_bytes, Spa
         for (int64_t place = 0; place < *span_count && place < room; ++place) spans[place] = run.spans[place];
     } catch (const GuardBroken& error) {
         status = 2, text = error.what();
+    } catch (const Race& error) {
+        status = 3, text = error.what();
     } catch (const std::exception& error) {
         status = 1, text = error.what();
     } catch (...) {

@@ -12,26 +12,29 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optest.errors import Unavailable
-from optest.scenes.declaration import TaskArgs
+from optest.scenes.declaration import ArgDirection, TaskArgs
 from optest.scenes.runtimes import BaseRuntime, RunOptions, Span
-from optest.scenes.runtimes.cpp.compiler import compiled, require_compiler
+from optest.scenes.runtimes.callables import numbers_of, required
+from optest.scenes.runtimes.cpp.compiler import GXX, compiled
 from optest.spec import Fault, Reason
 
-__all__ = ["CppRuntime"]
+__all__ = ["CallTensor", "CppRuntime", "call_tensors", "function_in", "scalars_of"]
 
 _HERE = Path(__file__).parent
 _RUNTIME = _HERE / "runtime.cpp"
 _MOST_SPANS = 1 << 16
-_MEMORY_WRITTEN = 2
+_REASONS = {2: Reason.OUT_OF_BOUNDS, 3: Reason.NONDETERMINISTIC}
 _COPY = -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """Shared objects: of the orchestration with its function, and of the kernels by ``func_id``."""
+    """Shared objects: of the orchestration with its function, and of the kernels by ``func_id``; ``writes`` has a bit
+    for each tensor that a kernel writes, in the same order."""
 
     orchestration: tuple[Path, str]
     kernels: Mapping[int, tuple[Path, str]]
+    writes: Sequence[int]
 
 
 class CppRuntime(BaseRuntime):
@@ -42,36 +45,30 @@ class CppRuntime(BaseRuntime):
     platforms = ("cpusim", "a2a3sim", "a5sim")
     config: ClassVar[Mapping[str, Any]] = {"block_dim": 1, "aicpu_thread_num": 3, "device_count": 1}
 
-    def lack(self) -> str | None:
+    def lack(self, platform: str) -> str | None:  # noqa: ARG002
         try:
-            require_compiler()
+            GXX.compiler()
         except Unavailable as error:
             return str(error)
         return None
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
-        orchestration = _stated(callable, "orchestration", Mapping)
-        kernels = _stated(callable, "incores", Sequence)
+        orchestration = required(callable, "orchestration", Mapping)
+        kernels = required(callable, "incores", Sequence)
         functions = {_whole(each, "func_id"): str(each.get("function_name", "kernel_entry")) for each in kernels}
         if len(functions) != len(kernels):
             raise Fault(Reason.BAD_CASE, "CALLABLE: two kernels have the same func_id")
-        sources = [Path(_stated(each, "source", str)) for each in (orchestration, *kernels)]
+        sources = [Path(required(each, "source", str)) for each in (orchestration, *kernels)]
         with ThreadPoolExecutor() as pool:  # beside the scene's own sources the runtime, which `open` loads
             first, *rest, _ = pool.map(lambda source: compiled(source, (_HERE,)), (*sources, _RUNTIME))
         return _Program(
-            (first, _stated(orchestration, "function_name", str)),
+            (first, required(orchestration, "function_name", str)),
             {each: (made, name) for (each, name), made in zip(functions.items(), rest, strict=True)},
+            [_written(each.get("signature", ())) for each in kernels],
         )
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
         return _Worker(ctypes.CDLL(str(compiled(_RUNTIME, (_HERE,), rebuild=rebuild))), device_ids)
-
-
-def _stated(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
-    value = mapping.get(key)
-    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, but should be stated ({kind.__name__})")
-    return value
 
 
 def _whole(entry: Mapping[str, Any], key: str) -> int:
@@ -80,7 +77,16 @@ def _whole(entry: Mapping[str, Any], key: str) -> int:
     return int(entry[key])
 
 
-class _CallTensor(ctypes.Structure):
+def _written(signature: Sequence[Any]) -> int:
+    """A bit for each tensor of a signature that is written; 0 without a signature."""
+    try:
+        kinds = [ArgDirection(getattr(each, "value", each)) for each in signature if each is not None]
+    except ValueError as error:
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: signature of a kernel: {error}") from None
+    return sum(1 << place for place, each in enumerate(kinds) if each is not ArgDirection.IN)
+
+
+class CallTensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("bytes", ctypes.c_int64),
@@ -97,10 +103,11 @@ _OBSERVER = ctypes.CFUNCTYPE(
 
 class _Call(ctypes.Structure):
     _fields_ = (
-        ("tensors", ctypes.POINTER(_CallTensor)),
+        ("tensors", ctypes.POINTER(CallTensor)),
         ("scalars", ctypes.POINTER(ctypes.c_double)),
         ("func_ids", ctypes.POINTER(ctypes.c_int32)),
         ("kernels", ctypes.POINTER(ctypes.c_void_p)),
+        ("writes", ctypes.POINTER(ctypes.c_uint64)),
         ("orchestration", ctypes.c_void_p),
         ("observer", _OBSERVER),
         *((name, ctypes.c_int32) for name in ("tensor_count", "scalar_count", "kernel_count", "devices")),
@@ -126,12 +133,7 @@ class _Worker:
 
     def run(self, program: _Program, args: TaskArgs, options: RunOptions) -> None:
         tensors = [getattr(args, name) for name in args.tensor_names()]
-        scalars = [_number(getattr(args, name)) for name in args.scalar_names()]
-        shapes = [(ctypes.c_int64 * array.ndim)(*array.shape) for array in tensors]
-        calls = [
-            _CallTensor(array.ctypes.data, array.nbytes, array.size, shape, array.ndim)
-            for array, shape in zip(tensors, shapes, strict=True)
-        ]
+        scalars, calls = scalars_of(args), call_tensors(tensors)
         recording, config = options.recording, {**CppRuntime.config, **options.config}
 
         def observe(task: int, func_id: int, when: int, place: int, data: int | None, nbytes: int) -> None:
@@ -143,10 +145,11 @@ class _Worker:
 
         kernels = [self._function(*each) for each in program.kernels.values()]
         call = _Call(
-            tensors=(_CallTensor * len(calls))(*calls),
+            tensors=(CallTensor * len(calls))(*calls),
             scalars=(ctypes.c_double * len(scalars))(*scalars),
             func_ids=(ctypes.c_int32 * len(kernels))(*program.kernels),
             kernels=(ctypes.c_void_p * len(kernels))(*kernels),
+            writes=(ctypes.c_uint64 * len(kernels))(*program.writes),
             orchestration=self._function(*program.orchestration),
             observer=_OBSERVER(observe) if recording.dumps else _OBSERVER(),
             tensor_count=len(calls),
@@ -165,8 +168,7 @@ class _Worker:
             ctypes.byref(call), message, len(message), spans.ctypes.data_as(ctypes.c_void_p), ctypes.byref(count)
         )
         if status:
-            reason = Reason.OUT_OF_BOUNDS if status == _MEMORY_WRITTEN else Reason.RAISED
-            raise Fault(reason, message.value.decode(errors="replace"))
+            raise Fault(_REASONS.get(status, Reason.RAISED), message.value.decode(errors="replace"))
         for each in spans[: count.value]:
             name = f"{_name(each['task'], each['func_id'])} block {each['block']}"
             recording.span(
@@ -182,13 +184,7 @@ class _Worker:
     def _function(self, path: Path, name: str) -> int:
         if path not in self._loaded:
             self._loaded[path] = ctypes.CDLL(str(path))
-        try:
-            function = getattr(self._loaded[path], name)
-        except AttributeError:
-            raise Fault(Reason.BAD_CASE, f'the source has no function extern "C" {name}') from None
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        return address
+        return function_in(self._loaded[path], name)
 
     def close(self) -> None:
         """Nothing: libraries that are loaded stay so until the process ends."""
@@ -198,5 +194,29 @@ def _name(task: int, func_id: int) -> str:
     return f"task {task} {'copy' if func_id == _COPY else f'kernel {func_id}'}"
 
 
-def _number(value: Any) -> float:
-    return float(getattr(value, "value", value))
+def call_tensors(tensors: Sequence[Any]) -> list[CallTensor]:
+    """The arrays as C has them; they have to stay while it does."""
+    shapes = [(ctypes.c_int64 * array.ndim)(*array.shape) for array in tensors]
+    return [
+        CallTensor(array.ctypes.data, array.nbytes, array.size, shape, array.ndim)
+        for array, shape in zip(tensors, shapes, strict=True)
+    ]
+
+
+def scalars_of(args: TaskArgs) -> list[float]:
+    return [float(each) for each in numbers_of(args).values()]
+
+
+def function_in(library: ctypes.CDLL, name: str) -> int:
+    """The address of a function.
+
+    Raises:
+        Fault: BAD_CASE if the library has none of the name.
+    """
+    try:
+        function = getattr(library, name)
+    except AttributeError:
+        raise Fault(Reason.BAD_CASE, f'the source has no function extern "C" {name}') from None
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
