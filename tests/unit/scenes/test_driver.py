@@ -69,6 +69,7 @@ def asked(
     from optest.scenes import cases
 
     cases._scenes_in.cache_clear()
+    sys.modules.pop(file.stem, None)  # the file is another one now
     return run({"source": [f"scene:{file}"], "isolate": "none", "quiet": 2, **options})
 
 
