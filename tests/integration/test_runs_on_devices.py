@@ -183,7 +183,7 @@ def test_a_case_that_needs_more_devices_than_there_are_stops_the_run_before_it_b
 )
 def test_options_that_are_wrong_are_refused(toys: Toys, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        toys.run({"one": {}}, **options)
+        toys.run({"one": {"platform": "toy"}}, **options)
 
 
 def test_the_variable_of_ci_names_the_devices_where_no_option_does(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
