@@ -1,4 +1,5 @@
-"""Devices that are files: a backend for the dispatcher whose cases do what ``backend_config.toy`` says.
+"""Devices that are files: backends for the dispatcher whose cases do what their ``backend_config`` says; those of
+``toy_compiler`` are built before.
 
 ``TOY_FOLDER`` holds ``log``, a line for every worker that opens devices and for every case, and what is wrong with a
 device: ``dead-3`` makes the probe of device 3 fail, ``stubborn-3`` its reset.
@@ -58,11 +59,6 @@ class ToyDevices(BackendDriver):
             else DeviceRequest(**{"platform": "toysim", "runtime": "a", **stated})
         )
 
-    def prepare(self, case: Any) -> None:
-        time.sleep(self._config(case).get("compile_s", 0.0))
-        if "does_not_compile" in self._config(case):
-            raise Fault(Reason.COMPILE, "kernel.cpp:3: expected ';'")
-
     def run(self, case: Any, inputs: Any) -> Any:
         config, request = self._config(case), self.devices_of(case)
         runtime = "" if request is None else request.runtime
@@ -113,7 +109,7 @@ class ToyDevices(BackendDriver):
                 self._misbehave(chosen[0])
 
     def _config(self, case: Any) -> Any:
-        return case.backend_config.get("toy", {})
+        return case.backend_config.get(self.name, {})
 
     def _log(self, **facts: Any) -> None:
         now = {"time": time.monotonic(), "pid": os.getpid(), "ids": self._ids}
@@ -124,4 +120,14 @@ class ToyDevices(BackendDriver):
         os.close(file)
 
 
+class ToyCompiler(ToyDevices):
+    name = kind = "toy_compiler"
+
+    def prepare(self, case: Any) -> None:
+        time.sleep(self._config(case).get("compile_s", 0.0))
+        if "does_not_compile" in self._config(case):
+            raise Fault(Reason.COMPILE, "kernel.cpp:3: expected ';'")
+
+
 backend_manager.register(ToyDevices())
+backend_manager.register(ToyCompiler())

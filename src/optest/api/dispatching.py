@@ -96,7 +96,8 @@ class Devices:
 def runs_in_its_own_order(request: RunRequest) -> bool:
     """Whether cases need devices, so that the order is that of a schedule. Among processes that share the devices each
     runs what it is given alone."""
-    return request.device_share is None and bool(_requests_of(request))
+    in_workers = request.settings["isolate"] != "none"
+    return request.device_share is None and in_workers and bool(_requests_of(request))
 
 
 def devices_of(request: RunRequest) -> Devices | None:
