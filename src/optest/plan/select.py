@@ -117,7 +117,7 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     return found
 
 
-_SCENE = re.compile(r"(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
+_SCENE = re.compile(r"(?:.*::)?(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
 
 
 def selects(glob: str, name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -65,6 +66,10 @@ def collect(request: SourceRequest) -> Collected:
         for platform in platforms_of_a_run(case.platforms, options["platform"])
     ]
     entries = [_entry(*each, options) for each in compress(every, left_by_options(every, options))]
+    names = Counter(entry["name"] for entry in entries)
+    for entry in entries:
+        if names[entry["name"]] > 1:  # two files have a class of this name
+            entry["name"] = f"{entry['attributes']['file']}::{entry['name']}"
     files = dict.fromkeys(str(scene._scene_file) for scene in scenes)
     notes = () if entries else ("no scene is left by --runtime, --level, --manual and --case",)
     return Collected(
@@ -150,6 +155,7 @@ def left_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]],
 
 
 def _name(scene: type[SceneTestCase], case: SceneCase, platform: str) -> str:
+    """The id; before it stands the file where a run has two of them."""
     return f"{scene.__name__}[{platform or '-'}]::{case.name}"
 
 

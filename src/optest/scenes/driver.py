@@ -19,7 +19,7 @@ from optest.memory.buffers import Buffer
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
 from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
-from optest.scenes.cases import case_of, scene_of
+from optest.scenes.cases import PREFIX, case_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources
 from optest.settings import variables_set
@@ -179,7 +179,8 @@ class SceneDriver(BackendDriver):
 
     def command_line(self, case: TestCase) -> Sequence[str]:
         stated = case.attributes
-        words = ["run", "--source", f"scene:{stated['file']}", "--platform", stated["platform"], "--case", case.id]
+        name = f"{case.descriptor.name.removeprefix(PREFIX)}::{stated['case']}"
+        words = ["run", "--source", f"scene:{stated['file']}", "--platform", stated["platform"], "--case", name]
         more = {"--manual": "include" * ("manual" in case.tags), "--seed": str(case.seed or "")}
         return [*words, *(word for flag, value in more.items() if value for word in (flag, value))]
 

@@ -105,7 +105,7 @@ def test_a_right_kernel_passes(folder: Path) -> None:
 def test_wrong_kernels(folder: Path, kernel: str, reason: Reason) -> None:
     (result,) = asked(folder, kernel).results
     assert result.verdict.reason is reason
-    assert "optest run --source scene:test_toy.py --platform cpusim --case 'TestToy[cpusim]::default'" in result.repro
+    assert "optest run --source scene:test_toy.py --platform cpusim --case TestToy::default" in result.repro
 
 
 def test_the_output_is_named(folder: Path) -> None:
@@ -239,3 +239,14 @@ def test_flatten_overwrites_nothing(folder: Path) -> None:
         "perf_swimlane_1__gw12.json",
     ]
     assert flatten_perf_subdirs(folder / "nothing") == []
+
+
+def test_two_files_with_a_class_of_one_name(folder: Path) -> None:
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+        asked(folder / name)
+    outcome = run({"source": ["scene:one,two"], "isolate": "none", "quiet": 2, "case": ["TestToy::default"]})
+    assert [each.id for each in outcome.results] == [
+        f"{name}/test_toy.py::TestToy[cpusim]::default" for name in ("one", "two")
+    ]
+    assert outcome.exit_status == 0
