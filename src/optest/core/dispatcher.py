@@ -56,7 +56,7 @@ class Turn:
     ) -> ExecutionResult:
         """Run the cases and look after the devices; a retry on one that was lost is the same outcome again."""
         if self._last is None or self.lost is None:
-            self._last = self.examine(self, self.worker.execute(cases))
+            self._last = replace(self.examine(self, self.worker.execute(cases)), devices=self.ids)
         return self._last
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -105,13 +105,12 @@ class Policy:
 
 
 class _Outcome(NamedTuple):
-    """An execution, what came of it, the number of attempts, when it began, and on which devices."""
+    """An execution, what came of it, the number of attempts, and when it began."""
 
     execution: Execution
     result: ExecutionResult
     attempts: int = 1
     began: float | None = None
-    devices: tuple[int, ...] = ()
 
 
 _Outcomes: TypeAlias = "queue.SimpleQueue[_Outcome | Future[None]]"
@@ -140,7 +139,7 @@ class Session:
     dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
     """Makes who gives devices to the executions, where they need any; ``make_executor`` is not asked then."""
     notes: list[str] = field(default_factory=list)
-    """What the summary has to say of the run's devices."""
+    """What the summary has to say of the run's devices and machines."""
     results: list[CaseResult] = field(default_factory=list)
     bad: int = 0
     failure: OptestError | None = None
@@ -292,8 +291,7 @@ class Session:
         while (turn := dispatcher.take()) is not None:
             try:
                 while turn.executions and turn.lost is None:
-                    outcome = self._run_one(turn.executions.popleft(), turn, None)
-                    outcomes.put(outcome._replace(devices=turn.ids))
+                    outcomes.put(self._run_one(turn.executions.popleft(), turn, None))
             finally:
                 dispatcher.give_back(turn)
 
@@ -309,15 +307,16 @@ class Session:
         A lane takes a share of what remains, which shrinks towards the end (guided self-scheduling), so that slow
         executions at the end do not queue up behind one worker while another is idle.
         """
-        looks_ahead = executor.looks_ahead and not self.policy.maxfail
         taken: deque[tuple[Execution, Verdict | None]] = deque()
         while True:
+            looks_ahead = executor.looks_ahead and not self.policy.maxfail
             with taking:  # a driver is asked by one thread at a time
                 depth = min(_LOOKED_AHEAD, len(rest) // (_SHARE * self.policy.jobs)) if looks_ahead else 0
                 while rest and len(taken) <= depth:
                     execution = rest.popleft()
                     taken.append((execution, why_not_run(execution.first, self.driver)))
             if not taken:
+                executor.close()  # others may wait for what it holds
                 return
             execution, refusal = taken.popleft()
             once = takewhile(lambda each: self._is_tried_once(each[0]), taken)
@@ -337,16 +336,18 @@ class Session:
             return _Outcome(execution, ExecutionResult((refusal,) * len(cases), Timings()))
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
-            return _Outcome(execution, executor.execute(cases, following), 1, began)
+            outcome = executor.execute(cases, following)
+            return _Outcome(execution, outcome, outcome.attempts, began)
         earlier: Verdict | None = None
+        lost = 0
         for attempt in range(1, allowed + 1):
             outcome = executor.execute(cases)
+            lost += outcome.attempts - 1
             if attempt == allowed or not any(verdict.status in _ASK_AGAIN for verdict in outcome.verdicts):
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        result = ExecutionResult(verdicts, outcome.timings, outcome.benchmark)
-        return _Outcome(execution, result, attempt, began)
+        return _Outcome(execution, replace(outcome, verdicts=verdicts), attempt + lost, began)
 
     def _report(self, outcome: _Outcome) -> None:
         for result in self._results_of(outcome):
@@ -377,7 +378,7 @@ class Session:
                 duplicate_of=execution.first.id if place else None,
                 repro=self.repro(case) if verdict.status is not Status.PASSED else "",
                 began_s=None if outcome.began is None else outcome.began - self._began,
-                devices=outcome.devices,
+                devices=executed.devices,
             )
 
     def _tell(self, result: CaseResult, count: int) -> None:
