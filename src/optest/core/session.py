@@ -245,10 +245,15 @@ class Session:
 
         def close() -> None:
             rest.clear()
-            for executor in executors:
+            for executor in list(executors):
                 executor.close()
 
-        self._run_lanes([partial(self._run_lane, each, rest, taking, outcomes) for each in executors], outcomes, close)
+        def run_lane(executor: Executor) -> None:
+            self._run_lane(executor, rest, taking, outcomes)
+            executors.remove(executor)
+            executor.close()  # another lane may wait for what it holds
+
+        self._run_lanes([partial(run_lane, each) for each in list(executors)], outcomes, close)
 
     def _run_on_devices(self, dispatcher: Dispatcher) -> None:
         """A lane for each unit that may run at a time; programs are built beside them, which nobody waits for at the
@@ -316,7 +321,6 @@ class Session:
                     execution = rest.popleft()
                     taken.append((execution, why_not_run(execution.first, self.driver)))
             if not taken:
-                executor.close()  # others may wait for what it holds
                 return
             execution, refusal = taken.popleft()
             once = takewhile(lambda each: self._is_tried_once(each[0]), taken)
