@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ import yaml
 from filelock import FileLock
 
 from optest.api.run_request import run_request
-from optest.api.running import RunOutcome, run, run_cases
+from optest.api.running import RunOutcome, run
 from optest.api.streaming import CaseStream
 from optest.errors import UsageError
+from optest.settings.platforms import share_of_devices
 from optest.settings.variables import leases_folder
 from optest.spec import CaseResult, Reason, Status
 from optest.store import read_journal
@@ -247,16 +248,16 @@ def test_a_device_that_fails_is_quarantined_and_the_run_goes_on(toys: Toys) -> N
     assert results["ruin", 0].reason is Reason.DEVICE_LOST
     lost = [results["ruin", 1], results["wide", 0], results["wide", 1]]
     assert {(each.status, each.reason) for each in lost} == {(Status.ERROR, Reason.DEVICE_LOST)}
-    assert "it needs 2 of the devices, of which 1 are left: device 3 failed its probe" in lost[0].verdict.message
+    assert lost[0].verdict.message.startswith("2 devices needed, 1 left: device 3 failed its probe")
     assert {each.devices for each in outcome.results if each.status is Status.PASSED} == {(5,)}
     assert "device 3 failed its probe (exit code 4: no answer)" in toys.stream.getvalue()
-    assert "it is quarantined, and 1 other devices are left" in outcome.summary.notes[0]
+    assert "it is quarantined; devices left: 5" in outcome.summary.notes[0]
 
 
 def test_the_run_ends_where_no_device_is_left(toys: Toys) -> None:
     outcome = toys.run({"ruin": {"do": "ruin"}, "a": {}, "b": {}})
     assert statuses(outcome) == {"ruin": "crashed", "a": "error", "b": "error"}
-    assert "no device is left" in outcome.summary.notes[0]
+    assert "devices left: none" in outcome.summary.notes[0]
 
 
 def test_the_first_failure_ends_what_runs_and_begins_nothing_else(toys: Toys) -> None:
@@ -322,10 +323,41 @@ def test_of_several_rounds_a_face_hears_the_one_that_went_wrong(toys: Toys) -> N
     stream.close()
 
 
-def test_a_worker_of_xdist_uses_its_share_of_the_devices(toys: Toys) -> None:
-    request = replace(run_request({"plan": toys.plan({"a": {}}), "device": "8-11"}), device_share=(1, 4))
-    outcome = run_cases(request, stream=io.StringIO())
-    assert by_name(outcome)["a"].devices == (9,)
+INI = "[pytest]\naddopts = -p optest.pytest_plugin -p no:cacheprovider\n"
+
+
+def pytest_runs(toys: Toys, *arguments: str) -> tuple[dict[str, str], list[str]]:
+    """What pytest says of each case of the plan, and the cases that it asked, in order."""
+    (toys.folder / "pytest.ini").write_text(INI)
+    (toys.folder / "log").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "plan.yaml", "-rA", *arguments]
+    ended = subprocess.run(command, env=_with_path(), capture_output=True, text=True, check=False, timeout=200)
+    said = dict(
+        reversed(line.split(" - ")[0].split(" plan.yaml::")) for line in ended.stdout.splitlines() if "::" in line
+    )
+    return said, [each["case"] for each in toys.log("begin")]
+
+
+def test_pytest_runs_cases_side_by_side_and_with_xdist_each_once(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTEST_DEVICE", "8-11")
+    monkeypatch.setenv("OPTEST_MAX_PARALLEL", "2")
+    toys.plan({"a": {}, "crash": {"do": "crash"}, "wide": {"level": 3, "count": 2}, "b": {"runtime": "b"}})
+    expected = {"a": "PASSED", "crash": "FAILED", "wide": "PASSED", "b": "PASSED"}
+    said, asked = pytest_runs(toys)
+    assert (said, sorted(asked)) == (expected, sorted(expected))
+    assert asked[0] == "wide", "level 3 goes first, wherever pytest has it"
+    said, asked = pytest_runs(toys, "-n", "2")
+    assert (said, sorted(asked)) == (expected, sorted(expected))
+    ids = {each["pid"]: tuple(each["ids"]) for each in toys.log("open")}
+    assert set(ids.values()) <= {(8,), (10,), (8, 9), (10, 11)}, "each worker has half of them"
+
+
+@pytest.mark.parametrize(
+    ("worker", "count", "ids"),
+    [(0, 4, (8,)), (3, 4, (11,)), (1, 2, (10, 11)), (4, 4, (8,)), (5, 8, (10,)), (0, 1, (8, 9, 10, 11))],
+)
+def test_workers_of_xdist_share_the_devices(worker: int, count: int, ids: tuple[int, ...]) -> None:
+    assert share_of_devices((8, 9, 10, 11), worker, count) == ids
 
 
 # Several processes on one host.

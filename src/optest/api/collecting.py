@@ -107,7 +107,7 @@ def listed_cases(path: Path) -> Iterator[Listed]:
 
 
 def streams(
-    chosen: Sequence[tuple[RunRequest, TestCase]], device_share: tuple[int, int] = (0, 1)
+    chosen: Sequence[tuple[RunRequest, TestCase]], device_share: tuple[int, int] | None = None
 ) -> list[tuple[CaseStream, list[TestCase]]]:
     """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution.
 

@@ -24,7 +24,7 @@ from optest.settings import Settings
 from optest.settings.platforms import Platform, device_ids, platform_called, share_of_devices
 from optest.settings.variables import leases_folder
 
-__all__ = ["Devices", "device_requests", "devices_of", "listed", "needs_devices", "stated_parallel"]
+__all__ = ["Devices", "device_requests", "devices_of", "listed", "runs_in_its_own_order", "stated_parallel"]
 
 _MOST_NAMED = 10
 
@@ -90,9 +90,10 @@ class Devices:
         return units
 
 
-def needs_devices(request: RunRequest) -> bool:
-    """Whether a case needs devices."""
-    return bool(device_requests(request))
+def runs_in_its_own_order(request: RunRequest) -> bool:
+    """Whether cases need devices, so that the order is that of a schedule. Among processes that share the devices each
+    runs what it is given alone."""
+    return request.device_share is None and bool(device_requests(request))
 
 
 def devices_of(request: RunRequest) -> Devices | None:
@@ -109,7 +110,9 @@ def devices_of(request: RunRequest) -> Devices | None:
         flag = "--isolate none" if settings["isolate"] == "none" else "--jobs"
         instead = "a worker has them" if settings["isolate"] == "none" else "--max-parallel bounds their processes"
         raise UsageError(f"{flag} is not for cases that need devices: {instead}; drop it")
-    ids = share_of_devices(device_ids(settings["device"]), *request.device_share)
+    ids = device_ids(settings["device"])
+    if request.device_share is not None:
+        ids = share_of_devices(ids, *request.device_share)
     platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
     too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
     if too_wide:

@@ -78,7 +78,7 @@ class RunRequest:
     """What files say of these cases; ``revise`` heeds it."""
     plugins: tuple[str, ...] = ()
     """Modules that a worker imports to find the driver, beside those of ``OPTEST_PLUGINS``."""
-    device_share: tuple[int, int] = (0, 1)
+    device_share: tuple[int, int] | None = None
     """The index of this process among those that share the devices, as workers of pytest-xdist, and their number."""
 
     @property

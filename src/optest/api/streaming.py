@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.dispatching import needs_devices
+from optest.api.dispatching import runs_in_its_own_order
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
 from optest.core.session import Execution, Turn, executions
@@ -32,7 +32,7 @@ class CaseStream:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self._is_whole = needs_devices(request)
+        self._is_whole = runs_in_its_own_order(request)
         self._last_round = request.settings["rounds"] - 1
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._changed = threading.Condition()
@@ -106,9 +106,12 @@ class CaseStream:
 
     def _turns(self, remaining: Sequence[Execution]) -> Iterator[Turn]:
         """What is asked for, and what quickly follows it, until nobody asks any more."""
-        execution_of = {id(case): execution for execution in remaining for case in execution.cases}
+        rounds_of: dict[int, list[Execution]] = {}
+        for execution in remaining:
+            for case in execution.cases:
+                rounds_of.setdefault(id(case), []).append(execution)
         while (turn := self._next_turn()) is not None:
-            executions = [execution_of[id(case)] for case in turn]
+            executions = [execution for case in turn for execution in rounds_of[id(case)]]
             different = {id(execution): execution for execution in executions}.values()
             line = [execution for execution in different if _key(execution.first) not in self._results]
             for place, execution in enumerate(line):

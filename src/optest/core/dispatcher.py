@@ -10,13 +10,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar
 
 from optest.backends import BackendDriver
 from optest.backends.abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
 from optest.core.devices import Leases, examined
-from optest.core.executors import Executor
+from optest.core.executors import Closed, Executor
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
 from optest.core.verdicts import excused, fault_verdict
@@ -45,10 +46,6 @@ class Turn:
     """The device that does not work any more; nothing else runs on it."""
     _last: ExecutionResult | None = None
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return self.assignment.ids
-
     def execute(
         self,
         cases: Sequence[TestCase],
@@ -56,7 +53,8 @@ class Turn:
     ) -> ExecutionResult:
         """Run the cases and look after the devices; a retry on one that was lost is the same outcome again."""
         if self._last is None or self.lost is None:
-            self._last = replace(self.examine(self, self.worker.execute(cases)), devices=self.ids)
+            outcome = replace(self.worker.execute(cases), devices=self.assignment.ids)
+            self._last = self.examine(self, outcome)
         return self._last
 
     def close(self) -> None:
@@ -70,7 +68,11 @@ class Dispatcher:
     ``units`` are what is to run, in the order of the plan, each with the request and the executions that it stands for.
     ``make_worker`` gives an executor for a platform and devices. ``report`` takes the outcome of what needs no device:
     a case that is refused, or whose program is not built. ``say`` tells the user at once what the run waits for.
+
+    Who chooses the cases one by one asks the dispatcher itself as an executor; there is no schedule then.
     """
+
+    looks_ahead: ClassVar[bool] = False
 
     units: Mapping[Unit, tuple[DeviceRequest, deque[Execution]]]
     driver: BackendDriver
@@ -84,6 +86,10 @@ class Dispatcher:
     """What the report has to say of the devices."""
     _schedule: Schedule = field(init=False)
     _unprepared: deque[Unit] = field(init=False)
+    _order: deque[Unit] = field(init=False)
+    _prepared: dict[int, Verdict | None] = field(default_factory=dict, init=False)
+    _admitted: int = field(default=0, init=False)
+    _unit_of: dict[int, Unit] = field(init=False)
     _workers: dict[tuple[str, str, tuple[int, ...]], Executor] = field(default_factory=dict, init=False)
     """Those that live on, by platform, runtime and devices."""
     _busy: dict[int, Executor] = field(default_factory=dict, init=False)
@@ -91,25 +97,24 @@ class Dispatcher:
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _leasing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _settled: set[int] = field(default_factory=set, init=False)
     _is_leased: bool = field(default=False, init=False)
     _is_closed: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._schedule = Schedule(list(self.units), self.ids, self.rules)
-        self._unprepared = deque(preparation_order(self.units))
+        self._order = deque(preparation_order(self.units))
+        self._unprepared = deque(self._order)
+        self._unit_of = {id(executions[0].first): unit for unit, (_, executions) in self.units.items()}
 
     def prepare(self) -> None:
         """Build the programs of units until all are built; for threads of their own, ahead of the devices."""
         while (unit := self._next_to_prepare()) is not None:
-            request, executions = self.units[unit]
-            case = executions[0].first
+            case = self.units[unit][1][0].first
             verdict = self._refusal(case) or self._fault_of_program(case)
             with self._changed:
-                if verdict is None and request.count <= len(self._schedule.pool):
-                    self._schedule.ready(unit)
-                else:
-                    self._without_device(unit, verdict or self._too_few(unit))
-                    self._schedule.drop(unit)
+                self._prepared[unit.place] = verdict
+                self._admit_prepared(unit)
                 self._changed.notify_all()
 
     def take(self) -> Turn | None:
@@ -119,7 +124,7 @@ class Dispatcher:
             UsageError: if leases of devices cannot be kept.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._schedule.is_over or self._schedule.has_waiting)
+            self._changed.wait_for(lambda: self._is_closed or self._schedule.is_over or self._may_begin())
             if self._schedule.is_over:
                 return None
         self._lease()
@@ -131,21 +136,48 @@ class Dispatcher:
                 self._changed.wait()
         return None
 
+    def execute(
+        self,
+        cases: Sequence[TestCase],
+        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
+    ) -> ExecutionResult:
+        """Run cases of one unit now, on the first devices, while nothing else runs."""
+        unit = self._unit_of[id(cases[0])]
+        verdict = self._fault_of_program(cases[0])
+        self._lease()
+        if verdict is None and unit.count > len(self._schedule.pool):
+            verdict = self._too_few(unit)
+        if verdict is not None:
+            return ExecutionResult(tuple([excused(case, verdict) for case in cases]), Timings())
+        with self._changed:
+            assignment = Assignment(unit, self._schedule.pool[: unit.count])
+            turn = Turn(assignment, deque(), self._worker(assignment), self._examined)
+        try:
+            return turn.execute(cases)
+        finally:
+            self._end_worker(turn)
+
     def give_back(self, turn: Turn) -> None:
         """Take the devices of a unit back, and what is left of it where one of them was lost."""
         assignment = turn.assignment
-        with self._changed:
-            ends = self._busy.pop(assignment.unit.place, None)
-            if turn.lost is not None:
-                ends = ends or self._workers.pop(self._key(assignment), None)
-        if ends is not None:
-            ends.close()  # before anybody else gets the devices
+        self._end_worker(turn)
         with self._changed:
             fits = assignment.unit.count <= len(self._schedule.pool)
             if turn.executions and not fits:
                 self._without_device(assignment.unit, self._too_few(assignment.unit))
             self._schedule.done(assignment, again=bool(turn.executions) and fits)
             self._changed.notify_all()
+
+    def settle(self, execution: Execution) -> None:
+        """Say that the outcome of an execution was counted, for :meth:`wait_until_settled`."""
+        with self._changed:
+            self._settled.add(id(execution))
+            self._changed.notify_all()
+
+    def wait_until_settled(self, execution: Execution) -> None:
+        """Wait until its outcome was counted, where that may end the run."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or id(execution) in self._settled)
 
     def close(self) -> None:
         """End every worker at once and give the devices back; whoever waits for a unit gets none."""
@@ -159,13 +191,22 @@ class Dispatcher:
         with self._leasing:
             self.leases.release()
 
+    def _end_worker(self, turn: Turn) -> None:
+        """End a worker that does not live on, before anybody else gets its devices."""
+        with self._changed:
+            worker = self._busy.pop(turn.assignment.unit.place, None)
+            if turn.lost is not None:
+                worker = worker or self._workers.pop(self._key(turn.assignment), None)
+        if worker is not None:
+            worker.close()
+
     def _examined(self, turn: Turn, outcome: ExecutionResult) -> ExecutionResult:
         """The outcome, with what became of the devices where it may have been theirs."""
         verdicts = outcome.verdicts
         platform = platform_called(self.units[turn.assignment.unit][0].platform)
         if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
             return outcome
-        for device in turn.ids:
+        for device in turn.assignment.ids:
             health = examined(platform, device)
             if not health.is_healthy:
                 turn.lost = device
@@ -175,6 +216,27 @@ class Dispatcher:
             if health.note:
                 verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
         return replace(outcome, verdicts=verdicts)
+
+    def _admit_prepared(self, unit: Unit) -> None:
+        """Let what is built wait for its devices; where there is no choice of devices, in the order of the plan."""
+        units = [unit]
+        if len(self.ids) == 1:
+            units = list(takewhile(lambda each: each.place in self._prepared, self._order))
+        for each in units:
+            verdict = self._prepared.pop(each.place)
+            if verdict is None and each.count <= len(self._schedule.pool):
+                self._schedule.ready(each)
+            else:
+                self._without_device(each, verdict or self._too_few(each))
+                self._schedule.drop(each)
+            self._admitted += 1
+            if len(self.ids) == 1:
+                self._order.popleft()
+
+    def _may_begin(self) -> bool:
+        """Whether the schedule knows enough: what needs no building is there at once, so all of it is waited for."""
+        builds = isinstance(self.driver, PreparesPrograms)
+        return self._schedule.has_waiting and (builds or self._admitted == len(self.units))
 
     def _next_to_prepare(self) -> Unit | None:
         with self._changed:
@@ -213,7 +275,13 @@ class Dispatcher:
             self._is_leased = True
 
     def _worker(self, assignment: Assignment) -> Executor:
-        """The worker of an assignment; the lock is held, and the devices are nobody else's."""
+        """The worker of an assignment; the lock is held, and the devices are nobody else's.
+
+        Raises:
+            Closed: if :meth:`close` was called.
+        """
+        if self._is_closed:
+            raise Closed("the run was ended while a case was waiting for its devices")
         request = self.units[assignment.unit][0]
         platform = platform_called(request.platform)
         if platform.one_runtime_per_process:
@@ -240,8 +308,8 @@ class Dispatcher:
             if device not in self._schedule.pool:
                 return
             gone = self._schedule.lose(device)
-            left = len(self._schedule.pool)
-            self._tell(f"{note}: it is quarantined, and {f'{left} other devices are' if left else 'no device is'} left")
+            left = ",".join(map(str, self._schedule.pool)) or "none"
+            self._tell(f"{note}: it is quarantined; devices left: {left}")
             for unit in gone:
                 self._without_device(unit, self._too_few(unit))
             self._changed.notify_all()
@@ -253,7 +321,7 @@ class Dispatcher:
 
     def _too_few(self, unit: Unit) -> Verdict:
         left = len(self._schedule.pool)
-        message = f"it needs {unit.count} of the devices, of which {left} are left: {'; '.join(self.notes)}"
+        message = f"{unit.count} devices needed, {left} left: {'; '.join(self.notes)}"
         return Verdict(status=Status.ERROR, reason=Reason.DEVICE_LOST, message=message)
 
 

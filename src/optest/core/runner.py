@@ -59,7 +59,7 @@ class ExecutionResult:
     is_tainted: bool = False
     """Whether the process is no longer what it was, so that nothing else should run in it."""
     devices: tuple[int, ...] = ()
-    """The ids of those that it ran on."""
+    """The ids of the devices that it had."""
     attempts: int = 1
     """How often it began: more than once where a machine was lost under it."""
 

@@ -173,9 +173,8 @@ class Schedule:
             self.drop(assignment.unit)
 
     def lose(self, device: int) -> list[Unit]:
-        """Never give a device away again. Returns the waiting units that need more devices than are left."""
+        """Never give a device that is in use away again. Returns the waiting units that need more than are left."""
         self._pool.remove(device)
-        self._free = [each for each in self._free if each != device]
         self._file_of.pop(device, None)
         gone: list[Unit] = []
         for queue in (*self._alone.values(), *self._files.values()):
@@ -228,8 +227,5 @@ class Schedule:
             ((device, key) for device in self._free for key in longest.values()),
             key=lambda pair: (pair[1][0] in self._warm[pair[0]], not self._warm[pair[0]], waiting[pair[1]].expected_s),
         )
-        if unclaimed:
-            self._file_of[device] = key
-        else:
-            self._file_of.pop(device, None)
+        self._file_of[device] = key
         return Assignment(waiting[key].pop(), (device,))

@@ -195,13 +195,16 @@ class Session:
         return remaining
 
     def _run_all(self, remaining: Sequence[Execution]) -> None:
-        if self.dispatcher is not None:
-            self._run_on_devices(self.dispatcher(remaining))
+        dispatcher = None if self.dispatcher is None else self.dispatcher(remaining)
+        if dispatcher is not None:
+            self.notes = dispatcher.notes
+        if dispatcher is not None and self.choose is None:
+            self._run_on_devices(dispatcher)
             return
         if self.policy.jobs > 1 and self.choose is None:
             self._run_side_by_side(remaining)
             return
-        executor = self.make_executor(0)
+        executor = dispatcher or self.make_executor(0)
         self.interruption.ends(executor)
         try:
             turns = _one_by_one(remaining) if self.choose is None else self.choose(remaining)
@@ -259,16 +262,21 @@ class Session:
         """A lane for each unit that may run at a time; programs are built beside them, which nobody waits for at the
         end."""
         outcomes: _Outcomes = queue.SimpleQueue()
-        self.notes = dispatcher.notes
         dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
         self.interruption.ends(dispatcher)
         for _ in range(min(os.cpu_count() or 1, len(dispatcher.units))):
             threading.Thread(target=dispatcher.prepare, name="optest build", daemon=True).start()
         lane = partial(self._run_device_lane, dispatcher, outcomes)
         count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
-        self._run_lanes([lane] * count, outcomes, dispatcher.close)
+        self._run_lanes([lane] * count, outcomes, dispatcher.close, dispatcher.settle)
 
-    def _run_lanes(self, lanes: Sequence[Callable[[], None]], outcomes: _Outcomes, close: Callable[[], None]) -> None:
+    def _run_lanes(
+        self,
+        lanes: Sequence[Callable[[], None]],
+        outcomes: _Outcomes,
+        close: Callable[[], None],
+        settle: Callable[[Execution], None] = lambda _: None,
+    ) -> None:
         """Run each lane in a thread and report what they put into ``outcomes``; ``close`` ends them at once."""
         if not lanes:
             return
@@ -286,6 +294,7 @@ class Session:
                 self._report(outcome)
                 if self._is_over():
                     return
+                settle(outcome.execution)
         finally:
             with self.interruption.put_off():
                 close()
@@ -296,7 +305,10 @@ class Session:
         while (turn := dispatcher.take()) is not None:
             try:
                 while turn.executions and turn.lost is None:
-                    outcomes.put(self._run_one(turn.executions.popleft(), turn, None))
+                    execution = turn.executions.popleft()
+                    outcomes.put(self._run_one(execution, turn, None))
+                    if self.policy.maxfail:
+                        dispatcher.wait_until_settled(execution)
             finally:
                 dispatcher.give_back(turn)
 

@@ -74,10 +74,10 @@ class Results:
             stream.close(at_once=at_once)
 
 
-def _device_share(items: Sequence[CaseItem]) -> tuple[int, int]:
-    """Which part of the devices this process uses: worker gwK of pytest-xdist the K-th."""
+def _device_share(items: Sequence[CaseItem]) -> tuple[int, int] | None:
+    """Which part of the devices this process uses: worker gwK of pytest-xdist the K-th, None without xdist."""
     worker = getattr(items[0].config, "workerinput", None) if items else None
-    return (0, 1) if worker is None else (int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]))
+    return None if worker is None else (int(worker["workerid"].removeprefix("gw")), int(worker["workercount"]))
 
 
 def _is_certain(item: CaseItem) -> bool:

@@ -120,11 +120,15 @@ def test_ten_thousand_units_fill_sixty_four_devices(rules: dict[str, bool]) -> N
     assert play(units, range(64), **rules).makespan * 0.95 <= ideal(units, 64)
 
 
-def test_one_that_takes_as_long_as_all_others_begins_first() -> None:
-    units = [alone(0, 1, 10.0), *(alone(place, 2, 1.0) for place in range(1, 11))]
-    played = play(units, range(3))
-    assert played.begin_of(0) == 0
-    assert played.makespan == 10
+def test_the_longest_begins_first_and_the_wide_before_the_narrow() -> None:
+    units = [alone(0, 1, 1.0), alone(1, 1, 3.0), alone(2, 1, 2.0), alone(3, 2, 0.5)]
+    played = play(units, [0, 1])
+    assert sorted(range(4), key=played.begin_of) == [3, 1, 2, 0]
+
+
+def test_one_that_takes_as_long_as_all_that_waits_begins_before_the_wide() -> None:
+    units = [alone(0, 1, 10.0), *(alone(place, 2, 1.0) for place in range(1, 21))]
+    assert play(units, range(4)).makespan < 17, "20 if the wide ones, two at a time, go first"
 
 
 def test_level_2_begins_when_level_3_has_ended_and_with_backfill_at_once() -> None:
@@ -158,6 +162,7 @@ def test_a_file_stays_on_one_device_until_another_would_idle() -> None:
         devices[assignment.unit.file] |= set(assignment.ids)
     assert devices == {"f0": {0}, "f1": {1}}
     played = play([*(shared(place, file="long") for place in range(9)), shared(9, file="short")], [0, 1])
+    assert played.begin_of(9) == 0, "a file that nobody is at goes before a part of another's"
     assert played.makespan == 5, "half of the long file is done by the device that has nothing else"
 
 
@@ -192,6 +197,12 @@ def test_few_processes_stay_on_few_of_many_devices() -> None:
     units = [shared(place, file=f"f{place % 5}", expected_s=1.0 + place % 3) for place in range(100)]
     used = {each.ids for each, _, _ in play(units, range(16), max_parallel=2).spans}
     assert len(used) == 2, "a worker is there already"
+
+
+def test_a_device_goes_on_with_the_runtime_that_has_a_worker_there() -> None:
+    lengths = {"b1": 9.0, "a1": 8.0, "b2": 7.0, "a2": 6.0}
+    units = [shared(place, file[0], file, length) for place, (file, length) in enumerate(lengths.items())]
+    assert {(each.unit.runtime, each.ids) for each, _, _ in play(units, [0, 1]).spans} == {("a", (1,)), ("b", (0,))}
 
 
 def test_what_needs_more_than_is_left_is_returned_once() -> None:
