@@ -21,6 +21,7 @@ from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable, UsageError
 from optest.guests import run_hooks
 from optest.registry import load_object
+from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
 from optest.spec import TestCase
 from optest.store import RunDirectory
@@ -112,29 +113,28 @@ def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
         if is_stated:
             raise UsageError(f"{flag} is not for a run on a cluster: {why}; drop it, or --cluster")
     try:
-        connect = load_object("optest.cluster.connection:connect")
-        executor = load_object("optest.cluster.executor:ClusterExecutor")
+        connect = load_object("optest.cluster.lanes:connect")
     except Unavailable as error:
         raise Unavailable("--cluster", error.remedy) from None
     cluster = connect(settings["cluster"], requests.values())
     try:
-        kinds = {requests.get(id(case)) for case in request.cases}
-        lacking = {kind: ", ".join(words) for kind in kinds if (words := cluster.lacking(kind))}
-        wanting = [(case.id, requests.get(id(case))) for case in request.cases]
-        if lines := [f"{name} needs {lacking[kind]}" for name, kind in wanting if kind in lacking]:
+        kinds = {case.id: requests.get(id(case)) for case in request.cases}
+        lacks = {kind: lack for kind in set(kinds.values()) if (lack := cluster.lack(kind))}
+        if lines := [f"{name} needs {lacks[kind]}" for name, kind in kinds.items() if kind in lacks]:
             raise UsageError(f"no node of the cluster has what cases need{listed(lines)}")
-        slots = cluster.slots(kinds)
+        slots = cluster.slots(set(kinds.values()))
         jobs = min(slots, stated_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
         options = _worker_options(request, directory, jobs)
         travelling = cluster.travelling(options)
     except BaseException:
         cluster.close()
         raise
+    executor, nodes = load_object("optest.cluster.lanes:ClusterExecutor"), len(cluster.nodes())
     return Lanes(
         make=lambda _: executor(cluster, travelling, requests),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
-        notes=cluster.described(),
+        notes=(f"on {plural(nodes, 'node')} of a Ray cluster ({settings['cluster']})",),
         cases=sorted(request.cases, key=lambda case: _by_devices(requests.get(id(case)))),
         notes_at_end=cluster.notes,
         close=cluster.close,

@@ -21,7 +21,7 @@ from optest.core.worker import broken, cases_of
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import OptestError
 from optest.settings import environment
-from optest.settings.platforms import Platform, parse_devices, platform_called
+from optest.settings.platforms import parse_devices, platform_called
 from optest.settings.variables import leases_folder
 from optest.spec import TestCase
 
@@ -31,12 +31,8 @@ GPU = "GPU"
 
 
 class Travelling(NamedTuple):
-    """What goes to a node beside the cases.
-
-    ``folder`` is the current folder of the run; paths below it lead to its copy there, or to itself on the same
-    machine (``is_copied`` False). ``import_path`` is where the run's modules are found. The environment of ``options``
-    is what the run adds to that of the node.
-    """
+    """What goes to a node beside the cases: ``folder`` is where the run is, of which the node has a copy
+    (``is_copied``) or the thing itself; the environment of ``options`` is what the run adds to the node's own."""
 
     folder: str
     is_copied: bool
@@ -45,122 +41,108 @@ class Travelling(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an actor is."""
+    """Where an actor is, and the ids of its devices."""
 
     node: str
     node_id: str
     devices: tuple[int, ...]
 
 
-def resource_of(platform: Platform) -> str:
+def resource_of(platform: str) -> str:
     """The name of Ray's resource that devices of a platform are, "" for a simulation."""
-    if not platform.is_device:
-        return ""
-    return GPU if platform.name == "cuda" else platform.name
+    return "" if not platform_called(platform).is_device else GPU if platform == "cuda" else platform
 
 
 class NodeWorker:
     """A worker on this node and its devices, which both live as long as the actor."""
 
     def __init__(self, travelling: Travelling, request: DeviceRequest | None) -> None:
-        self._travelling = travelling
-        self._request = request
-        self._leases: Leases | None = None
+        self._travelling, self._request = travelling, request
         if not travelling.is_copied:
             os.chdir(travelling.folder)
 
     def start(self) -> Place | Broken:
         """Take the devices and start the worker; what keeps it from starting is an answer."""
         options = self._travelling.options
-        found = [os.path.join(os.getcwd(), self._moved(path)) for path in self._travelling.import_path]
+        found = [os.path.abspath(self._moved(path)) for path in self._travelling.import_path]
         sys.path.extend(path for path in [*found, os.getcwd()] if path not in sys.path)
         self._scratch = tempfile.TemporaryDirectory(prefix="optest-")
+        here = ray.get_runtime_context().get_node_id()
+        node = next(each for each in ray.nodes() if each["NodeID"] == here)
         try:
             load_extensions(options.plugins)
-            devices, mask = self._devices()
+            devices, mask = self._devices(node["Resources"])
             variables = {"PYTHONPATH": os.pathsep.join(found), **self._moved(options.environment), **mask}
-            stated = {**self._moved(options.options), **({"device_ids": list(devices)} if devices else {})}
-            scratch = Path(self._scratch.name)
-            mine = replace(options, scratch=scratch, options=stated, environment={**environment(), **variables})
+            mine = replace(
+                options,
+                scratch=Path(self._scratch.name),
+                options=self._moved(options.options) | ({"device_ids": list(devices)} if devices else {}),
+                environment=environment() | variables,
+            )
             self._worker = WorkerProcess(mine, "worker")
             self._worker.start()
         except OptestError as error:
             return broken(0, error)
-        node = self._node()
-        return Place(node["NodeManagerHostname"] or node["NodeManagerAddress"], node["NodeID"], devices)
+        return Place(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})", here, devices)
 
     def run(self, questions: Sequence[bytes]) -> Iterator[bytes]:
         """Answer one question after the other; the worker goes on with the next ones meanwhile."""
-        asked = [self._asked(each) for each in questions]
-        batch = [self._built(each) for each in asked]
-        for place, (question, cases) in enumerate(zip(asked, batch, strict=True)):
+        batch = [self._cases(each) for each in questions]
+        for place, cases in enumerate(batch):
             if isinstance(cases, Broken):
                 yield encode(cases)
                 continue
-            following = list(takewhile(lambda each: not isinstance(each, Broken), batch[place + 1 :]))
+            following = list(takewhile(lambda each: isinstance(each, list), batch[place + 1 :]))
             try:
                 ran = self._worker.execute(cases, following)  # type: ignore[arg-type]
             except OptestError as error:
                 yield encode(broken(0, error))
                 return
-            yield encode(Ran(question.number, list(ran.verdicts), ran.timings, ran.benchmark, ran.is_tainted))
+            yield encode(Ran(1, list(ran.verdicts), ran.timings, ran.benchmark, ran.is_tainted))
 
     def close(self) -> None:
-        """End the worker and give the devices back, before anybody else gets them."""
+        """End the worker before anybody else gets the devices."""
         self._worker.close()
-        if self._leases is not None:
-            self._leases.release()
         self._scratch.cleanup()
 
-    def _asked(self, message: bytes) -> Asked:
-        asked = decode_for_worker(message)
+    def _cases(self, question: bytes) -> list[TestCase] | Broken:
+        asked = decode_for_worker(question)
         assert isinstance(asked, Asked)
-        return asked
-
-    def _built(self, asked: Asked) -> list[TestCase] | Broken:
         try:
-            return cases_of(Asked(asked.number, asked.keys, self._moved(asked.cases)))
+            return cases_of(Asked(1, asked.keys, self._moved(asked.cases)))
         except OptestError as error:
-            return broken(asked.number, error)
+            return broken(1, error)
 
     def _moved(self, value: Any) -> Any:
         """The same with the folder of the run where it is on this node."""
         folder = self._travelling.folder
-        if not self._travelling.is_copied:
-            return value
-        if isinstance(value, str):
+        if isinstance(value, str) and self._travelling.is_copied:
             is_below = value == folder or value.startswith(folder + os.sep)
             return os.getcwd() + value[len(folder) :] if is_below else value
         if isinstance(value, Mapping):
             return {name: self._moved(each) for name, each in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)([self._moved(each) for each in value])
+            return type(value)(self._moved(each) for each in value)
         return value
 
-    def _devices(self) -> tuple[tuple[int, ...], dict[str, str]]:
+    def _devices(self, resources: Mapping[str, float]) -> tuple[tuple[int, ...], dict[str, str]]:
         """The ids of the devices that this actor has, and the variable that shows them to the worker.
 
-        Ray numbers GPUs. What else is a resource it only counts: these are numbered on the node, as ``DEVICE_RANGE``
-        of its ``ray start`` says, or from 0 on; a lease on each holds it against others there.
+        Ray numbers GPUs. Other resources it only counts: the node numbers them, as ``DEVICE_RANGE`` of its ``ray
+        start`` says, or from 0 on. A lease on each holds it against whoever else is on the node.
         """
         if self._request is None:
             return (), {}
         platform, count = platform_called(self._request.platform), self._request.count
-        resource = resource_of(platform)
-        named = ray.get_runtime_context().get_accelerator_ids().get(GPU, ()) if resource == GPU else ()
-        if named and not all(each.isdecimal() for each in named):
-            return tuple(range(count)), {}  # Ray has set the mask, to names such as GPU-8932f937
-        ids = tuple(map(int, named))
-        if resource and not ids:
-            total = int(self._node()["Resources"][resource])
-            ids = parse_devices(environment().get("DEVICE_RANGE", f"0-{total - 1}"), "DEVICE_RANGE of the node")
-        if resource:
-            self._leases = Leases(leases_folder(), [platform], "a run on a Ray cluster")
-            ids = self._leases.acquire_some(ids, count)
-        else:
-            ids = tuple(range(count))
+        resource, ids = resource_of(platform.name), tuple(range(count))
+        if resource == GPU:
+            named = ray.get_runtime_context().get_accelerator_ids()[GPU]
+            if not all(each.isdecimal() for each in named):
+                return ids, {}  # names as GPU-8932f937, which Ray has put into the mask
+            ids = tuple(map(int, named))
+        elif resource:
+            every = f"0-{int(resources[resource]) - 1}"
+            ids = parse_devices(environment().get("DEVICE_RANGE", every), "DEVICE_RANGE of the node")
+        self._leases = Leases(leases_folder(), [platform], "a run on a Ray cluster")  # until the actor ends
+        ids = self._leases.acquire_some(ids, count)
         return ids, ({platform.device_mask: ",".join(map(str, ids))} if platform.device_mask else {})
-
-    def _node(self) -> Any:
-        mine = ray.get_runtime_context().get_node_id()
-        return next(node for node in ray.nodes() if node["NodeID"] == mine)
