@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,8 +43,9 @@ _LARGE_BYTES = 100 << 20
 _RUN_AGAIN, _START_AGAIN = 2, 5
 """How often what a lost worker had not answered is run again, and how often one is started that is lost at once."""
 
-_LOOK_S, _SAY_S, _CLOSE_S = 1.0, 15.0, 5.0
-"""How often a lane that waits for an actor looks up, when the user hears of it, how long an actor's end may take."""
+_REACH_S, _LOOK_S, _SAY_S, _CLOSE_S = 10.0, 1.0, 15.0, 5.0
+"""How long reaching a cluster may take, how often a lane that waits for an actor looks up, when the user hears of it,
+how long an actor's end may take."""
 
 
 @dataclass(slots=True)
@@ -106,6 +108,14 @@ def connect(address: str, requests: Iterable[DeviceRequest]) -> Cluster:
     """
     if ray.is_initialized():
         raise UsageError("--cluster connects to Ray itself, and this process is connected: call ray.shutdown() before")
+    host, _, port = address.rpartition(":")
+    if address not in ("auto", _LOCAL):
+        try:  # Ray would wait for minutes
+            socket.create_connection((host, int(port)), _REACH_S).close()
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--cluster is {address!r}, but should be HOST:PORT of a cluster, auto or local: {error}"
+            ) from None
     variable_by_default("RAY_USAGE_STATS_ENABLED", "0")
     cluster, large, more = Cluster(address), list[str](), dict[str, Any]()
     if address == _LOCAL:
