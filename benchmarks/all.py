@@ -23,6 +23,7 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "overhead": (("--quick",), ()),
     "startup": (("--quick",), ()),
     "planning": (("--quick",), ()),
+    "dispatcher": (("--quick",), ()),
     "verdict_throughput": (("--quick", "--repeats", "2"), ()),
     "verdict_quality": (("--draws", "200"), ()),
     "widths": (("--seeds", "1"), ()),

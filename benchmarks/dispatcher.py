@@ -100,7 +100,7 @@ def microseconds_per_assignment(units: int, devices: int) -> float:
         make_worker=lambda *_: _Nobody(),
         say=print,
     )
-    dispatcher.prepare()
+    dispatcher.begin()
     began, running = time.perf_counter(), deque[Any]()
     for _ in range(units):
         if len(running) == devices:

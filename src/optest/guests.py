@@ -28,6 +28,7 @@ _GUESTS = (
     "optest.scenes.guest:GUEST",
     "optest.cluster.guest:GUEST",
     "optest.backends.function:GUEST",
+    "optest.scenes.ctest_guest:GUEST",
 )
 
 
@@ -36,7 +37,8 @@ class Option:
     """One option of the command line, of plans and of the environment."""
 
     name: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """``--name`` where none are stated."""
     type: str = "str"
     """str, int, float, bool, count or ``choice``."""
     default: Any = None
@@ -62,6 +64,9 @@ class Option:
     """``file`` or ``folder``, for what the name does not tell."""
     hidden: bool = False
     """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flags", self.flags or (f"--{self.name.replace('_', '-')}",))
 
     @property
     def env(self) -> str:
@@ -91,6 +96,15 @@ class CommandContext(Protocol):
             OptestError: for whatever cannot be carried out as written.
         """
 
+    def run(self, cases: Sequence[TestCase], driver: Any, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+        """Run these cases, one at least, with journal and reports as ``optest run`` does; returns the exit status.
+
+        ``facts`` go into what the run says of itself.
+
+        Raises:
+            OptestError: for anything that keeps the run from starting.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -98,6 +112,7 @@ class Command:
 
     ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
     in the list of commands, ``group`` that of the group; ``after`` names the command that it stands behind there.
+    Beside its own ``options`` it has those of the table that name it among their commands.
     """
 
     name: str

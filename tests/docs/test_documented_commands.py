@@ -4,7 +4,7 @@ A fenced block ``console`` holds ``$ command`` lines, each followed by what it p
 line, ``...`` alone on a line for any number of lines, and a last line ``[exit status 1]`` for the status (else 0).
 Lines that are shown stand in the output in that order, and without ``...`` between them right below each other.
 A page's blocks run in one copy of the examples, in order; of a shell's state only ``export NAME=VALUE`` is kept.
-``<!-- needs: torch -->`` before a block names a program or module without which it is left out;
+``<!-- needs: torch -->`` before a block names programs, modules or absolute paths without which it is left out;
 ``<!-- file: NAME -->`` before any other fenced block writes that block to a file.
 """
 
@@ -57,7 +57,12 @@ def steps(text: str) -> list[Step]:
 
 
 def is_there(need: str) -> bool:
-    return not need or shutil.which(need) is not None or importlib.util.find_spec(need) is not None
+    return all(
+        Path(each).exists()
+        if each.startswith("/")
+        else shutil.which(each) is not None or importlib.util.find_spec(each) is not None
+        for each in need.split()
+    )
 
 
 def commands(body: str) -> list[Step]:
@@ -95,6 +100,7 @@ HEAVY = {
     "docs/c-libraries/infiniop.md",
     "docs/capture.md",
     "docs/check.md",
+    "docs/how-to/ctest.md",
     "docs/how-to/custom-operator.md",
     "docs/how-to/from-model-to-operator.md",
     "docs/how-to/npu-run-sh.md",
@@ -198,5 +204,7 @@ def test_the_reader_reads() -> None:
     assert (torch.needs, write.needs) == ("torch", "")
     assert is_there("bash")
     assert not is_there("no-such-program")
+    assert is_there("bash /etc")
+    assert not is_there("bash /no/such/path")
     assert pattern_of("x: …").fullmatch("  x: 1")
     assert not pattern_of("x: …").fullmatch("y: 1")

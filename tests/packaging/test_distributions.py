@@ -87,7 +87,8 @@ def test_the_sdist_holds_what_its_tests_need(sdist: Path) -> None:
 def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "optest/py.typed" in names
-    data = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.yaml")}
+    files = (path for kind in ("*.yaml", "*.h") for path in (ROOT / "src").rglob(kind))
+    data = {path.relative_to(ROOT / "src").as_posix() for path in files}
     assert data <= set(names)
     assert all(name.startswith(("optest/", "optest-")) for name in names)
 

@@ -1,4 +1,5 @@
-"""Devices that are files: a backend for the dispatcher whose cases do what ``backend_config.toy`` says.
+"""Devices that are files: backends for the dispatcher whose cases do what their ``backend_config`` says; those of
+``toy_compiler`` are built before.
 
 ``TOY_FOLDER`` holds ``log``, a line for every worker that opens devices and for every case, and what is wrong with a
 device: ``dead-3`` makes the probe of device 3 fail, ``stubborn-3`` its reset.
@@ -58,16 +59,13 @@ class ToyDevices(BackendDriver):
             else DeviceRequest(**{"platform": "toysim", "runtime": "a", **stated})
         )
 
-    def prepare(self, case: Any) -> None:
-        time.sleep(self._config(case).get("compile_s", 0.0))
-        if "does_not_compile" in self._config(case):
-            raise Fault(Reason.COMPILE, "kernel.cpp:3: expected ';'")
-
     def run(self, case: Any, inputs: Any) -> Any:
         config, request = self._config(case), self.devices_of(case)
         runtime = "" if request is None else request.runtime
         if runtime not in self._runtimes:
             self._log(event="open", runtime=runtime)
+            if request is not None and request.platform == "toy":
+                self._require_nobody_else()
         if request is not None and request.platform == "toy" and self._runtimes - {runtime}:
             time.sleep(1_000)  # what a second runtime does to a process on a device
         self._runtimes.add(runtime)
@@ -78,6 +76,14 @@ class ToyDevices(BackendDriver):
         self._misbehave(config.get("do", ""))
         self._log(event="end", case=case.name, runtime=runtime)
         return [np.add(*inputs) + config.get("off", 0)]
+
+    def _require_nobody_else(self) -> None:
+        """Every process that had one of these devices has ended."""
+        for device in self._ids:
+            owner = folder() / f"owner-{device}"
+            if owner.exists() and (pid := int(owner.read_text())) != os.getpid() and Path(f"/proc/{pid}").exists():
+                raise Fault(Reason.DEVICE_LOST, f"device {device} still has process {pid}")
+            owner.write_text(str(os.getpid()))
 
     def _misbehave(self, what: str) -> None:
         what, _, once = what.partition(" until ")
@@ -105,7 +111,7 @@ class ToyDevices(BackendDriver):
                 self._misbehave(chosen[0])
 
     def _config(self, case: Any) -> Any:
-        return case.backend_config.get("toy", {})
+        return case.backend_config.get(self.name, {})
 
     def _log(self, **facts: Any) -> None:
         now = {"time": time.monotonic(), "pid": os.getpid(), "ids": self._ids}
@@ -125,4 +131,14 @@ def _kill_actor() -> None:
     time.sleep(1_000)
 
 
+class ToyCompiler(ToyDevices):
+    name = kind = "toy_compiler"
+
+    def prepare(self, case: Any) -> None:
+        time.sleep(self._config(case).get("compile_s", 0.0))
+        if "does_not_compile" in self._config(case):
+            raise Fault(Reason.COMPILE, "kernel.cpp:3: expected ';'")
+
+
 backend_manager.register(ToyDevices())
+backend_manager.register(ToyCompiler())

@@ -27,7 +27,7 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import RunOutcome, run_cases, unused_expectations
-from optest.api.validation_cases import selection
+from optest.api.validation_cases import graph_samples, selection
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import (
     ChecksConfig,
@@ -75,6 +75,7 @@ from optest.spec import (
     Tier,
     dtype,
 )
+from optest.spec.case import GRAPH
 from optest.store import check_writable, write_atomically
 
 __all__ = [
@@ -436,6 +437,7 @@ def _cases_of(
     own = samples_of(descriptor)
     if isinstance(driver, SelectsSamples):
         own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
+    own = [*own, *graph_samples(driver, own)] if settings["group"] == VALIDATION else own
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
     is_asked = selection(driver) if settings["group"] == VALIDATION else lambda _: True
     return cases_of_samples(descriptor, own, request, host, wanted=lambda each: each.tier in tiers and is_asked(each))
@@ -496,7 +498,8 @@ def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Seque
 
 
 def _in_group(case: TestCase, settings: Settings) -> TestCase:
-    return case if settings["group"] is None else dataclasses.replace(case, mode=settings["group"])
+    mode = GRAPH if f"{SET_TAG}{GRAPH}" in case.tags else settings["group"]
+    return case if settings["group"] is None else dataclasses.replace(case, mode=mode)
 
 
 def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:

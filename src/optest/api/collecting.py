@@ -17,7 +17,7 @@ from optest.plan.dialects import model_of, slug
 from optest.plan.expectations import labels_used
 from optest.reporting.explain import explain, gist
 from optest.reporting.tally import Tally
-from optest.reporting.terminal import model_lines, operator_lines
+from optest.reporting.terminal import model_lines
 from optest.reporting.variant_table import variant_text
 from optest.spec import BAD_STATUSES, TIERS, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
@@ -191,7 +191,7 @@ def figures(directories: Iterable[Path]) -> list[str]:
         f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
     )
     timings = [line for names, results in timed.items() for line in variant_text(results, names)]
-    lines = [*operator_lines(tally), *model_lines(tally, info)] if tally.models else []
+    lines = model_lines(tally, info)
     counted = [tally.phrase()] if tally.by_invariants else []  # where a bare pass would say too much
     said = [f"note: {note}" for note in notes]
     return [*said, *(line for line, _ in lines if line), *timings, *counted, again]

@@ -26,6 +26,8 @@ from optest.settings.variables import leases_folder
 
 __all__ = ["Devices", "device_requests", "devices_of", "listed", "runs_in_its_own_order", "stated_parallel"]
 
+_FINISH_S = 10.0
+"""How long a runtime may take to give its devices back."""
 _MOST_NAMED = 10
 
 
@@ -47,6 +49,7 @@ class Devices:
             mine = dataclasses.replace(
                 options,
                 options={**options.options, "device_ids": list(ids)},
+                finish_s=_FINISH_S,
                 environment={**options.environment, **mask},
             )
             return WorkerProcess(mine, f"worker-{next(started)}")
@@ -93,11 +96,12 @@ class Devices:
 def runs_in_its_own_order(request: RunRequest) -> bool:
     """Whether cases need devices, so that the order is that of a schedule. Among processes that share the devices each
     runs what it is given alone."""
-    return request.device_share is None and bool(device_requests(request))
+    in_workers = request.settings["isolate"] != "none"
+    return request.device_share is None and in_workers and bool(device_requests(request))
 
 
 def devices_of(request: RunRequest) -> Devices | None:
-    """The devices of a run, None if no case needs any.
+    """The devices of a run, None if no case needs any, or simulations are run in this process, for debuggers.
 
     Raises:
         UsageError: for options that say nothing of use, and if a case needs more devices than there are: nothing runs.
@@ -106,6 +110,9 @@ def devices_of(request: RunRequest) -> Devices | None:
     requests, settings = device_requests(request), request.settings
     if not requests:
         return None
+    platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
+    if settings["isolate"] == "none" and not any(each.is_device for each in platforms):
+        return None
     if settings["isolate"] == "none" or settings["jobs"] > 1:
         flag = "--isolate none" if settings["isolate"] == "none" else "--jobs"
         instead = "a worker has them" if settings["isolate"] == "none" else "--max-parallel bounds their processes"
@@ -113,7 +120,6 @@ def devices_of(request: RunRequest) -> Devices | None:
     ids = device_ids(settings["device"])
     if request.device_share is not None:
         ids = share_of_devices(ids, *request.device_share)
-    platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
     too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
     if too_wide:
         raise UsageError(

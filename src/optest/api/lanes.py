@@ -14,7 +14,7 @@ from optest.backends.abilities import DeviceRequest, NeedsEnvironment, keeps_dea
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.dispatcher import Dispatcher
-from optest.core.executors import Executor, InProcess
+from optest.core.executors import BringsExecutor, Executor, InProcess
 from optest.core.messages import NotInWorker
 from optest.core.session import Execution, Interruption
 from optest.core.worker_process import WorkerOptions, WorkerProcess
@@ -61,6 +61,9 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         UsageError: if workers were asked for and cannot find the driver, or a case cannot have its devices.
         Unavailable: if the driver lacks something on this machine.
     """
+    if isinstance(request.driver, BringsExecutor):
+        executor = request.driver.executor(directory.path)
+        return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
     if request.settings["cluster"]:
         return _lanes_of_cluster(request, directory)

@@ -397,7 +397,7 @@ def driver_flags(settings: Settings) -> list[str]:
     for each in OPTIONS:
         if each.repro:
             for value in _several(settings[each.name] or ()):
-                words += [each.flags[0], str(value)]
+                words += [each.flags[0]] if each.type == "bool" else [each.flags[0], str(value)]
     return words
 
 

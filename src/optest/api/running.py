@@ -16,7 +16,7 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
-from optest.backends.abilities import CountsOperators, HasVariants, case_options_of
+from optest.backends.abilities import CountsOperators, EndsRuns, HasVariants, KnowsCommand, case_options_of
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
@@ -30,7 +30,7 @@ from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
-from optest.spec import VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
+from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
 __all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
@@ -136,6 +136,8 @@ def run_cases(
         raise PlanError(request.problems) if request.problems else nothing_selected(settings)
     bench_options(settings)  # a comparison that is not there is said before anything is begun
     files = _report_files(request)
+    if settings["timeline"]:
+        files |= report_files(("timeline",), Path(settings["timeline"]))
     prints = fingerprint(
         plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
         cases=request.cases,
@@ -201,6 +203,8 @@ def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steeri
     )
     with variables_set(lanes.variables):
         summary = session.run()
+    if isinstance(request.driver, EndsRuns):
+        request.driver.end_run(directory.path)
     status = summary.exit_status
     if session.failure is not None:
         print(f"optest: {session.failure}", file=sys.stderr)  # noqa: T201
@@ -330,7 +334,8 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
-    arguments = _validation(case, settings) or command_line(_without(options, case))
+    own = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
+    arguments = own or _validation(case, settings) or command_line(_without(options, case))
     flags = driver_flags(settings)
     if arguments is None:
         flags = [] if options else flags
@@ -354,10 +359,10 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
 
 def _validation(case: TestCase, settings: Settings) -> list[str]:
     """The arguments for a case of which no values are asked, none for any other one."""
-    if case.mode != VALIDATION:
+    if case.mode == FORWARD:
         return []
     which = ["--op", case.descriptor.name, "--case", case.id, "--tier", settings["tier"], "--seed", str(case.seed)]
-    return ["check", "--backend", case.backend.name, "--group", case.mode, *which]
+    return ["check", "--backend", case.backend.name, "--group", VALIDATION, *which]
 
 
 def _without(options: Mapping[str, Any], case: TestCase) -> TestCase:

@@ -51,6 +51,7 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
         dtypes=tuple(each.name for each in parse_dtypes(stated)) if stated else (),
         device=(settings["torch_device"] or "cpu").partition(":")[0],
         seed=settings["seed"] or 0,
+        options=settings,
     )
     empty = [note for each in documents if not each.entries for note in each.notes]
     if empty:

@@ -4,14 +4,19 @@ make a difference to shape inference."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import InfersShapes
+from optest.backends.abilities import CapturesPrograms, InfersShapes
 from optest.spec import Sample
+from optest.spec.case import GRAPH
 
-__all__ = ["selection"]
+__all__ = ["graph_samples", "selection"]
+
+_GRAPHS = 6
+"""Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 
 
 def selection(driver: BackendDriver) -> Callable[[Sample], bool]:
@@ -20,7 +25,7 @@ def selection(driver: BackendDriver) -> Callable[[Sample], bool]:
     seen: set[str] = set()
 
     def is_asked(sample: Sample) -> bool:
-        if "expects_error" in sample.case:
+        if "expects_error" in sample.case or sample.case_set == GRAPH:
             return True
         signature = json.dumps(_signature(sample.case), sort_keys=True, default=str)
         is_new = signature not in seen
@@ -28,6 +33,18 @@ def selection(driver: BackendDriver) -> Callable[[Sample], bool]:
         return is_new and isinstance(driver, InfersShapes)
 
     return is_asked
+
+
+def graph_samples(driver: BackendDriver, own: Iterable[Sample]) -> list[Sample]:
+    """The first calls of an operator of other attributes, and of other dtypes, if the driver captures programs."""
+    right = [each for each in own if "expects_error" not in each.case and isinstance(driver, CapturesPrograms)]
+    chosen: dict[int, Sample] = {}
+    for key in ("attributes", "dtypes"):
+        calls: dict[str, Sample] = {}
+        for each in right:
+            calls.setdefault(repr(each.case.get(key)), each)
+        chosen |= {id(each): each for each in islice(calls.values(), _GRAPHS)}
+    return [Sample(case_set=GRAPH, case=each.case, tier=each.tier) for each in chosen.values()]
 
 
 def _signature(case: Mapping[str, Any]) -> list[Any]:

@@ -128,6 +128,7 @@ _BUILTINS = (
     _Builtin(name="opencl", path="optest.backends.opencl:OpenClBackend", kind="opencl"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
     _Builtin(name="function", path="optest.backends.function:FunctionBackend", kind="cpu", by_name_only=True),
+    _Builtin(name="scene", path="optest.scenes.driver:SceneDriver", kind="scene", by_name_only=True),
     _Builtin(name="ffi", path="optest.clib.library.driver:FfiBackend", kind="cpu", by_name_only=True),
 )
 
@@ -137,17 +138,12 @@ class BackendManager:
 
     def __init__(self, builtins: Sequence[_Builtin] = ()) -> None:
         self._registry: Registry[BackendDriver] = Registry("backend")
-        self._kinds: dict[str, str] = {}
-        self._by_name_only: set[str] = set()
-        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {}
         self._factories: set[str] = set()
         self._made_by: dict[str, str] = {}
-        self._own = {builtin.name for builtin in builtins}
-        for builtin in builtins:
-            self._lazy[builtin.name] = builtin.path
-            self._kinds[builtin.name] = builtin.kind
-            if builtin.by_name_only:
-                self._by_name_only.add(builtin.name)
+        self._own = {each.name for each in builtins}
+        self._lazy: dict[str, str | Callable[[], BackendDriver]] = {each.name: each.path for each in builtins}
+        self._kinds = {each.name: each.kind for each in builtins}
+        self._by_name_only = {each.name for each in builtins if each.by_name_only}
 
     def register(self, driver: BackendDriver, *, replace: bool = False) -> BackendDriver:
         """Add a driver instance and return it.
@@ -269,16 +265,12 @@ class BackendManager:
             Unavailable: if the driver needs a package that is not installed.
         """
         self._make_for(name)
-        if name in self.names():
-            driver = self.get(name)
-            _require_chip(driver, chip)
-            return driver
-        drivers = self._of_kind(name)
+        drivers = [self.get(name)] if name in self.names() else self._of_kind(name)
         able = [driver for driver in drivers if chip is None or driver.accepts_chip(chip)]
         able = [driver for driver in able if driver.name not in self._own] or able
         if not able:
             known = [each for driver in drivers for each in driver.chips]
-            raise UnknownName(f"chip of backend {name}", chip or "", known)
+            raise UnknownName(f"chip of backend {name}", chip or "", known or ("(it takes no chip)",))
         if len(able) > 1:
             listed = ", ".join(driver.name for driver in able)
             raise UsageError(f"backend kind {name!r} is {listed}; name one of them")
@@ -288,17 +280,13 @@ class BackendManager:
         """Every driver of ``kind`` that may be chosen by it."""
         for name in self.names():
             if name not in self._kinds:  # registered by path, so its kind is known when it is loaded
-                self._load_if_possible(name)
+                with suppress(Unavailable):  # a framework that is missing here is no matter of the other backends
+                    self.get(name)
         names = [name for name, each in self._kinds.items() if each == kind and name not in self._by_name_only]
         if not names:
             kinds = {each for name, each in self._kinds.items() if name not in self._by_name_only}
             raise UnknownName("backend", kind, (*self.names(), *sorted(kinds)))
         return [self.get(name) for name in names]
-
-    def _load_if_possible(self, name: str) -> None:
-        """A plug-in whose framework is missing here does not stand in the way of the other backends."""
-        with suppress(Unavailable):
-            self.get(name)
 
     def target(self, driver: BackendDriver, chip: str | None = None, variant: str | None = None) -> BackendTarget:
         """Who is asked; without a variant the default one of a driver whose variants are compared.
@@ -311,11 +299,6 @@ class BackendManager:
             raise UnknownName(f"variant of backend {driver.name}", variant, known or ("(it has none)",))
         chosen = variant or next(iter(compared_variants(driver)[-1:]), None)
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device(), variant=chosen)
-
-
-def _require_chip(driver: BackendDriver, chip: str | None) -> None:
-    if chip is not None and not driver.accepts_chip(chip):
-        raise UnknownName(f"chip of backend {driver.name}", chip, driver.chips or ("(it takes no chip)",))
 
 
 def _require_sound(driver: object) -> None:
@@ -332,7 +315,10 @@ def _require_sound(driver: object) -> None:
         raise UsageError(f"backend {driver.name} has no kind; set the class attribute `kind`, such as 'gpu'")
     if not isinstance(driver.chips, (tuple, list)):  # ("a100") is a string, and "a" would be in it
         raise UsageError(f"backend {driver.name} has chips = {driver.chips!r}, but should have a tuple of names")
-    _require_known_numerics(driver)
+    if not isinstance(driver.numerics, Numerics):
+        raise UsageError(f"backend {driver.name} has numerics = {driver.numerics!r}, but should have Numerics(…)")
+    if wrong := wrong_numerics(asdict(driver.numerics)):
+        raise UsageError(f"backend {driver.name} has {wrong}")
     if type(driver).run is BackendDriver.run and not isinstance(driver, WritesOutputs):
         raise UsageError(f"backend {driver.name} has neither `run` nor `run_into`")
 
@@ -362,17 +348,8 @@ _CHOICES: dict[str, tuple[str | bool | None, ...]] = {
 }
 
 
-def _require_known_numerics(driver: BackendDriver) -> None:
-    """Rules are computed from what a driver declares, so a slip in it would decide verdicts."""
-    if not isinstance(driver.numerics, Numerics):
-        raise UsageError(f"backend {driver.name} has numerics = {driver.numerics!r}, but should have Numerics(…)")
-    wrong = wrong_numerics(asdict(driver.numerics))
-    if wrong is not None:
-        raise UsageError(f"backend {driver.name} has {wrong}")
-
-
 def wrong_numerics(stated: Mapping[str, Any]) -> str | None:
-    """What is wrong with stated fields of :class:`Numerics`, the first of them in words."""
+    """What is wrong with stated fields of :class:`Numerics`, the first in words: a slip would decide verdicts."""
     for name, value in stated.items():
         if name not in _CHOICES:
             hint = did_you_mean(name, _CHOICES, f"known: {', '.join(_CHOICES)}")

@@ -10,19 +10,22 @@ from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from optest.backends.capabilities import Capabilities, capability_of
 from optest.spec import OperatorDescriptor, Reason, Sample, TensorSpec, TestCase, Verdict
 
 __all__ = [
     "Blames",
+    "CapturesPrograms",
     "ChecksConfig",
     "ChecksReadiness",
     "ComparesVariants",
     "Configurable",
     "CountsOperators",
     "DeviceRequest",
+    "EndsRuns",
     "ExplainsItself",
     "FurtherAnswer",
     "GivesFurtherAnswers",
@@ -32,6 +35,7 @@ __all__ = [
     "JudgesItself",
     "KeepsDeadline",
     "KeepsGolden",
+    "KnowsCommand",
     "KnowsDtypes",
     "KnowsExpectations",
     "KnowsExpectationsOfSamples",
@@ -42,6 +46,8 @@ __all__ = [
     "PreparedCall",
     "PreparesCalls",
     "PreparesPrograms",
+    "Program",
+    "ProgramNode",
     "RunsInForks",
     "RunsPrograms",
     "Script",
@@ -64,10 +70,6 @@ __all__ = [
 ]
 
 
-def _nothing() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
     """A case made ready to be called again and again: what a benchmark times, and nothing around it.
@@ -79,7 +81,7 @@ class PreparedCall:
 
     call: Callable[[], object]
     outputs: Callable[[], Sequence[Any] | Mapping[str, Any]]
-    synchronize: Callable[[], object] = _nothing
+    synchronize: Callable[[], object] = lambda: None
     what: str = ""
 
 
@@ -148,6 +150,27 @@ class Script:
     arrays: Mapping[str, Any] = field(default_factory=dict)
 
 
+class ProgramNode(NamedTuple):
+    """An operation of a captured program with the names of the values that it takes and makes, "" for one left out."""
+
+    operation: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: str = ""
+    has_effects: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A call as it is captured before it runs; ``is_optimized`` if nodes that no output needs should be gone."""
+
+    nodes: Sequence[ProgramNode]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Sequence[tuple[str, TensorSpec]]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    is_optimized: bool = False
+
+
 if TYPE_CHECKING:
     _ProtocolType = ABCMeta
 else:
@@ -194,7 +217,6 @@ class KeepsGolden(Protocol, metaclass=_Ability):
 
         Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
         """
-        ...
 
 
 @runtime_checkable
@@ -205,21 +227,25 @@ class InfersShapes(Protocol, metaclass=_Ability):
         Raises:
             Fault: UNSUPPORTED where they depend on values; as ``run`` does. Any other exception refuses the call.
         """
-        ...
+
+
+@runtime_checkable
+class CapturesPrograms(Protocol, metaclass=_Ability):
+    def captured_program(self, case: TestCase, values: Callable[[], Sequence[Any]]) -> Program:
+        """The program of ``case``; nothing is computed. A capture that needs arrays gets inputs by ``values``, and is
+        made of other ones, too. Raise ``Fault``: UNSUPPORTED where nothing is captured."""
 
 
 @runtime_checkable
 class MeasuresCompilation(Protocol, metaclass=_Ability):
     def compile_s(self) -> float | None:
         """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
-        ...
 
 
 @runtime_checkable
 class GivesFurtherAnswers(Protocol, metaclass=_Ability):
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
-        ...
 
 
 @runtime_checkable
@@ -227,7 +253,6 @@ class JudgesItself(Protocol, metaclass=_Ability):
     def own_verdict(self, case: TestCase) -> Verdict:
         """What a test that compares by itself says of ``case``, which it has just run. It counts where optest expects
         nothing; a pass rests on ``Evidence.EXTERNAL_REPORT``."""
-        ...
 
 
 @runtime_checkable
@@ -238,7 +263,6 @@ class Blames(Protocol, metaclass=_Ability):
         Raises:
             Fault: for what the wrong answer is due to; the verdict is this, then.
         """
-        ...
 
 
 @runtime_checkable
@@ -249,7 +273,6 @@ class PreparesCalls(Protocol, metaclass=_Ability):
         Whatever belongs to no call (copies to a device, descriptors, workspaces) is done on entering and undone on
         leaving.
         """
-        ...
 
 
 @runtime_checkable
@@ -259,7 +282,6 @@ class WritesScripts(Protocol, metaclass=_Ability):
 
         ``may_run`` is False for a case that crashed or hung: nothing of it may be tried here then.
         """
-        ...
 
 
 # What is configured, and what cases say of it.
@@ -305,21 +327,18 @@ class StatesCaseOptions(Protocol, metaclass=_Ability):
     def case_options(self) -> Mapping[str, Any]:
         """What the options that ``configure`` took mean as this driver's ``backend_config``: every case holds them, and
         whoever runs one of its plans needs no option."""
-        ...
 
 
 @runtime_checkable
 class ChecksConfig(Protocol, metaclass=_Ability):
     def problems(self, case: TestCase) -> Sequence[str]:
         """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
-        ...
 
 
 @runtime_checkable
 class KnowsDtypes(Protocol, metaclass=_Ability):
     def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """Dtypes by tensor name that a case's options for this driver state, for cases that state no dtypes."""
-        ...
 
 
 @runtime_checkable
@@ -346,7 +365,6 @@ class RunsInForks(Protocol, metaclass=_Ability):
 class NeedsEnvironment(Protocol, metaclass=_Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +388,6 @@ class NeedsDevices(Protocol, metaclass=_Ability):
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
         """What ``case`` needs of devices; None if it needs none. A worker is configured with ``device_ids``, the ids
         that it may use."""
-        ...
 
 
 @runtime_checkable
@@ -382,7 +399,6 @@ class PreparesPrograms(Protocol, metaclass=_Ability):
         Raises:
             Fault: COMPILE, BAD_CASE or UNSUPPORTED: the verdict of the case, which then needs no device.
         """
-        ...
 
 
 # What `optest check` and reports ask.
@@ -392,14 +408,12 @@ class PreparesPrograms(Protocol, metaclass=_Ability):
 class ChecksReadiness(Protocol, metaclass=_Ability):
     def ready_for_check(self) -> str | None:
         """Why nothing can be checked yet, in words for whoever typed the command: an option is missing. Else None."""
-        ...
 
 
 @runtime_checkable
 class LacksOperators(Protocol, metaclass=_Ability):
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
-        ...
 
 
 @runtime_checkable
@@ -415,35 +429,43 @@ class SelectsSamples(Protocol, metaclass=_Ability):
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
         which a driver may add what only drivers of its kind can be asked."""
-        ...
+
+
+@runtime_checkable
+class KnowsCommand(Protocol, metaclass=_Ability):
+    def command_line(self, case: TestCase) -> Sequence[str]:
+        """The words behind ``optest`` that run ``case`` again, where flags of its operator are not the way to it."""
 
 
 @runtime_checkable
 class KnowsExpectations(Protocol, metaclass=_Ability):
     def expectations(self) -> str | None:
         """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
-        ...
 
 
 @runtime_checkable
 class KnowsExpectationsOfSamples(Protocol, metaclass=_Ability):
     def expectations_of_samples(self) -> str | None:
         """The same for `optest run --source`, whose cases are calls of a framework."""
-        ...
 
 
 @runtime_checkable
 class CountsOperators(Protocol, metaclass=_Ability):
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
         """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
-        ...
+
+
+@runtime_checkable
+class EndsRuns(Protocol, metaclass=_Ability):
+    def end_run(self, folder: Path) -> None:
+        """Put away what the cases of a run left behind; ``folder`` is that of the run. Called once, when it is over, in
+        the process that started its workers."""
 
 
 @runtime_checkable
 class ExplainsItself(Protocol, metaclass=_Ability):
     def doctor(self) -> Sequence[str]:
         """Facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if it cannot work here."""
-        ...
 
 
 def guards_memory(driver: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -25,25 +25,9 @@ class Build:
     commands: tuple[Command, ...]
     env: tuple[tuple[str, str], ...]
 
-    @classmethod
-    def of(cls, workdir: Path, commands: tuple[Command, ...], env: Mapping[str, str]) -> Build:
-        return cls(workdir=workdir, commands=commands, env=tuple(sorted(env.items())))
-
     @property
     def digest(self) -> str:
         return hashlib.blake2b(repr((self.commands, self.env)).encode(), digest_size=16).hexdigest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failure:
-    fault: Fault
-    case: TestCase
-
-    def is_that_of(self, case: TestCase) -> bool:
-        """A build that was too slow for one case is tried again for a retry, and for a case with more time."""
-        if self.fault.reason is not Reason.DEADLINE:
-            return True
-        return case.key != self.case.key and (case.timeout_s or inf) <= (self.case.timeout_s or inf)
 
 
 class Builds:
@@ -51,7 +35,7 @@ class Builds:
 
     def __init__(self) -> None:
         self._made: set[Build] = set()
-        self._failed: dict[Build, _Failure] = {}
+        self._failed: dict[Build, tuple[Fault, TestCase]] = {}
         self._last: dict[Path, str] = {}
 
     def ensure(self, build: Build, case: TestCase, fault_of: Callable[[Command], Fault | None]) -> None:
@@ -60,16 +44,15 @@ class Builds:
         Raises:
             Fault: COMPILE or DEADLINE.
         """
-        failure = self._failed.get(build)
-        if failure is not None and failure.is_that_of(case):
-            raise _again(failure.fault)
+        if build in self._failed and not _may_try_again(case, *self._failed[build]):
+            raise _again(self._failed[build][0])
         if build in self._made and self._standing(build.workdir) == build.digest:
             return
         self._set_standing(build.workdir, "")
         for command in build.commands:
             fault = fault_of(command)
             if fault is not None:
-                self._failed[build] = _Failure(fault=fault, case=case)
+                self._failed[build] = fault, case
                 raise _again(fault)
         self._failed.pop(build, None)
         self._made.add(build)
@@ -77,13 +60,13 @@ class Builds:
 
     def _standing(self, workdir: Path) -> str:
         try:
-            return _mark(workdir).read_text(encoding="utf-8")
+            return (workdir / OWN_FILES[0]).read_text(encoding="utf-8")
         except OSError:
             return self._last.get(workdir, "")
 
     def _set_standing(self, workdir: Path, digest: str) -> None:
         self._last[workdir] = digest
-        mark = _mark(workdir)
+        mark = workdir / OWN_FILES[0]
         try:
             mark.parent.mkdir(exist_ok=True)
             ignored = mark.with_name(".gitignore")
@@ -94,8 +77,10 @@ class Builds:
             return  # nobody may write here, so that only this process is known to have built
 
 
-def _mark(workdir: Path) -> Path:
-    return workdir / OWN_FILES[0]
+def _may_try_again(case: TestCase, fault: Fault, earlier: TestCase) -> bool:
+    """A build that was too slow for one case is tried again for a retry, and for a case with more time."""
+    has_more_time = (case.timeout_s or inf) > (earlier.timeout_s or inf)
+    return fault.reason is Reason.DEADLINE and (case.key == earlier.key or has_more_time)
 
 
 def _again(fault: Fault) -> Fault:

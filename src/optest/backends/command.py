@@ -100,7 +100,7 @@ class CommandBackendDriver(BackendDriver):
         config = job.config
         commands = Commands(
             workdir=job.workdir,
-            env={name: expand(value, job.tokens) for name, value in config.env.items()},
+            env=job.env,
             before=[job.expanded(command) for command in (*config.build, *config.prepare)],
             command=job.expanded(config.command),
             cleanup=[job.expanded(command) for command in config.cleanup],
@@ -128,10 +128,10 @@ class CommandBackendDriver(BackendDriver):
             for file, array in zip(job.config.inputs, inputs, strict=True):
                 write_tensor(file, job.path(file), array)
             for command in job.config.prepare:
-                steps.run("prepare", command)
+                steps.run("prepare", job.expanded(command))
             for file in job.config.outputs:
                 remove_file(file, job.path(file))  # a sample's folder may come with outputs of its own
-            finished = steps.run("command", job.config.command)
+            finished = steps.run("command", job.expanded(job.config.command))
             outputs = [_read(file, job, finished) for file in job.config.outputs]
         finally:
             steps.clean_up()
@@ -179,7 +179,8 @@ class _Job:
 
     @property
     def build(self) -> Build:
-        return Build.of(self.workdir, tuple(map(self.expanded, self.config.build)), self.config.env)
+        commands, env = tuple(map(self.expanded, self.config.build)), tuple(sorted(self.config.env.items()))
+        return Build(workdir=self.workdir, commands=commands, env=env)
 
     def path(self, file: TensorFile) -> Path:
         """Where the file lies, told again at every use: a link may have appeared."""
@@ -194,9 +195,9 @@ class _Job:
     def expanded(self, command: Command) -> Command:
         return tuple(expand(part, self.tokens) for part in command)
 
-    def environment(self) -> dict[str, str]:
-        stated = {name: expand(value, self.tokens) for name, value in self.config.env.items()}
-        return environment() | stated
+    @property
+    def env(self) -> dict[str, str]:
+        return {name: expand(value, self.tokens) for name, value in self.config.env.items()}
 
 
 @dataclass(slots=True)
@@ -207,15 +208,12 @@ class _Steps:
     began: float = field(default_factory=time.monotonic)
     checks: list[Check] = field(default_factory=list)
 
-    def run(self, step: str, command: Command) -> Finished:
-        """Run one command of the step.
+    def run(self, step: str, argv: Command) -> Finished:
+        """Run one command of the step, its tokens replaced.
 
         Raises:
             Fault: UNAVAILABLE, DEADLINE, SIGNAL or EXIT_CODE, with the ends of both streams.
         """
-        return self._run(step, self.job.expanded(command))
-
-    def _run(self, step: str, argv: Command) -> Finished:
         try:
             finished = self._finished(argv, self._left_s())
         except CannotStart as error:
@@ -231,7 +229,7 @@ class _Steps:
     def build_fault(self, argv: Command) -> Fault | None:
         """Run a build command; a failure of it is COMPILE, whatever it was."""
         try:
-            self._run("build", argv)
+            self.run("build", argv)
         except Fault as fault:
             if fault.reason is Reason.DEADLINE:
                 return fault
@@ -252,7 +250,8 @@ class _Steps:
                 self._note("cleanup", f"{fault.message}\n{fault.details['stderr_tail']}".strip())
 
     def _finished(self, argv: Command, timeout_s: float | None) -> Finished:
-        return run(argv, cwd=self.job.workdir, env=self.job.environment(), timeout_s=timeout_s, tail_bytes=_TAIL_BYTES)
+        env = environment() | self.job.env
+        return run(argv, cwd=self.job.workdir, env=env, timeout_s=timeout_s, tail_bytes=_TAIL_BYTES)
 
     def _left_s(self) -> float | None:
         limit = self.job.case.timeout_s
@@ -354,12 +353,10 @@ def _golden_checks(job: _Job) -> list[Check]:
     """A note for every golden file that nothing ties to this case's inputs."""
     if not job.config.golden_load:
         return []
-    origin = Origin.of(job.case)
-    paths = [job.golden_path(file) for file in job.config.golden_load]
-    unvouched = GoldenState.UNVOUCHED
+    origin, unvouched = Origin.of(job.case), GoldenState.UNVOUCHED
     return [
         Check(name="golden file", state=CheckState.NOTE, detail=f"{path} {unvouched.value}")
-        for path in paths
+        for path in map(job.golden_path, job.config.golden_load)
         if golden_state(path, origin) is unvouched
     ]
 

@@ -89,7 +89,8 @@ class _Reader(SectionReader):
 
     def config(self) -> CommandConfig:
         self.unknown_keys(self.section, _KEYS, others=_OTHER_NAMES)
-        inputs = self._files("inputs", self.section.get("inputs"), self._input_specs(), "input/{}.bin")
+        specs = {argument.path: argument.spec for argument in self.case.inputs}
+        inputs = self._files("inputs", self.section.get("inputs"), specs, "input/{}.bin")
         outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
         self._no_path_twice((*inputs, *outputs))
         load, dump = self._golden(outputs)
@@ -177,9 +178,6 @@ class _Reader(SectionReader):
                 self.say("env", f"has the name {name!r}, but should have names of environment variables")
         return {str(name): self._text(f"env.{name}", entry) for name, entry in value.items()}
 
-    def _input_specs(self) -> dict[str, TensorSpec]:
-        return {argument.path: argument.spec for argument in self.case.inputs}
-
     def _output_specs(self) -> dict[str, TensorSpec]:
         if not self.case.outputs:
             names = self.case.descriptor.tensors.outputs
@@ -223,20 +221,19 @@ class _Reader(SectionReader):
         for where, name, entry in pairs:
             if name is not None and isinstance(entry, str):
                 entries.append((where, str(name), {"path": entry}))
-            elif not isinstance(entry, Mapping):
+                continue
+            if not isinstance(entry, Mapping):
                 self.say(where, f"is {entry!r}, but should be {'a path or ' if name else ''}a map with path and dtype")
+                continue
+            self.unknown_keys(
+                entry, ("path", "dtype") if name is not None else ("tensor", "path", "dtype"), inside=where
+            )
+            tensor = entry.get("tensor") if name is None else name
+            if isinstance(tensor, str):
+                entries.append((where, tensor, entry))
             else:
-                entries += self._entry(where, name, entry)
+                self.say(where, "has no tensor, but should name one, such as input0")
         return entries
-
-    def _entry(self, where: str, name: Any, entry: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-        known = ("path", "dtype") if name is not None else ("tensor", "path", "dtype")
-        self.unknown_keys(entry, known, inside=where)
-        tensor = entry.get("tensor") if name is None else name
-        if not isinstance(tensor, str):
-            self.say(where, "has no tensor, but should name one, such as input0")
-            return []
-        return [(where, tensor, entry)]
 
     def _tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec]) -> str | None:
         """The positional name of a tensor."""

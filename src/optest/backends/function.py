@@ -51,8 +51,11 @@ class Kernel:
         tensors, kinds = self._tensors(case, [each.name for each in case.inputs]), self._kinds()
         if inspect.Parameter.VAR_POSITIONAL not in kinds and len(tensors) > sum(each in _POSITIONAL for each in kinds):
             return f"{self.name} takes fewer tensors than the {len(tensors)} of the case"
-        for name in self._left_out(case):
-            return f"{self.name} takes no {name}, which is {case.attributes[name]!r} here"
+        usual = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
+        for name, key in self._keywords(case):
+            value = case.attributes[name]
+            if not key and (name not in usual or value != usual[name]):  # it would assume the usual one
+                return f"{self.name} takes no {name}, which is {value!r} here"
         return None
 
     def call(self, case: TestCase, inputs: Sequence[Any]) -> Any:
@@ -87,15 +90,6 @@ class Kernel:
             is_usual = parameter is not None and parameter.default is not inspect.Parameter.empty
             if case.attributes[attribute.name] is not None or not is_usual:
                 yield attribute.name, own
-
-    def _left_out(self, case: TestCase) -> list[str]:
-        """Attributes that the function does not take, and that have not the value that it would assume."""
-        usual = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
-        return [
-            name
-            for name, key in self._keywords(case)
-            if not key and (name not in usual or case.attributes[name] != usual[name])
-        ]
 
 
 _DECLARED: dict[str, Kernel] = {}
@@ -283,7 +277,6 @@ GUEST = Guest(
     options=(
         Option(
             name="function",
-            flags=("--function",),
             repeat=True,
             repro=True,
             group="Who is asked",

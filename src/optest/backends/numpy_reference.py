@@ -157,10 +157,8 @@ def _reference_of(case: TestCase) -> Reference:
     reference = _reference_of_case(case)
     if reference is None:
         raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
-    if isinstance(reference, str):
-        loaded: Reference = load_object(reference)
-        return loaded
-    return reference
+    loaded: Reference = load_object(reference)
+    return loaded
 
 
 def _in_order(outputs: Any) -> list[Any]:

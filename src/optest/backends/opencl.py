@@ -12,6 +12,7 @@ import pyopencl as cl
 
 from optest.backends import BackendDriver, Fault, Reason
 from optest.backends.command_config import case_tokens, why_outside
+from optest.backends.opencl_device import NUMBERS, OpenClDevice, calls_of_opencl, declared_type
 from optest.backends.sections import SectionReader
 from optest.backends.tokens import expand, problems_of, tokens_of
 from optest.errors import Unavailable
@@ -21,16 +22,6 @@ from optest.store import path_of
 __all__ = ["OpenClBackend"]
 
 _KEYS = ("source", "kernel", "arguments", "global", "local", "options", "workdir", "promises")
-_NUMBERS: dict[str, Any] = {
-    "int": np.int32,
-    "uint": np.uint32,
-    "long": np.int64,
-    "ulong": np.uint64,
-    "float": np.float32,
-    "double": np.float64,
-}
-"""The scalar types of OpenCL C, by their names there."""
-_GUARD_BYTES = 1 << 16
 _GUARD, _BEHIND_INPUTS = 0xA5, 0x5A
 """Different, or a kernel that copies what lies behind an input behind an output would write what stands there."""
 
@@ -45,16 +36,13 @@ class OpenClBackend(BackendDriver):
     kind = "opencl"
     runs_programs = True
 
-    def __init__(self) -> None:
-        self._programs: dict[tuple[str, str, str], Any] = {}
-
     def configure(self, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - it takes none
-        """Open the device and compile something: compilers install handlers of signals when they are first used.
+        """Open the device.
 
         Raises:
             Unavailable: without a device.
         """
-        cl.Kernel(cl.Program(self._context, "__kernel void nothing(void) {}").build(), "nothing")
+        self._device  # noqa: B018 - opened by being read
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return () if why_outside(case, self.name) else _read(case, self.name)[1]
@@ -72,95 +60,52 @@ class OpenClBackend(BackendDriver):
         section, problems = _read(case, self.name)
         if problems:
             raise Fault(Reason.BAD_CASE, "\n".join(problems))
-        kernel = self._kernel(case, section)
-        tokens, flags = case_tokens(case), cl.mem_flags
-        try:
+        tokens = case_tokens(case)
+        with calls_of_opencl():
+            kernel = self._kernel(case, section)
             given = {
-                argument.path: self._buffer(flags.READ_WRITE, array, _BEHIND_INPUTS)
+                argument.path: self._device.buffer(array, _BEHIND_INPUTS)
                 for argument, array in zip(case.inputs, inputs, strict=True)
             }
-            written = {
-                f"output{place}": self._buffer(flags.READ_WRITE, array, _GUARD) for place, array in enumerate(outputs)
-            }
-            buffers = {**given, **written}
+            written = {f"output{place}": self._device.buffer(array, _GUARD) for place, array in enumerate(outputs)}
             sizes = [_number(f"global {each!r}", "int", each, tokens) for each in section["global"]]
             local = [_number(f"local {each!r}", "int", each, tokens) for each in section.get("local", ())]
-            if local:  # as OpenCL 1 wants it; the kernel looks where it is
-                sizes = [-(-size // each) * each for size, each in zip(sizes, local, strict=True)]
-            _set_arguments(kernel, section, tokens, buffers)
-            if 0 not in sizes:
-                cl.enqueue_nd_range_kernel(self._queue, kernel, sizes, local or None)
-            self._queue.finish()
+            _set_arguments(kernel, section, tokens, {**given, **written})
+            self._device.enqueue(kernel, sizes, local)
+            self._device.queue.finish()
             for argument, array in zip(case.inputs, inputs, strict=True):
-                held = self._received(argument.name, given[argument.path], _BEHIND_INPUTS)
+                held = self._device.received(argument.name, given[argument.path], _BEHIND_INPUTS)
                 if held.tobytes() != np.ascontiguousarray(array).tobytes():
                     raise Fault(Reason.INPUT_MUTATED, f"the kernel wrote into input {argument.name}")
             for (name, buffer), output in zip(written.items(), outputs, strict=True):
-                output[...] = self._received(name, buffer, _GUARD).view(output.dtype).reshape(output.shape)
-        except cl.MemoryError as error:
-            raise Fault(Reason.OUT_OF_MEMORY, f"OpenCL: {error}") from None
-        except cl.Error as error:
-            raise Fault(Reason.RAISED, f"OpenCL: {error}") from error
+                output[...] = self._device.received(name, buffer, _GUARD).view(output.dtype).reshape(output.shape)
 
     def device(self) -> str | None:
-        return self._context.devices[0].name.split("-", 1)[0].strip()  # type: ignore[no-any-return]
+        return self._device.device.name.split("-", 1)[0].strip()  # type: ignore[no-any-return]
 
     def versions(self) -> Mapping[str, str]:
-        device = self._context.devices[0]
+        device = self._device.device
         return {"pyopencl": cl.VERSION_TEXT, "opencl": device.version.strip(), "driver": device.driver_version}
 
     def doctor(self) -> Sequence[str]:
-        return tuple(f"{each.platform.name.strip()}: {each.name.strip()}" for each in self._context.devices)
+        return tuple(
+            f"{each.platform.name.strip()}: {each.name.strip()}" for each in self._device.queue.context.devices
+        )
 
     @cached_property
-    def _context(self) -> Any:
+    def _device(self) -> OpenClDevice:
         try:
-            return cl.create_some_context(interactive=False)
+            context = cl.create_some_context(interactive=False)
         except cl.Error as error:
             raise Unavailable("an OpenCL device", f"{error}; Debian has one for CPUs: pocl-opencl-icd") from None
-
-    @cached_property
-    def _queue(self) -> Any:
-        return cl.CommandQueue(self._context)
+        return OpenClDevice(context.devices[0], context)
 
     def _kernel(self, case: TestCase, section: Mapping[str, Any]) -> Any:
-        """The kernel, built once for the same text and options."""
         tokens = case_tokens(case)
         path = Path(path_of(case, section["source"], path_of(case, section.get("workdir", "."))))
-        options = " ".join(("-cl-kernel-arg-info", *(expand(each, tokens) for each in section.get("options", ()))))
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise Fault(Reason.BAD_CASE, f"backend_config.opencl.source cannot be read: {error}") from None
-        key = (str(path), text, options)
-        if key not in self._programs:
-            try:
-                self._programs[key] = cl.Program(self._context, text).build(options=options)
-            except cl.RuntimeError as error:
-                raise Fault(Reason.COMPILE, f"OpenCL could not build {path.name}: {str(error)[:4000]}") from None
-        try:
-            return cl.Kernel(self._programs[key], section["kernel"])
-        except cl.Error:
-            known = self._programs[key].kernel_names
-            raise Fault(Reason.BAD_CASE, f"{path.name} has no kernel {section['kernel']!r}; it has {known}") from None
-
-    def _buffer(self, flags: int, array: Any, behind: int) -> Any:
-        """The dense bytes of an array on the device, and the guard zone behind them."""
-        guard = np.full(_GUARD_BYTES, behind, np.uint8)
-        held = np.concatenate([np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8), guard])
-        return cl.Buffer(self._context, flags | cl.mem_flags.COPY_HOST_PTR, hostbuf=held)
-
-    def _received(self, name: str, buffer: Any, behind: int) -> Any:
-        """The bytes of a tensor as the kernel left them.
-
-        Raises:
-            Fault: OUT_OF_BOUNDS if it wrote into the guard zone behind them.
-        """
-        held = np.empty(buffer.size, np.uint8)
-        cl.enqueue_copy(self._queue, held, buffer)
-        if not (held[-_GUARD_BYTES:] == behind).all():
-            raise Fault(Reason.OUT_OF_BOUNDS, f"the kernel wrote behind the end of {name}")
-        return held[:-_GUARD_BYTES]
+        return self._device.kernel(
+            path, section["kernel"], [expand(each, tokens) for each in section.get("options", ())]
+        )
 
 
 def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:
@@ -178,8 +123,8 @@ def _read(case: TestCase, section: str) -> tuple[Mapping[str, Any], list[str]]:
             for problem in problems_of(text, [*known, *(tensors if key == "arguments" else ())]):
                 reader.say(key, problem)
             word = text.split()[0] if text.split() else ""
-            if key == "arguments" and not _is_tensor(text) and word not in _NUMBERS:
-                reader.say(key, f"has {text!r}, but should have a tensor, or a number: {', '.join(_NUMBERS)}")
+            if key == "arguments" and not _is_tensor(text) and word not in NUMBERS:
+                reader.say(key, f"has {text!r}, but should have a tensor, or a number: {', '.join(NUMBERS)}")
     return stated, reader.problems
 
 
@@ -199,7 +144,7 @@ def _set_arguments(kernel: Any, section: Mapping[str, Any], tokens: Mapping[str,
     for place, text in enumerate(stated):
         what = f"argument {place + 1} of {where} is {text!r}"
         kind, _, number = str(text).partition(" ")
-        is_tensor, declared = _is_tensor(text), _declared_type(kernel, place)
+        is_tensor, declared = _is_tensor(text), declared_type(kernel, place)
         if declared and (declared.endswith("*") != is_tensor or (not is_tensor and declared not in (kind, ""))):
             raise Fault(Reason.BAD_CASE, f"{what}, but the source has {declared!r} there")
         value = buffers[tokens_of(text)[0]] if is_tensor else _number(what, kind, number, tokens)
@@ -209,19 +154,10 @@ def _set_arguments(kernel: Any, section: Mapping[str, Any], tokens: Mapping[str,
             raise Fault(Reason.BAD_CASE, f"{what}, which OpenCL does not take: {error}") from None
 
 
-def _declared_type(kernel: Any, place: int) -> str:
-    """The type that the source has for an argument, "" where it is none of :data:`_NUMBERS` and no pointer."""
-    try:
-        declared = str(kernel.get_arg_info(place, cl.kernel_arg_info.TYPE_NAME))
-    except cl.Error:  # the compiler kept none
-        return ""
-    return declared if declared.endswith("*") or declared in _NUMBERS else ""
-
-
 def _number(what: str, kind: str, text: Any, tokens: Mapping[str, str]) -> Any:
     """The number that a text with tokens is, in the type of OpenCL C that is called ``kind``."""
     value = expand(str(text), tokens)
     try:
-        return _NUMBERS[kind](float(value) if kind in ("float", "double") else int(value))
+        return NUMBERS[kind](float(value) if kind in ("float", "double") else int(value))
     except (ValueError, OverflowError):
         raise Fault(Reason.BAD_CASE, f"{what}, which is {value!r} here, but should be of type {kind}") from None

@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from optest.backends.command_config import TensorFile
-from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.numerics import Array, dtype_of, numpy_dtype, round_to, widen
 from optest.spec import Fault, Reason
 
 __all__ = [
@@ -21,8 +20,6 @@ __all__ = [
     "remove_file",
     "write_tensor",
 ]
-
-Array = np.ndarray[Any, Any]
 
 
 @contextmanager
@@ -43,7 +40,10 @@ def write_tensor(file: TensorFile, path: Path, array: Array) -> None:
         Fault: BAD_CASE if a value does not exist in that dtype, or the file cannot be written.
     """
     if dtype_of(array.dtype) is not file.dtype:
-        array = _converted(file, array)
+        try:
+            array = round_to(widen(array), file.dtype)
+        except (ValueError, TypeError) as error:
+            raise Fault(Reason.BAD_CASE, f"{file.tensor} cannot be written as {file.dtype}: {error}") from error
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,13 +52,6 @@ def write_tensor(file: TensorFile, path: Path, array: Array) -> None:
             stream.truncate()
     except OSError as error:
         raise Fault(Reason.BAD_CASE, f"{file.tensor} cannot be written: {error}") from error
-
-
-def _converted(file: TensorFile, array: Array) -> Array:
-    try:
-        return round_to(widen(array), file.dtype)
-    except (ValueError, TypeError) as error:
-        raise Fault(Reason.BAD_CASE, f"{file.tensor} cannot be written as {file.dtype}: {error}") from error
 
 
 def remove_file(file: TensorFile, path: Path) -> None:

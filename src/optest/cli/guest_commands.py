@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from optest.cli.options import Command, click_option, completer_of
+from optest.cli.options import Command, click_option, completer_of, echo_all, options_of
 from optest.guests import Argument, guests
 from optest.guests import Command as Declared
 
@@ -25,6 +25,16 @@ class _Context:
 
         request = run_request(options, imports_hooks=False)
         return request.cases, request.driver
+
+    def run(self, cases: Sequence[Any], driver: Any, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+        from optest.api.run_request import RunRequest
+        from optest.api.running import closing_lines, run_cases
+        from optest.settings import resolve
+
+        which: dict[str, Any] = {"driver": driver, "target": cases[0].backend, "cases": list(cases), "facts": facts}
+        outcome = run_cases(RunRequest(settings=resolve(options), document=None, **which))
+        echo_all(closing_lines(options, outcome))
+        return outcome.exit_status
 
 
 def add_guest_commands(root: click.Group) -> None:
@@ -57,7 +67,7 @@ def _click_command(declared: Declared, name: str) -> click.Command:
     def call(**given: Any) -> int:
         return declared.call(_Context(), given)
 
-    function: Callable[..., int] = call
+    function: Callable[..., int] = options_of(declared.name)(call)
     for option in reversed(declared.options):
         function = click_option(option, option.help)(function)
     for argument in reversed(declared.arguments):

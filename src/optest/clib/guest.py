@@ -12,14 +12,12 @@ _option = partial(Option, repro=True, group="A C library", commands=("run", "lis
 _OPTIONS = (
     _option(
         name="library",
-        flags=("--library",),
         repeat=True,
         metavar="DIR|FILE",
         help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
     ),
     _option(
         name="headers",
-        flags=("--headers",),
         repeat=True,
         metavar="DIR|FILE",
         help="The library's C headers. [include in its folder] Repeatable.",
@@ -32,34 +30,29 @@ _OPTIONS = (
     ),
     _option(
         name="device",
-        flags=("--device",),
         commands=("run", "list", "check", "scene", "pytest"),
         metavar="NAME[:N]|IDS",
         help="Device that the library is asked on [cpu]; of scenes the ids that may be used: 0, 0-7 or 0,2,5. [0]",
     ),
     _option(
         name="guard",
-        flags=("--guard",),
         type="choice",
         choices=("heap", "pages"),
         help="Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]",
     ),
     _option(
         name="probes",
-        flags=("--probes",),
         type="choice",
         choices=("all", "guards"),
         help="How often a case is called: under all circumstances, or once between guards if all is well. [all]",
     ),
     _option(
         name="threads",
-        flags=("--threads",),
         metavar="N,N",
         help="Numbers of threads with which every case has to be right. [the library's own]",
     ),
     _option(
         name="sanitizer",
-        flags=("--sanitizer",),
         type="choice",
         choices=("asan",),
         help="What the library was built with: asan is AddressSanitizer.",
@@ -85,7 +78,6 @@ _INSPECT = Command(
     options=(
         Option(
             name="headers",
-            flags=("--headers",),
             repeat=True,
             required=True,
             metavar="DIR|FILE",
@@ -94,7 +86,6 @@ _INSPECT = Command(
         ),
         Option(
             name="mapping",
-            flags=("--mapping",),
             default="",
             metavar="NAME|FILE",
             completes="file",
@@ -103,12 +94,11 @@ _INSPECT = Command(
         Option(name="as_json", flags=("--json",), type="bool", default=False, help="Print everything as JSON."),
         Option(
             name="signatures",
-            flags=("--signatures",),
             type="bool",
             default=False,
             help="Print the signature of every function.",
         ),
-        Option(name="write", flags=("--write",), default="", hidden=True),
+        Option(name="write", default="", hidden=True),
     ),
 )
 

@@ -29,12 +29,15 @@ def close_tolerance(output: DType) -> tuple[float, float] | None:
     return _BY_DTYPE.get(output.name)
 
 
-def fitting_tolerance(output: DType, expected: Any) -> tuple[float, float] | None:
+def fitting_tolerance(
+    output: DType, expected: Any, stated: tuple[float, float] | None = None
+) -> tuple[float, float] | None:
     """The same for an output that is expected to be so: where atol would let zeros pass, atol is rtol of the largest.
 
-    torch's atol is made for numbers around 1. A result that is all smaller than it would not be looked at.
+    torch's atol is made for numbers around 1, and so is one that is ``stated`` in its place. A result that is all
+    smaller than it would not be looked at.
     """
-    tolerance = close_tolerance(output)
+    tolerance = stated or close_tolerance(output)
     if tolerance is None or expected is None or not zeros_are_within(np.asarray(expected), *tolerance):
         return tolerance
     magnitude = np.abs(widen(np.asarray(expected)))

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.numerics import Array, ulp
+from optest.numerics import Array
 from optest.spec import DType, ErrorBudget, Numerics, Rule, Terms, dtype
 
 __all__ = [
     "FEW",
+    "NEGLIGIBLE",
     "Budget",
     "Law",
     "Statistic",
@@ -37,7 +38,7 @@ Number = Any
 FEW = 16
 """Operands with fewer distinct values make roundings that repeat, so that errors add up instead of averaging."""
 
-_NEGLIGIBLE = 0.05
+NEGLIGIBLE = 0.05
 """Share of an ulp of the output below which the arithmetic cannot change a rounding that is not near a tie."""
 
 _FLOAT32, _FLOAT64 = dtype("float32"), dtype("float64")
@@ -108,9 +109,6 @@ class Law:
             variance = variance + self.per_square * (reference * reference)
         return variance * weight
 
-    def is_negligible(self, arithmetic: Number, spacing: Number) -> Number:
-        return arithmetic <= _NEGLIGIBLE * spacing
-
 
 class Budget(NamedTuple):
     """What a law multiplies, one number for all elements or one for each: T, V and w of :class:`Law`."""
@@ -118,13 +116,6 @@ class Budget(NamedTuple):
     total: Any = 0.0
     squares: Any = 0.0
     weight: Any = 1.0
-
-
-def array_ulp(entry: DType) -> Callable[[Array], Array]:
-    def spacing(magnitude: Array) -> Array:
-        return ulp(magnitude, entry)
-
-    return spacing
 
 
 def arithmetic_of(inputs: Sequence[DType], output: DType, numerics: Numerics, *, sums: bool) -> DType:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.compare.bounds import Budget, Law, Statistic, array_ulp
+from optest.compare.bounds import NEGLIGIBLE, Budget, Law, Statistic
 from optest.compare.policy import Allowance, Method
-from optest.numerics import Array, bits, numpy_dtype, round_to, widen
+from optest.numerics import Array, bits, numpy_dtype, round_to, ulp, widen
 from optest.numerics.widening import widen_bfloat16, widen_half
 from optest.spec import DType, Kind, dtype
 
@@ -148,7 +149,8 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> _JudgeB
 
 def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, with_rounding: bool) -> _JudgeBlock:
     smallest_normal = 2.0**dtype.emin
-    ulp_arithmetic, ulp_output, is_one = array_ulp(law.arithmetic), array_ulp(dtype), law.arithmetic is dtype
+    ulp_arithmetic, ulp_output = partial(ulp, dtype=law.arithmetic), partial(ulp, dtype=dtype)
+    is_one = law.arithmetic is dtype
     totals = _piece(budget.total, size)
     if law.statistic is Statistic.SUM:
         squares, weights = _piece(budget.squares, size), _piece(budget.weight, size)
@@ -175,7 +177,7 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
             return block._replace(magnitude=magnitude, spacing=spacing)
         left_out = block.odd if tiny is None else tiny if block.odd is None else block.odd | tiny
         variance = rounding_residue(wide, spacing, dtype)
-        untouched = law.is_negligible(arithmetic, spacing) if with_rounding else None
+        untouched = arithmetic <= NEGLIGIBLE * spacing if with_rounding else None
         if untouched is not None and not law.expected_rounded:
             untouched &= variance != 0.0
         variance *= variance

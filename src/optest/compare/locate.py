@@ -41,7 +41,7 @@ class Sketch:
         if self.count == total:
             return "everywhere"
         if self.count == 1:
-            return _element(self.shape, self._first)
+            return f"element {[int(axis) for axis in np.unravel_index(self._first, self.shape)]}"
         sets = [np.flatnonzero(hits) for hits in self._hits]
         if self.count == math.prod(found.size for found in sets):
             return _described(sets, self.shape)
@@ -51,11 +51,6 @@ class Sketch:
         if inside == "everywhere":
             return _spread(sets, self.shape)
         return f"scattered over {inside}"
-
-
-def _element(shape: tuple[int, ...], flat: int) -> str:
-    place = np.unravel_index(flat, shape)
-    return "element [" + ", ".join(str(int(each)) for each in place) + "]"
 
 
 def _box(indices: Array) -> Array:
@@ -106,14 +101,11 @@ def _axis(indices: Array, size: int, name: str, plural: str) -> str:
     if step == 1:
         return f"{plural} {first}..{last} of {size}" + (" (the last tile)" if _is_last_tile(first, size) else "")
     if step > 1 and indices.size > 2:
-        return f"every {_ordinal(step)} {name.removesuffix(' at')} from {first}" + _up_to(last, step, size)
+        end = "" if last + step >= size else f" to {last}"
+        return f"every {_ordinal(step)} {name.removesuffix(' at')} from {first}{end}"
     if indices.size <= 4:
         return f"{plural} " + ", ".join(str(int(each)) for each in indices)
     return f"{indices.size} of {size} {plural.removesuffix(' at')} between {first} and {last}"
-
-
-def _up_to(last: int, step: int, size: int) -> str:
-    return "" if last + step >= size else f" to {last}"
 
 
 def _step(indices: Array) -> int:

@@ -37,7 +37,6 @@ from optest.spec import (
     RuleUsed,
     Terms,
     TestCase,
-    Tolerance,
     ToleranceLayer,
     dtype,
 )
@@ -155,7 +154,7 @@ def _resolve(
         return _with_alternatives(only, case.descriptor, expected)
     if kind is _CLOSE:
         assert rule is not None
-        return _with_formula(_close(case, expected), rule.formula if case.reference is None else "")
+        return _with_formula(_close(case, expected, rule), rule.formula if case.reference is None else "")
     return _class_rule(case, expected, numerics, inputs)
 
 
@@ -198,8 +197,7 @@ def describe_rule(case: TestCase, index: int = 0) -> str:
     except NoRule as error:
         if case.descriptor.rule is None:
             return str(error)
-        law = _make_law(case, case.descriptor.rule, expected, Numerics(), None, count=None, few=False)
-        return f"{law.text} ({BUILT_IN})"
+        allowance, _ = _law(case, case.descriptor.rule, expected, Numerics(), None, count=None, few=False)
     return f"{allowance.used.text} ({allowance.used.layer})"
 
 
@@ -253,23 +251,25 @@ def needs_its_name(case: TestCase, expected: Expected) -> bool:
     return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in known)
 
 
-def _close(case: TestCase, expected: Expected) -> Allowance:
-    """What ``torch.testing.assert_close`` allows where nobody says more; less where zeros would pass by it.
+def _close(case: TestCase, expected: Expected, rule: Rule) -> Allowance:
+    """What the rule or ``torch.testing.assert_close`` allows where nobody says more; less where zeros would pass by it.
 
     Raises:
         NoRule: for a dtype of which torch says nothing.
     """
     output = expected.dtype
-    allowed = fitting_tolerance(output, expected.value)
+    usual = rule.close or close_tolerance(output)
+    allowed = fitting_tolerance(output, expected.value, rule.close)
     if allowed is None:
         raise NoRule(
             f"operator {case.descriptor.name} has no rule, and torch.testing has no tolerance for {output}; "
             f"state rtol and atol"
         )
     rtol, atol = allowed
-    smaller = " (as large as rtol of the largest, or zeros would pass)" * (allowed != close_tolerance(output))
+    smaller = " (as large as rtol of the largest, or zeros would pass)" * (allowed != usual)
     numbers = f"rtol={rtol:g}, atol={atol:g}{smaller}"
-    text = f"torch.testing's default for {output}: |err| <= atol + rtol·|expected|, {numbers}"
+    whose = rule.source if rule.close else "torch.testing"
+    text = f"{whose}'s default for {output}: |err| <= atol + rtol·|expected|, {numbers}"
     used = RuleUsed(name=_CLOSE.value, layer=BUILT_IN, text=text)
     return Allowance(used=used, method=Method.TOLERANCE, rtol=rtol, atol=atol)
 
@@ -330,27 +330,16 @@ def tolerance_of_layers(
     )
     if not applying:
         return None
-    tolerance = Tolerance(
-        rtol=_first(layer.tolerance.rtol for layer in applying),
-        atol=_first(layer.tolerance.atol for layer in applying),
-        mismatch_ratio=_first(layer.tolerance.mismatch_ratio for layer in applying),
-    )
-    highest = applying[0]
-    text = f"|err| <= atol + rtol·|expected|, {_tolerance_text(tolerance)}" + (
-        f" (at {highest.where})" if highest.where else ""
-    )
-    return Allowance(
-        used=RuleUsed(name="tolerance", layer=highest.layer.phrase, text=text),
-        method=Method.TOLERANCE,
-        rtol=tolerance.rtol or 0.0,
-        atol=tolerance.atol or 0.0,
-        mismatch_ratio=tolerance.mismatch_ratio or 0.0,
-    )
-
-
-def _tolerance_text(tolerance: Tolerance) -> str:
-    ratio = f", mismatch_ratio={tolerance.mismatch_ratio:g}" if tolerance.mismatch_ratio else ""
-    return f"rtol={tolerance.rtol or 0:g}, atol={tolerance.atol or 0:g}{ratio}"
+    stated: dict[str, Any] = {"rtol": 0.0, "atol": 0.0, "mismatch_ratio": 0.0}
+    for layer in reversed(applying):
+        fields = layer.tolerance.fields()
+        stated |= {name: float(fields[name]) for name in stated.keys() & fields.keys()}
+    highest, ratio = applying[0], stated["mismatch_ratio"]
+    text = f"|err| <= atol + rtol·|expected|, rtol={stated['rtol']:g}, atol={stated['atol']:g}"
+    text += f", mismatch_ratio={ratio:g}" if ratio else ""
+    text += f" (at {highest.where})" if highest.where else ""
+    used = RuleUsed(name="tolerance", layer=highest.layer.phrase, text=text)
+    return Allowance(used=used, method=Method.TOLERANCE, **stated)
 
 
 def _applies(layer: ToleranceLayer, descriptor: OperatorDescriptor, index: int, output: str) -> bool:
@@ -358,10 +347,6 @@ def _applies(layer: ToleranceLayer, descriptor: OperatorDescriptor, index: int, 
         return True
     names = descriptor.tensors.output_names(index + 1) or descriptor.tensors.outputs
     return index < len(names) and layer.output == names[index]
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((value for value in values if value is not None), None)
 
 
 def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
@@ -422,18 +407,14 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
         count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)
         few = count is not None and _repeats(terms, count, numerics, inputs)
         allowance, adds_up = _law(case, rule, expected, numerics, terms, count=count, few=few)
-        return _with(allowance, budget_of(terms, numerics, adds_up=adds_up))
+        return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
     if not isinstance(terms, ErrorBudget):
         raise NoRule(_without("an ErrorBudget", case, expected))
     allowance, _ = _law(case, rule, expected, numerics, terms, count=None, few=False)
     cut = _cut_by_budget(case, numerics, terms)
     arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=True)
     coarser = 0.0 if cut is None else cut.unit_roundoff / arithmetic.unit_roundoff
-    return _with(allowance, budget_of(terms, numerics, adds_up=False, coarser=coarser))
-
-
-def _with(allowance: Allowance, budget: Budget) -> Allowance:
-    return Allowance(used=allowance.used, method=allowance.method, law=allowance.law, budget=budget)
+    return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=False, coarser=coarser))
 
 
 def _repeats(terms: Terms, count: int, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
@@ -478,43 +459,29 @@ def _law(
 
     Rules and numerics are looked up by identity, which is why the entry keeps them alive.
     """
-    budgeted = terms is not None and (True if isinstance(terms, Terms) else terms.variance is not None)
-    names = [entry.name for entry in _operand_dtypes(case, expected.dtype)]
+    output, operands = expected.dtype, _operand_dtypes(case, expected.dtype)
+    has_variance = isinstance(terms, ErrorBudget) and terms.variance is not None
     cuts = isinstance(terms, ErrorBudget) and terms.of_operands is not None
-    key = (id(rule), id(numerics), expected.dtype.name, count, few, terms is None, budgeted, cuts, *names)
+    names = [entry.name for entry in operands]
+    key = (id(rule), id(numerics), output.name, count, few, terms is None, has_variance, cuts, *names)
     cached = _laws.get(key)
     if cached is not None:
         return cached[2]
-    law = _make_law(case, rule, expected, numerics, terms, count=count, few=few)
+    arithmetic = arithmetic_of(operands, output, numerics, sums=rule.kind is not _ULP)
+    inputs = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
+    if rule.kind is _ULP:
+        law = ulp_law(rule, output, arithmetic, numerics.processor, budgeted=isinstance(terms, ErrorBudget))
+        if rule.formula and _tells_alternatives(case.descriptor):
+            law = dataclasses.replace(law, text=f"{law.text}; {rule.formula}")
+    elif rule.kind is _ACCUMULATE:
+        cut = _cut_operands(case, numerics)
+        law = accumulate_law(inputs, output, arithmetic, numerics, terms=count, few=few, cut=cut)
+    else:
+        cut = _cut_by_budget(case, numerics, terms)
+        law = composed_law(rule, inputs, output, arithmetic, numerics, has_variance=has_variance, cut=cut)
     used = RuleUsed(name=rule.kind.value, layer=BUILT_IN, text=law.text)
     result = (Allowance(used=used, method=Method.LAW, law=law), few or numerics.accumulator_truncates)
     if len(_laws) >= REMEMBERED:
         _laws.clear()
     _laws[key] = (rule, numerics, result)
     return result
-
-
-def _make_law(
-    case: TestCase,
-    rule: Rule,
-    expected: Expected,
-    numerics: Numerics,
-    terms: Any,
-    *,
-    count: int | None,
-    few: bool,
-) -> Law:
-    sums = rule.kind is not RuleClass.ULP
-    arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=sums)
-    names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
-    if rule.kind is RuleClass.ULP:
-        budgeted = isinstance(terms, ErrorBudget)
-        law = ulp_law(rule, expected.dtype, arithmetic, numerics.processor, budgeted=budgeted)
-        words = rule.formula and _tells_alternatives(case.descriptor)
-        return dataclasses.replace(law, text=f"{law.text}; {rule.formula}") if words else law
-    if rule.kind is RuleClass.ACCUMULATE:
-        cut = _cut_operands(case, numerics)
-        return accumulate_law(names, expected.dtype, arithmetic, numerics, terms=count, few=few, cut=cut)
-    has_variance = isinstance(terms, ErrorBudget) and terms.variance is not None
-    cut = _cut_by_budget(case, numerics, terms)
-    return composed_law(rule, names, expected.dtype, arithmetic, numerics, has_variance=has_variance, cut=cut)

@@ -19,7 +19,6 @@ from optest.spec import DType, Rounding
 
 __all__ = [
     "ENOUGH_VALUES",
-    "LIMIT",
     "Sides",
     "chi_square_quantile",
     "distinct_values",

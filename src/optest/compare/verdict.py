@@ -89,7 +89,8 @@ def judge(
         return _sum_up(case, expected, [only], [], checks)
     findings: list[_Finding] = []
     if len(actual) > len(expected):
-        findings.append((Reason.EXTRA_OUTPUT, _count_message(len(actual), len(expected))))
+        message = f"the number of outputs is {len(actual)}, but should be {len(expected)}"
+        findings.append((Reason.EXTRA_OUTPUT, message))
     if not expected and not actual:
         findings.append((Reason.NOTHING_COMPARED, "there is no output, so nothing was compared"))
     padded = [*actual, *[None] * (len(expected) - len(actual))]
@@ -109,44 +110,29 @@ def _sum_up(
     measures = tuple(each.measure for each in judged if each.measure is not None)
     findings = findings + [each.finding for each in judged if each.finding is not None]
     checks = (*checks, *[each.note for each in judged if each.note is not None])
-    doubts = [message for reason, message in findings if reason is None]
+    told = [message for reason, message in findings if reason is None]
     wrong = [(reason, message) for reason, message in findings if reason is not None]
-    if doubts and not wrong:
-        return Verdict(
-            status=Status.SUSPECT,
-            evidence=Evidence.MEASURED,
-            measures=measures,
-            message="; ".join(doubts),
-            checks=checks,
-        )
-    if not wrong:
+    reason, status = None, Status.SUSPECT if told else Status.PASSED
+    if wrong:
+        wrong.sort(key=lambda finding: _RANK[finding[0]])
+        reason, status = wrong[0][0], wrong[0][0].status
+        told = [message for _, message in wrong]
+    elif not told:
         stated = _empty_input_of(case)
         why = " by declaration" if case.outputs else f" as {stated} is" if stated else ""
-        notes = [
+        told = [
             f"{output.name}: empty{why}, {format_shape(output.shape)}"
             for output, each in zip(expected, judged, strict=True)
             if each.measure is not None and not each.measure.compared
         ]
-        return Verdict(
-            status=Status.PASSED,
-            evidence=Evidence.MEASURED,
-            measures=measures,
-            message="; ".join(notes),
-            checks=checks,
-        )
-    wrong.sort(key=lambda finding: _RANK[finding[0]])
-    reason = wrong[0][0]
     return Verdict(
-        status=reason.status,
+        status=status,
         reason=reason,
-        message="; ".join(message for _, message in wrong),
+        evidence=None if wrong else _MEASURED,
+        message="; ".join(told),
         measures=measures,
         checks=checks,
     )
-
-
-def _count_message(got: int, want: int) -> str:
-    return f"the number of outputs is {got}, but should be {want}"
 
 
 def _judge_output(
@@ -452,22 +438,11 @@ def admits_zeros(case: TestCase, index: int, measure: Measure, expected: Expecte
 
     The other class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
     """
-    if measure.rule is None or not measure.compared:
-        return False
-    allowed = _elementwise_tolerance(case, index, measure.rule.name, expected)
-    if allowed is None:
-        return False
-    return zeros_are_within(np.asarray(expected.value), *allowed)
-
-
-def _elementwise_tolerance(
-    case: TestCase, index: int, rule: str, expected: Expected
-) -> tuple[float, float, float] | None:
-    """rtol, atol and the share of elements that may be wrong; None for a rule that has other words."""
+    rule = measure.rule.name if measure.rule is not None and measure.compared else ""
+    allowed: tuple[float, ...] | None = None
     if rule == RuleClass.CLOSE.value:
-        close = fitting_tolerance(expected.dtype, expected.value)
-        return None if close is None else (*close, 0.0)
-    if rule != "tolerance":
-        return None
-    stated = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
-    return None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)
+        allowed = fitting_tolerance(expected.dtype, expected.value)
+    elif rule == "tolerance":
+        stated = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
+        allowed = None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)
+    return allowed is not None and zeros_are_within(np.asarray(expected.value), *allowed)

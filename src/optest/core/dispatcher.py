@@ -6,9 +6,11 @@ worker that they get with it.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar
@@ -88,7 +90,6 @@ class Dispatcher:
     _unprepared: deque[Unit] = field(init=False)
     _order: deque[Unit] = field(init=False)
     _prepared: dict[int, Verdict | None] = field(default_factory=dict, init=False)
-    _admitted: int = field(default=0, init=False)
     _unit_of: dict[int, Unit] = field(init=False)
     _workers: dict[tuple[str, str, tuple[int, ...]], Executor] = field(default_factory=dict, init=False)
     """Those that live on, by platform, runtime and devices."""
@@ -107,34 +108,34 @@ class Dispatcher:
         self._unprepared = deque(self._order)
         self._unit_of = {id(executions[0].first): unit for unit, (_, executions) in self.units.items()}
 
-    def prepare(self) -> None:
-        """Build the programs of units until all are built; for threads of their own, ahead of the devices."""
-        while (unit := self._next_to_prepare()) is not None:
-            case = self.units[unit][1][0].first
-            verdict = self._refusal(case) or self._fault_of_program(case)
-            with self._changed:
-                self._prepared[unit.place] = verdict
-                self._admit_prepared(unit)
-                self._changed.notify_all()
+    def begin(self) -> None:
+        """Build the programs of all units ahead of the devices, in threads that nobody waits for at the end."""
+        if not isinstance(self.driver, PreparesPrograms):
+            self._prepare()  # the schedule may choose among all from the start
+            return
+        for _ in range(min(os.cpu_count() or 1, len(self.units))):
+            threading.Thread(target=self._prepare, name="optest build", daemon=True).start()
 
     def take(self) -> Turn | None:
         """Wait for the next unit and its devices; None when there is none any more.
 
         Raises:
             UsageError: if leases of devices cannot be kept.
+            Closed: if the run is ended meanwhile.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._schedule.is_over or self._may_begin())
-            if self._schedule.is_over:
+            self._changed.wait_for(lambda: self._is_done() or self._schedule.has_waiting)
+            if self._is_done():
                 return None
         self._lease()
         with self._changed:
-            while not self._is_closed and not self._schedule.is_over:
+            while not self._is_done():
                 if (assignment := self._schedule.take()) is not None:
-                    executions = self.units[assignment.unit][1]
-                    return Turn(assignment, executions, self._worker(assignment), self._examined)
+                    break
                 self._changed.wait()
-        return None
+            else:
+                return None
+        return self._turn(assignment, self.units[assignment.unit][1])
 
     def execute(
         self,
@@ -149,9 +150,7 @@ class Dispatcher:
             verdict = self._too_few(unit)
         if verdict is not None:
             return ExecutionResult(tuple([excused(case, verdict) for case in cases]), Timings())
-        with self._changed:
-            assignment = Assignment(unit, self._schedule.pool[: unit.count])
-            turn = Turn(assignment, deque(), self._worker(assignment), self._examined)
+        turn = self._turn(Assignment(unit, self._schedule.pool[: unit.count]), deque())
         try:
             return turn.execute(cases)
         finally:
@@ -186,8 +185,8 @@ class Dispatcher:
             self._unprepared.clear()
             workers = [*self._workers.values(), *self._busy.values()]
             self._changed.notify_all()
-        for worker in workers:
-            worker.close()
+        with ThreadPoolExecutor(len(workers) or 1) as pool:  # each may take a while to give its devices back
+            list(pool.map(lambda worker: worker.close(), workers))
         with self._leasing:
             self.leases.release()
 
@@ -217,6 +216,18 @@ class Dispatcher:
                 verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
         return replace(outcome, verdicts=verdicts)
 
+    def _prepare(self) -> None:
+        while (unit := self._next_to_prepare()) is not None:
+            case = self.units[unit][1][0].first
+            verdict = self._refusal(case) or self._fault_of_program(case)
+            with self._changed:
+                self._prepared[unit.place] = verdict
+                self._admit_prepared(unit)
+                self._changed.notify_all()
+
+    def _is_done(self) -> bool:
+        return self._is_closed or self._schedule.is_over
+
     def _admit_prepared(self, unit: Unit) -> None:
         """Let what is built wait for its devices; where there is no choice of devices, in the order of the plan."""
         units = [unit]
@@ -229,14 +240,8 @@ class Dispatcher:
             else:
                 self._without_device(each, verdict or self._too_few(each))
                 self._schedule.drop(each)
-            self._admitted += 1
             if len(self.ids) == 1:
                 self._order.popleft()
-
-    def _may_begin(self) -> bool:
-        """Whether the schedule knows enough: what needs no building is there at once, so all of it is waited for."""
-        builds = isinstance(self.driver, PreparesPrograms)
-        return self._schedule.has_waiting and (builds or self._admitted == len(self.units))
 
     def _next_to_prepare(self) -> Unit | None:
         with self._changed:
@@ -274,26 +279,27 @@ class Dispatcher:
                 self._schedule.restrict(held)
             self._is_leased = True
 
-    def _worker(self, assignment: Assignment) -> Executor:
-        """The worker of an assignment; the lock is held, and the devices are nobody else's.
+    def _turn(self, assignment: Assignment, executions: deque[Execution]) -> Turn:
+        """The worker of an assignment, whose devices are nobody else's.
 
         Raises:
             Closed: if :meth:`close` was called.
         """
-        if self._is_closed:
-            raise Closed("the run was ended while a case was waiting for its devices")
-        request = self.units[assignment.unit][0]
-        platform = platform_called(request.platform)
-        if platform.one_runtime_per_process:
-            for key in self._others_on(assignment):
-                self._workers.pop(key).close()
-        if assignment.unit.alone:
-            worker = self._busy[assignment.unit.place] = self.make_worker(platform, assignment.ids)
-            return worker
-        key = self._key(assignment)
-        if key not in self._workers:
-            self._workers[key] = self.make_worker(platform, assignment.ids)
-        return self._workers[key]
+        request, unit = self.units[assignment.unit][0], assignment.unit
+        platform, key = platform_called(request.platform), self._key(assignment)
+        with self._changed:
+            if self._is_closed:
+                raise Closed("the run was ended while a case was waiting for its devices")
+            others = self._others_on(assignment) if platform.one_runtime_per_process else []
+            ended = [self._workers.pop(each) for each in others]
+            if unit.alone:
+                worker = self._busy[unit.place] = self.make_worker(platform, assignment.ids)
+            else:
+                worker = self._workers.get(key) or self.make_worker(platform, assignment.ids)
+                self._workers[key] = worker
+        for each in ended:
+            each.close()
+        return Turn(assignment, executions, worker, self._examined)
 
     def _key(self, assignment: Assignment) -> tuple[str, str, tuple[int, ...]]:
         request = self.units[assignment.unit][0]

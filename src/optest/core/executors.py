@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -16,7 +16,7 @@ from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
 from optest.spec import Reason, TestCase
 
-__all__ = ["Closed", "Executor", "InProcess"]
+__all__ = ["BringsExecutor", "Closed", "Executor", "InProcess"]
 
 
 class Closed(InternalError):
@@ -36,6 +36,15 @@ class Executor(Protocol):
     ) -> runner.ExecutionResult: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class BringsExecutor(Protocol):
+    """A driver whose cases another program runs."""
+
+    def executor(self, folder: Path) -> Executor:
+        """Who runs them; files of the run go to ``folder``."""
+        ...
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from optest.core.verdicts import excused, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
     BAD_STATUSES,
-    VALIDATION,
+    FORWARD,
     Benchmark,
     CaseResult,
     Check,
@@ -129,7 +129,7 @@ class _Run:
 
     def validated(self) -> tuple[Verdict, ...]:
         """The verdicts of cases of which no values are asked; none where the call has to be made."""
-        if self._cases[0].mode != VALIDATION:
+        if self._cases[0].mode == FORWARD:
             return ()
         self._clock.enter(RUN)
         verdict = validated(self._cases[0], self._driver, self._interrupted)

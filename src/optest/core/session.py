@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -259,13 +258,11 @@ class Session:
         self._run_lanes([partial(run_lane, each) for each in list(executors)], outcomes, close)
 
     def _run_on_devices(self, dispatcher: Dispatcher) -> None:
-        """A lane for each unit that may run at a time; programs are built beside them, which nobody waits for at the
-        end."""
+        """A lane for each unit that may run at a time."""
         outcomes: _Outcomes = queue.SimpleQueue()
         dispatcher.report = lambda execution, result: outcomes.put(_Outcome(execution, result))
         self.interruption.ends(dispatcher)
-        for _ in range(min(os.cpu_count() or 1, len(dispatcher.units))):
-            threading.Thread(target=dispatcher.prepare, name="optest build", daemon=True).start()
+        dispatcher.begin()
         lane = partial(self._run_device_lane, dispatcher, outcomes)
         count = min(self.policy.jobs, len(dispatcher.units), len(dispatcher.ids))
         self._run_lanes([lane] * count, outcomes, dispatcher.close, dispatcher.settle)

@@ -85,6 +85,8 @@ class WorkerOptions:
     """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
     """How every case that passes is timed, if at all."""
+    finish_s: float = 0.0
+    """How long a worker with nothing to do may take to give back what it holds, when it is closed; 0: it is killed."""
 
 
 class _Question(NamedTuple):
@@ -339,6 +341,9 @@ class WorkerProcess:
         running = self._running
         if running is None:
             return
+        if self._options.finish_s and self._busy.acquire(blocking=False):
+            running[0].finish(self._options.finish_s)
+            self._busy.release()
         running[0].kill()
         with self._busy:  # who still waits for the worker learns that it is gone before its pipes are closed
             if self._running is running:  # nobody else closed it meanwhile

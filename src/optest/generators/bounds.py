@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from optest.generators.domains import input_specs
 from optest.generators.fills import fill_values
 from optest.registry import load_object
@@ -100,10 +98,6 @@ def _largest_result(case: TestCase, argument: Argument) -> int:
 
 def _root(value: int, degree: int) -> int:
     """The largest integer whose power of ``degree`` is not above ``value``."""
-    if degree == 1:
-        return value
-    if degree == 2:
-        return math.isqrt(value)
     root: int = round(value ** (1 / degree))
     while root**degree > value:
         root -= 1

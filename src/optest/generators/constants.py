@@ -20,10 +20,6 @@ def _zeros(stated: Mapping[str, Any], dtype: DType) -> Maker:  # noqa: ARG001 - 
     return lambda _key, _path, count: np.zeros(count, numpy_dtype(dtype))
 
 
-def _ones(stated: Mapping[str, Any], dtype: DType) -> Maker:  # noqa: ARG001
-    return lambda _key, _path, count: np.ones(count, numpy_dtype(dtype))
-
-
 def _full(stated: Mapping[str, Any], dtype: DType) -> Maker:
     value = stored([exact_scalar(stated["value"], dtype)], dtype, "value of generator full")
     return lambda _key, _path, count: np.full(count, value[0], numpy_dtype(dtype))
@@ -59,7 +55,7 @@ def _steps_until_inexact(start: float, step: float, dtype: DType) -> int:
 
 CONSTANTS: Mapping[str, Callable[[Mapping[str, Any], DType], Maker]] = {
     "zeros": _zeros,
-    "ones": _ones,
+    "ones": lambda _, dtype: _full({"value": 1}, dtype),
     "full": _full,
     "arange": _arange,
 }

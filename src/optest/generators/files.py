@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +14,7 @@ from optest.errors import Unavailable, UnknownName
 from optest.numerics import Array, byte_beyond_bool, numpy_dtype
 from optest.spec import DType, Fault, Reason, TensorSpec, format_shape
 
-__all__ = ["read_tensor"]
+__all__ = ["read_tensor", "save_tensors"]
 
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -35,8 +35,8 @@ def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
         raise _bad(path, "does not exist")
     try:
         array = read(path, key, spec)
-    except OSError as error:
-        raise _bad(path, f"cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise _bad(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if array.shape != spec.shape:
         raise _bad(path, f"holds the shape {format_shape(array.shape)}, but should hold {format_shape(spec.shape)}")
     return array
@@ -66,21 +66,20 @@ def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
     if key is not None:
         raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
     with Path(path).open("rb") as file:
-        return _numpy_reads(path, lambda: _array_in(file, path, spec))
+        return _array_in(file, path, spec)
 
 
 def _read_npz(path: str, key: str | None, spec: TensorSpec) -> Array:
-    return _numpy_reads(path, lambda: _array_of_archive(path, key, spec))
-
-
-def _array_of_archive(path: str, key: str | None, spec: TensorSpec) -> Array:
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         name = _chosen(path, key, names)
         member = archive.infolist()[names.index(name)]
         most = spec.elements * _LARGEST_ELEMENT_BYTES + _LARGEST_HEADER_BYTES
         if member.file_size > most:
-            raise _bad(path, f"holds {member.file_size:,} bytes in {name}, but {spec.dtype}[{_shape(spec)}] has fewer")
+            raise _bad(
+                path,
+                f"holds {member.file_size:,} bytes in {name}, but {spec.dtype}[{format_shape(spec.shape)}] has fewer",
+            )
         return _array_in(io.BytesIO(archive.read(member)), path, spec)
 
 
@@ -100,33 +99,20 @@ def _array_in(file: BinaryIO, path: str, spec: TensorSpec) -> Array:
     return _typed(np.lib.format.read_array(file, allow_pickle=False), path, spec.dtype)
 
 
-def _numpy_reads(path: str, read: Callable[[], Array]) -> Array:
-    try:
-        return read()
-    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise _bad(path, f"cannot be read: {error}") from error
-
-
 def _read_bin(path: str, key: str | None, spec: TensorSpec) -> Array:
     if key is not None:
         raise _bad(path, f"is raw bytes without names, but key is {key!r}")
     raw = np.fromfile(path, np.uint8)
-    return _from_bytes(raw, path, spec)
-
-
-def _from_bytes(raw: Array, path: str, spec: TensorSpec) -> Array:
     if raw.size != spec.nbytes:
-        raise _bad(path, f"has {raw.size} bytes, but should have {spec.nbytes} for {spec.dtype}[{_shape(spec)}]")
+        raise _bad(
+            path, f"has {raw.size} bytes, but should have {spec.nbytes} for {spec.dtype}[{format_shape(spec.shape)}]"
+        )
     target = numpy_dtype(spec.dtype)
     array = raw.view(target).reshape(spec.shape)
     beyond = byte_beyond_bool(array) if spec.dtype.name == "bool" else None
     if beyond is not None:
         raise _bad(path, f"holds the byte {beyond[1]} at {beyond[0]}, but bool should be 0 or 1")
     return array
-
-
-def _shape(spec: TensorSpec) -> str:
-    return format_shape(spec.shape)
 
 
 def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -171,6 +157,19 @@ def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:
     if held != spec.dtype.name:
         raise _bad(path, f"holds {held or tensor['dtype']}, but should hold {spec.dtype}")
     return np.frombuffer(tensor["data"], np.uint8).view(numpy_dtype(spec.dtype)).reshape(tuple(tensor["shape"]))
+
+
+def save_tensors(tensors: Mapping[str, Array], path: Path, case: str) -> None:
+    """Write a file of safetensors, with the case's id as its metadata.
+
+    Raises:
+        Unavailable: without the package.
+    """
+    try:
+        from safetensors.numpy import save_file
+    except ModuleNotFoundError:
+        raise Unavailable(f"writing {path}", "pip install optest[safetensors]") from None
+    save_file(dict(tensors), path, metadata={"case": case})
 
 
 _SAFETENSORS = {

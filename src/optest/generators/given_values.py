@@ -14,10 +14,10 @@ from optest.registry import load_object
 from optest.spec import Fault, Reason, TensorSpec, TestCase, format_shape
 from optest.store import path_of
 
-__all__ = ["from_data", "from_file", "from_opinfo", "identity"]
+__all__ = ["GIVEN"]
 
 
-def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
+def _from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str, _: TestCase) -> Array:
     """The stated nested list, rounded to the element type, in the layout of ``spec``.
 
     Raises:
@@ -27,13 +27,14 @@ def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
     shape = _flatten(stated["values"], values, name)
     if shape != spec.shape and not (spec.elements == 0 and not values):
         raise Fault(
-            Reason.BAD_CASE, f"data of {name} have the shape {format_shape(shape)}, but should have {_shown(spec)}"
+            Reason.BAD_CASE,
+            f"data of {name} have the shape {format_shape(shape)}, but should have {format_shape(spec.shape)}",
         )
     numbers = [exact_scalar(value, spec.dtype) for value in values]
     return _placed(stored(numbers, spec.dtype, f"data of {name}").reshape(spec.shape), spec, f"data of {name}")
 
 
-def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, case: TestCase) -> Array:
+def _from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, case: TestCase) -> Array:
     """The tensor in the stated file, in the layout of ``spec``; a relative path is one of the case.
 
     Raises:
@@ -44,30 +45,29 @@ def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, case: Test
     return _placed(read_tensor(str(path), stated["key"], spec), spec, f"{stated['path']} ({name})")
 
 
-def from_opinfo(stated: Mapping[str, Any], spec: TensorSpec, name: str, seed: int, where: str = "") -> Array:
-    """The tensor of a sample of torch's OpInfo, in the layout of ``spec``; ``where`` is where the case came from.
+def _from_opinfo(stated: Mapping[str, Any], spec: TensorSpec, name: str, case: TestCase) -> Array:
+    """The tensor of a sample of torch's OpInfo, in the layout of ``spec``.
 
     Raises:
         Fault: BAD_CASE if this torch has no such sample, or one with other values.
         Unavailable: if torch, or what its database needs, is not installed.
     """
     made: Callable[..., Array] = load_object("optest.torch.opinfo.fill:from_sample")
-    return _placed(made(stated, spec, name, seed, where), spec, f"the sample of {name}")
+    return _placed(made(stated, spec, name, case.seed, case.where), spec, f"the sample of {name}")
 
 
-def identity(spec: TensorSpec, name: str) -> Array:
+def _identity(_: Mapping[str, Any], spec: TensorSpec, name: str, __: TestCase) -> Array:
     """1 where row and column are the same, in the layout of ``spec``.
 
     Raises:
         Fault: BAD_CASE for what is no matrix, and where memory is shared by elements that differ.
     """
     if len(spec.shape) != 2:
-        raise Fault(Reason.BAD_CASE, f"{name} is filled with eye, but has the shape {_shown(spec)}, which is no matrix")
+        raise Fault(
+            Reason.BAD_CASE,
+            f"{name} is filled with eye, but has the shape {format_shape(spec.shape)}, which is no matrix",
+        )
     return _placed(np.eye(*spec.shape).astype(numpy_dtype(spec.dtype)), spec, f"eye of {name}")
-
-
-def _shown(spec: TensorSpec) -> str:
-    return format_shape(spec.shape)
 
 
 def _flatten(values: Any, into: list[Any], name: str) -> tuple[int, ...]:
@@ -92,3 +92,12 @@ def _placed(values: Array, spec: TensorSpec, what: str) -> Array:
     if spec.storage_elements < spec.elements + spec.offset and (bits(tensor) != bits(values)).any():
         raise Fault(Reason.BAD_CASE, f"{what}: elements that share memory in strides {list(spec.strides or ())} differ")
     return tensor
+
+
+GIVEN: Mapping[str, Callable[[Mapping[str, Any], TensorSpec, str, TestCase], Array]] = {
+    "data": _from_data,
+    "file": _from_file,
+    "opinfo": _from_opinfo,
+    "eye": _identity,
+}
+"""What makes the values of a fill from its parameters, the spec and the name of the input, and the case."""

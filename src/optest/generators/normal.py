@@ -13,7 +13,7 @@ import numpy as np
 from optest.numerics import Array, round_to
 from optest.spec import dtype
 
-__all__ = ["normal_table", "quantiles"]
+__all__ = ["normal_table"]
 
 SIZE = 1 << 16
 
@@ -65,19 +65,14 @@ _TAIL = (
 _LN2 = 0.6931471805599453
 
 
-def quantiles() -> Array:
-    """The standard normal at the middle of each of 65,536 equally likely cells, ascending, float64.
+@cache
+def normal_table(name: str) -> Array:
+    """The standard normal at the middle of each of 65,536 equally likely cells, ascending, in a dtype.
 
     The ends are ±4.33; the second half is the first one mirrored, bit by bit.
     """
-    return normal_table("float64")
-
-
-@cache
-def normal_table(name: str) -> Array:
-    """:func:`quantiles` rounded to the element type called ``name``."""
     if name != "float64":
-        return round_to(quantiles(), dtype(name))
+        return round_to(normal_table("float64"), dtype(name))
     probability = (np.arange(SIZE // 2) + 0.5) / SIZE
     below = probability - 0.5
     centre = below * _ratio(_CENTRE, 0.180625 - below * below)

@@ -20,7 +20,7 @@ from optest.generators.domains import (
     special_values,
 )
 from optest.generators.fills import check_fill, fill_values
-from optest.generators.given_values import from_data, from_file, from_opinfo, identity
+from optest.generators.given_values import GIVEN
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
 from optest.spec import dtype as dtype_called
@@ -63,35 +63,25 @@ class RandomTensorGenerator:
 def _input(case: TestCase, argument: Argument) -> Array:
     """New and writeable."""
     fill, spec = argument.fill, argument.spec
-    if fill.kind in ("data", "file", "eye", "opinfo"):
-        check_fill(fill)
-        if fill.kind == "eye":
-            return identity(spec, argument.name)
-        if fill.kind == "data":
-            return from_data(fill_values(fill), spec, argument.name)
-        if fill.kind == "opinfo":
-            return from_opinfo(fill_values(fill), spec, argument.name, case.seed, case.where)
-        return from_file(fill_values(fill), spec, argument.name, case)
+    check_fill(fill)
+    given = GIVEN.get(fill.kind)
+    if given is not None:
+        return given(fill_values(fill), spec, argument.name, case)
     interval = domain_of(case).get(argument.name)
     if fill.kind == "special" and "rate" not in fill.parameters:
-        fill = _at_the_operators_rate(case, argument)
-    parameters = _frozen(fill) if fill.parameters else ()
+        rate = special_rate(case, argument)
+        fill = fill if rate is None else Fill(kind=fill.kind, parameters={**fill.parameters, "rate": rate})
+    # a key of a cache: the text keeps 0.0 and -0.0, 1 and True apart
+    parameters = tuple([(name, value, repr(value)) for name, value in fill.parameters.items()])
     make = _maker(fill.kind, parameters, spec.dtype.name, interval, _bound(case, argument))
     if spec.strides is None and not spec.offset:
         return make(case.key, argument.path, math.prod(spec.shape)).reshape(spec.shape)
     return view(make(case.key, argument.path, spec.storage_elements), spec)
 
 
-def _at_the_operators_rate(case: TestCase, argument: Argument) -> Fill:
-    rate = special_rate(case, argument)
-    fill = argument.fill
-    return fill if rate is None else Fill(kind=fill.kind, parameters={**fill.parameters, "rate": rate})
-
-
 def _bound(case: TestCase, argument: Argument) -> int:
     """The largest magnitude to draw where the fill leaves it open; 0 where nothing needs to be known."""
     if argument.fill.kind == "integer-exact":
-        check_fill(argument.fill)
         return exact_magnitude(case, argument)
     dtype = argument.spec.dtype
     if argument.fill.kind == "special" and dtype.is_inexact:
@@ -99,51 +89,28 @@ def _bound(case: TestCase, argument: Argument) -> int:
     return min(dtype.max_int, 2**63 - 1) if dtype.is_integer else 0  # draws of integers have 63 bits and a sign
 
 
-def _frozen(fill: Fill) -> tuple[tuple[str, Any, str], ...]:
-    """The parameters as a key of a cache; the text keeps 0.0 and -0.0, 1 and True apart."""
-    check_fill(fill)
-    return tuple((name, value, repr(value)) for name, value in fill.parameters.items())
-
-
 @lru_cache(maxsize=1024)
 def _maker(
     kind: str, parameters: tuple[tuple[str, Any, str], ...], dtype_name: str, interval: Interval | None, bound: int
 ) -> Maker:
-    fill = Fill(kind=kind, parameters={name: value for name, value, _ in parameters})
-    check_fill(fill)
     dtype = dtype_called(dtype_name)
-    stated = fill_values(fill)
+    stated = fill_values(Fill(kind=kind, parameters={name: value for name, value, _ in parameters}))
     if kind in CONSTANTS:
         return CONSTANTS[kind](stated, dtype)
     if dtype.kind is Kind.COMPLEX:
-        return _complex_maker(_maker(kind, parameters, _COMPONENT[dtype_name], interval, bound), dtype)
+        components = _maker(kind, parameters, _COMPONENT[dtype_name], interval, bound)
+        return lambda key, path, count: components(key, path, 2 * count).view(numpy_dtype(dtype))
     if kind == "special":
         base = _maker(stated["base"], (), dtype_name, interval, 0 if dtype.is_inexact else bound)
         values = special_values(dtype, interval, bound if dtype.is_inexact else 0)
-        return _special_maker(base, values, stated["rate"])
+        return lambda key, path, count: draws.sprinkled(
+            base(key, path, count), Stream(key, path + _SPECIAL_PATH), values, stated["rate"]
+        )
     draw = _draw(kind, stated, dtype, interval, bound)
-
-    def make(case_key: str, path: str, count: int) -> Array:
-        return draws.drawn(draw, Stream(case_key, path), count)
-
-    return make
+    return lambda key, path, count: draws.drawn(draw, Stream(key, path), count)
 
 
 _COMPONENT = {"complex64": "float32", "complex128": "float64"}
-
-
-def _complex_maker(components: Maker, dtype: DType) -> Maker:
-    def make(case_key: str, path: str, count: int) -> Array:
-        return components(case_key, path, 2 * count).view(numpy_dtype(dtype))
-
-    return make
-
-
-def _special_maker(base: Maker, values: Array, rate: float) -> Maker:
-    def make(case_key: str, path: str, count: int) -> Array:
-        return draws.sprinkled(base(case_key, path, count), Stream(case_key, path + _SPECIAL_PATH), values, rate)
-
-    return make
 
 
 def _draw(kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int) -> draws.Draw:

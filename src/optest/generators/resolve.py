@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import random
+import sys
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,7 @@ from optest.generators.random_tensors import RandomTensorGenerator
 from optest.registry import load_object
 from optest.spec import TestCase
 
-__all__ = ["FunctionGenerator", "numpy_generator", "resolve_generator"]
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionGenerator:
-    """A plain function ``(case, rng)`` as a generator."""
-
-    function: Callable[[TestCase, np.random.Generator], Any]
-
-    def generate(self, case: TestCase, rng: np.random.Generator) -> Any:
-        return self.function(case, rng)
+__all__ = ["numpy_generator", "resolve_generator", "seed_global_state"]
 
 
 @lru_cache(maxsize=256)
@@ -45,7 +36,7 @@ def resolve_generator(path: str | None) -> Any:
     if callable(getattr(generator, "generate", None)):
         return generator
     if callable(generator):
-        return FunctionGenerator(generator)
+        return SimpleNamespace(generate=generator)
     raise UsageError(
         f"generator {path!r} is a {type(generator).__name__}, but should be a function (case, rng), "
         f"or a class or object with generate(case, rng)"
@@ -56,3 +47,13 @@ def numpy_generator(case: TestCase) -> np.random.Generator:
     """A NumPy Generator that depends on the case key alone; its distributions may change with NumPy's version."""
     digest = hashlib.blake2b(case.key.encode(), digest_size=32, person=b"optest numpy").digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+
+
+def seed_global_state(case: TestCase) -> None:
+    """Seed what code without a generator of its own draws from: Python's, NumPy's and, if it is there, torch's."""
+    seed = int.from_bytes(hashlib.blake2b(case.key.encode(), digest_size=4).digest(), "little")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)

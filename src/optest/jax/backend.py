@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 from jax import experimental
 
 from optest.backends import BackendDriver, PreparedCall
+from optest.backends.abilities import Program, ProgramNode
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.jax.operators import JAX_OPERATORS, NOT_IN_JAX
 from optest.jax.operators.calls import JaxCall
@@ -31,6 +33,7 @@ __all__ = ["JaxBackend"]
 _OP_BY_OP, _JIT = "op_by_op", "jit"
 _REASONS = {"RESOURCE_EXHAUSTED": Reason.OUT_OF_MEMORY, "UNIMPLEMENTED": Reason.UNSUPPORTED}
 """By the status code with which an error of XLA begins."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _COMPILED_AT_MOST = 256
 _RUNS_BETWEEN_CLEARS = 1000
 """JAX keeps what it compiled for every shape, and every executable is several mappings of memory, of which Linux gives
@@ -85,14 +88,32 @@ class JaxBackend(BackendDriver):
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """By abstract evaluation: the function is traced, and nothing is compiled."""
+        return [_spec_of(each) for each in self._traced(case).out_avals]
+
+    def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - inputs are abstract
+        """What ``jit`` traces, before XLA optimises it."""
+        if case.backend.variant == _OP_BY_OP:
+            raise Fault(Reason.UNSUPPORTED, "op by op nothing is captured")
+        traced = self._traced(case)
+        jaxpr = traced.jaxpr
+        atoms = [*jaxpr.outvars, *(each for equation in jaxpr.eqns for each in equation.invars)]
+        literals = {str(each): each.val for each in atoms if hasattr(each, "val")}
+        return Program(
+            nodes=[_node(each) for each in jaxpr.eqns],
+            inputs={str(each): _spec_of(each.aval) for each in jaxpr.invars},
+            outputs=[(str(each), _spec_of(each.aval)) for each in jaxpr.outvars],
+            constants={**literals, **dict(zip(map(str, jaxpr.constvars), traced.consts, strict=True))},
+        )
+
+    def _traced(self, case: TestCase) -> Any:
+        """The function as a closed jaxpr."""
         specs = [
             None if each is None else jax.ShapeDtypeStruct(each.shape, numpy_dtype(each.dtype))
             for each in at_their_places(case, [argument.spec for argument in case.inputs])
         ]
         call = self._call(case)
         with _wide_types(), _faults_of_xla():
-            output = jax.eval_shape(lambda arrays: call.function(arrays, case.attributes), specs)
-        return [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in _several(output)]
+            return jax.make_jaxpr(lambda arrays: call.function(arrays, case.attributes))(specs)
 
     def _call(self, case: TestCase) -> JaxCall:
         """Raises ``Fault``: UNSUPPORTED for an operator that JAX lacks."""
@@ -167,6 +188,17 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
 
 def _received(output: Any) -> list[Any]:
     return [np.array(each) for each in jax.block_until_ready(_several(output))]
+
+
+def _node(equation: Any) -> ProgramNode:
+    """Variables have their ids for names, literals their values, and ``_`` is what nobody uses."""
+    outputs = [str(each).removeprefix("_") for each in equation.outvars]
+    attributes, effects = _ADDRESS.sub("", str(equation.params)), bool(equation.effects)
+    return ProgramNode(equation.primitive.name, [*map(str, equation.invars)], outputs, attributes, effects)
+
+
+def _spec_of(array: Any) -> TensorSpec:
+    return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
 
 
 def _several(output: Any) -> Sequence[Any]:

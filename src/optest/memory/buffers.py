@@ -55,9 +55,9 @@ class Change:
                 after = f"behind element {list(self.index)}" if self.index is not None else "before the first element"
                 where = f"in a gap between the elements{of}, {after}, at byte {self.byte}"
             case "before":
-                where = f"{_bytes(self.distance)} before the start{of}{self._beside('before')}"
+                where = f"{_counted(self.distance, 'byte')} before the start{of}{self._beside('before')}"
             case _:
-                where = f"{_bytes(self.distance)} behind the end{of}{self._beside('behind')}"
+                where = f"{_counted(self.distance, 'byte')} behind the end{of}{self._beside('behind')}"
         return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
 
     def in_plain_bytes(self) -> Change:
@@ -140,6 +140,10 @@ class Buffer:
         """Where in the storage the pointer points that is handed over, in bytes."""
         return self.spec.offset * self.spec.dtype.itemsize_bytes
 
+    @property
+    def _strides(self) -> tuple[int, ...]:
+        return contiguous_strides(self.spec.shape) if self.spec.strides is None else self.spec.strides
+
     def cover(self, poison: Poison, *, elements: bool = True) -> None:
         """Cover the memory with a poison, without ``elements`` only what is none, where that is cheaper.
 
@@ -167,9 +171,9 @@ class Buffer:
     def outside(self) -> Change | None:
         """The write outside the elements that is nearest to them: a gap's first, else the nearest in a guard zone."""
         pattern = self.poison.pattern(self.spec.dtype)
-        inside = self._storage(self.region.memory)
         if not _is_solid(self.spec):
-            changed = _differs(inside, pattern)
+            inside = self.region.memory[self.region.start : self.region.end]
+            changed = _differs(inside, np.frombuffer(pattern, np.uint8), len(pattern))
             changed &= ~_owned(self.spec)
             if changed.any():
                 return self._in_gap(changed, pattern, inside)
@@ -205,15 +209,14 @@ class Buffer:
         given, left = self._packed(values), self._packed(self.array)
         if given.nbytes <= _SMALL_BYTES and given.tobytes() == left.tobytes():
             return self.outside()
-        changed = _differing_elements(given, left, self.spec.dtype.itemsize_bytes)
+        size = self.spec.dtype.itemsize_bytes
+        changed = _differs(given, left, size)
         if not changed.any():
             return self.outside()
-        size = self.spec.dtype.itemsize_bytes
         first = int(np.argmax(changed))
         was, became = (each[first * size : (first + 1) * size].tobytes() for each in (given, left))
         index = tuple(int(axis) for axis in np.unravel_index(first, self.spec.shape))
-        strides = contiguous_strides(self.spec.shape) if self.spec.strides is None else self.spec.strides
-        slot = sum(axis * stride for axis, stride in zip(index, strides, strict=True))
+        slot = sum(axis * stride for axis, stride in zip(index, self._strides, strict=True))
         byte = slot * size + next(place for place in range(size) if was[place] != became[place])
         count = int(changed.sum())
         return Change(buffer=self.name, place="element", byte=byte, slots=count, index=index, was=was, became=became)
@@ -250,16 +253,13 @@ class Buffer:
         """The index of the first or of the last element in memory; None if there is none."""
         if not self.spec.elements:
             return None
-        strides = contiguous_strides(self.spec.shape) if self.spec.strides is None else self.spec.strides
-        ends = zip(self.spec.shape, strides, strict=True)
+        ends = zip(self.spec.shape, self._strides, strict=True)
         return tuple(size - 1 if (stride > 0) != first and stride else 0 for size, stride in ends)
-
-    def _storage(self, memory: Array) -> Array:
-        return memory[self.region.start : self.region.end]
 
     def untouched(self) -> Array:
         """Which elements still hold the poison, byte for byte, in the tensor's shape."""
-        differs = _differs(self._packed(self.array), self.poison.pattern(self.spec.dtype))
+        pattern = np.frombuffer(self.poison.pattern(self.spec.dtype), np.uint8)
+        differs = _differs(self._packed(self.array), pattern, pattern.size)
         return np.logical_not(differs, out=differs).reshape(self.spec.shape)
 
     def describe(self, address: int) -> str | None:
@@ -271,17 +271,20 @@ class Buffer:
         what = f"{self.name} ({self.spec})" if self.name else str(self.spec)
         size = self.spec.dtype.itemsize_bytes
         if offset < region.start:
-            before = -(-(region.start - offset) // size)
-            return f"{_bytes(region.start - offset)} before the start of {what}{_elements(before, 'before the first')}"
+            before = region.start - offset
+            elements = _counted(-(-before // size), "element")
+            return f"{_counted(before, 'byte')} before the start of {what}, {elements} before the first"
         if offset >= region.end:
-            behind = (offset - region.end) // size + 1
-            return f"{_bytes(offset - region.end)} behind the end of {what}{_elements(behind, 'behind the last')}"
+            behind = offset - region.end
+            elements = _counted(behind // size + 1, "element")
+            return f"{_counted(behind, 'byte')} behind the end of {what}, {elements} behind the last"
         return f"at byte {offset - region.start - self._pointer} of {what}"
 
     def words(self) -> Array | None:
         """The elements as integers of their size in a row; None where they have gaps between them, or no such size."""
         size = self.spec.dtype.itemsize_bytes
-        return self.array.reshape(-1).view(_WORDS[size]) if self._is_packed() and size in _WORDS else None
+        is_packed = self.array.flags.c_contiguous and size in _WORDS
+        return self.array.reshape(-1).view(_WORDS[size]) if is_packed else None
 
     def has_untouched(self) -> bool:
         """Whether any element still holds the poison; in pieces, so that a large buffer costs no more than reading."""
@@ -291,9 +294,6 @@ class Buffer:
         pattern = np.frombuffer(self.poison.pattern(self.spec.dtype), words.dtype)[0]
         pieces = range(0, words.size, _PIECE)
         return any(bool((words[first : first + _PIECE] == pattern).any()) for first in pieces)
-
-    def _is_packed(self) -> bool:
-        return bool(self.array.flags.c_contiguous)
 
 
 def never_written(first: Buffer, second: Buffer) -> Array:
@@ -307,12 +307,8 @@ def never_written(first: Buffer, second: Buffer) -> Array:
     return np.asarray(first.untouched() & second.untouched())
 
 
-def _elements(count: int, where: str) -> str:
-    return f", {count} element{'' if count == 1 else 's'} {where}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count} byte{'' if count == 1 else 's'}"
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _is_solid(spec: TensorSpec) -> bool:
@@ -351,11 +347,11 @@ def _strided(slots: Array, spec: TensorSpec) -> Array:
     return tensor
 
 
-def _differing_elements(one: Array, other: Array, size: int) -> Array:
-    """Which element-sized pieces of two byte arrays differ."""
+def _differs(one: Array, other: Array, size: int) -> Array:
+    """Which pieces of ``size`` bytes differ from those of ``other``, or from the one piece that it is."""
     if size in _WORDS:
         return np.asarray(one.view(_WORDS[size]) != other.view(_WORDS[size]))
-    return np.asarray((one != other).reshape(-1, size).any(axis=1))
+    return np.asarray((one.reshape(-1, size) != other.reshape(-1, size)).any(axis=1))
 
 
 def _cover(memory: Array, pattern: bytes) -> None:
@@ -369,14 +365,6 @@ def _cover(memory: Array, pattern: bytes) -> None:
         words.fill(np.frombuffer(pattern, words.dtype)[0])
     else:
         memory.reshape(-1, len(pattern))[...] = np.frombuffer(pattern, np.uint8)
-
-
-def _differs(memory: Array, pattern: bytes) -> Array:
-    """Which element-sized pieces of ``memory`` are not the pattern."""
-    if len(pattern) in _WORDS:
-        words = memory.view(_WORDS[len(pattern)])
-        return np.asarray(words != np.frombuffer(pattern, words.dtype)[0])
-    return np.asarray((memory.reshape(-1, len(pattern)) != np.frombuffer(pattern, np.uint8)).any(axis=1))
 
 
 def require_written(outputs: Mapping[str, tuple[Array, Array]]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from optest.memory.glibc import has_glibc_malloc
 
-__all__ = ["HeapGarbage"]
+__all__ = ["end", "is_possible", "scribble"]
 
 _M_PERTURB = -6
 _COMPLEMENT_OF_FF = 0x100
@@ -28,39 +28,35 @@ _MOST_LARGER = 100_000
 """More free blocks of one size than a process has."""
 
 
-class HeapGarbage:
-    """Says what blocks of malloc hold that nobody has written yet, and those that were freed."""
+def is_possible() -> bool:
+    return _malloc() is not None
 
-    @staticmethod
-    def is_possible() -> bool:
-        return _malloc() is not None
 
-    @staticmethod
-    def scribble(byte: int) -> None:
-        """From now on it is ``byte``, also in the blocks that are free already."""
-        malloc = _malloc()
-        if malloc is None:
-            return
-        malloc.mallopt(_M_PERTURB, byte ^ 0xFF or _COMPLEMENT_OF_FF)
-        blocks = _written_with(malloc, byte)
-        sizes = [malloc.usable_size(block) for block in blocks]
-        if sizes != _WANTED:
-            _write(malloc, byte, blocks)
-        _free(malloc, blocks)
-        again = [malloc.malloc(size) for size in _SIZES]
-        if sizes != _WANTED or again != blocks:
-            _write(malloc, byte, again)
-        _free(malloc, again)
-        rows = zip(_SIZES, sizes, blocks, again, strict=True)
-        for size in {size for size, usable, block, taken in rows if usable != size or block != taken}:
-            _write_next(malloc, byte, size)
+def scribble(byte: int) -> None:
+    """From now on blocks of malloc that nobody has written, and those that are free, hold ``byte``."""
+    malloc = _malloc()
+    if malloc is None:
+        return
+    malloc.mallopt(_M_PERTURB, byte ^ 0xFF or _COMPLEMENT_OF_FF)
+    blocks = _written_with(malloc, byte)
+    sizes = [malloc.usable_size(block) for block in blocks]
+    if sizes != _WANTED:
+        _write(malloc, byte, blocks)
+    _free(malloc, blocks)
+    again = [malloc.malloc(size) for size in _SIZES]
+    if sizes != _WANTED or again != blocks:
+        _write(malloc, byte, again)
+    _free(malloc, again)
+    rows = zip(_SIZES, sizes, blocks, again, strict=True)
+    for size in {size for size, usable, block, taken in rows if usable != size or block != taken}:
+        _write_next(malloc, byte, size)
 
-    @staticmethod
-    def end() -> None:
-        """Fresh blocks hold what they hold again."""
-        malloc = _malloc()
-        if malloc is not None:
-            malloc.mallopt(_M_PERTURB, 0)
+
+def end() -> None:
+    """Fresh blocks hold again what they hold without us."""
+    malloc = _malloc()
+    if malloc is not None:
+        malloc.mallopt(_M_PERTURB, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,7 @@ class Region:
         Raises:
             Unavailable: if the system refuses.
         """
-        if _mprotect()(self.address, self.memory.size, _READ | _WRITE if writeable else _READ) != 0:
-            raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
+        _protect(self.address, self.memory.size, _READ | _WRITE if writeable else _READ)
 
 
 def heap_region(size: int, *, guard: int, alignment: int, pointer: int, shift: int) -> Region:
@@ -100,7 +99,7 @@ def page_region(size: int, *, at_end: bool, alignment: int = 1) -> Region:
     """
     page = mmap.PAGESIZE
     length = max(-(-size // page), 1) * page
-    protect = _mprotect()
+    _mprotect()  # raises before anything is mapped
     mapping = _used_mappings.take(length) or mmap.mmap(
         -1, length + 2 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     )
@@ -110,11 +109,9 @@ def page_region(size: int, *, at_end: bool, alignment: int = 1) -> Region:
     address = _address(whole)
     if length >= _HUGE_PAGES_FROM_BYTES:
         _used_mappings.keep_when_gone(whole, mapping, length)
-        if protect(address + page, length, _READ | _WRITE) != 0:
-            raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
+        _protect(address + page, length, _READ | _WRITE)
     for forbidden in (address, address + page + length):
-        if protect(forbidden, page, 0) != 0:
-            raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
+        _protect(forbidden, page, 0)
     memory = whole[page : page + length]
     start = (length - size) & -alignment if at_end else 0
     return Region(memory=memory, address=address + page, start=start, size=size, forbidden=page, owner=mapping)
@@ -156,6 +153,11 @@ def _ask_for_huge_pages(mapping: mmap.mmap) -> None:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them
             mapping.madvise(mmap.MADV_HUGEPAGE)
+
+
+def _protect(address: int, size: int, access: int) -> None:
+    if _mprotect()(address, size, access) != 0:
+        raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
 
 
 @cache

@@ -40,12 +40,8 @@ def _access() -> tuple[Callable[[], Any], Callable[[Any], object]]:
 error_state, set_error_state = _access()
 
 
-def _quiet_state() -> Any:
-    with np.errstate(all="ignore"):
-        return error_state()
-
-
-_QUIET = _quiet_state()
+with np.errstate(all="ignore"):
+    _QUIET = error_state()
 
 
 class ErrorStateKept:

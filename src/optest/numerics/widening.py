@@ -17,10 +17,6 @@ _HALF_MASK = np.int32(-0x70002000)
 """Sign, exponent and fraction of a float16 that was shifted to the place of a float32's."""
 
 
-def _load_single(block: Array, into: Array) -> None:
-    np.copyto(into, block)
-
-
 def _load_bfloat16(block: Array, into: Array) -> None:
     """A bfloat16 is the upper half of a float32."""
     words = into.view(np.uint32)
@@ -41,7 +37,7 @@ def _load_half(block: Array, into: Array) -> None:
 
 
 LOADERS: dict[str, Callable[[Array, Array], None]] = {
-    "float32": _load_single,
+    "float32": lambda block, into: np.copyto(into, block),
     "bfloat16": _load_bfloat16,
     "float16": _load_half,
 }

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import HasVariants
-from optest.onnx.models import Model, checked, inferred_specs, model_of, why_no_model
+from optest.backends.abilities import HasVariants, Program
+from optest.onnx.models import Model, checked, inferred_program, model_of, why_no_model
 from optest.onnx.nodes import node_of
 from optest.registry import load_object
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase
@@ -68,17 +68,16 @@ class OnnxBackend(BackendDriver):
         return self.called(self.program(model, case), model, model.fed(inputs))
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
-        """Of the case's model, in which all sizes are stated."""
+        return [spec for _, spec in inferred_program(self.sized_model(case)).outputs]
+
+    def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
+        """The model as a runtime gets it."""
+        return inferred_program(self.sized_model(case))
+
+    def sized_model(self, case: TestCase) -> Model:
+        """The case's model, in which all sizes are stated."""
         model = self.model(case)
-        return self.inferred(model if case.descriptor.category == NODE_TEST else model_of(case, {model.op: 0}))
-
-    def inferred(self, model: Model) -> Sequence[TensorSpec]:
-        """The outputs as ONNX's shape inference has them, or the runtime's own where it has one.
-
-        Raises:
-            Fault: UNSUPPORTED for sizes that it does not tell. Any other exception refuses the model.
-        """
-        return inferred_specs(model)
+        return model if case.descriptor.category == NODE_TEST else model_of(case, {model.op: 0})
 
     def model(self, case: TestCase) -> Model:
         """The model of a case, with the sizes that this runtime needs; a test of ONNX's own brings its model."""
@@ -93,9 +92,11 @@ class OnnxBackend(BackendDriver):
         key = (checked(model), self.variant_of(case), is_empty)
         if key not in self._kept:
             began = time.perf_counter()
-            made = self._loaded(*key[:2])
+            try:
+                self._kept[key] = self.loaded(*key[:2])
+            except Fault as fault:  # kept, too: the next case of the model need not try again
+                self._kept[key] = fault
             self._compile_s = time.perf_counter() - began
-            self._kept[key] = made
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
@@ -108,13 +109,6 @@ class OnnxBackend(BackendDriver):
         """The variant that the case asks, else the default one."""
         known = self.variants if isinstance(self, HasVariants) else ("",)
         return case.backend.variant or known[-1]
-
-    def _loaded(self, content: bytes, variant: str) -> Any:
-        """What is loaded, or why there is nothing: the next case of the model need not try again."""
-        try:
-            return self.loaded(content, variant)
-        except Fault as fault:
-            return fault
 
     def compile_s(self) -> float | None:
         return self._compile_s

@@ -10,7 +10,6 @@ GUEST = Guest(
     options=(
         Option(
             name="provider",
-            flags=("--provider",),
             group="Who is asked",
             repro=True,
             metavar="NAME",

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from optest.numerics import numpy_dtype
+from optest.backends.abilities import Program, ProgramNode
+from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.nodes import node_of
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schema_of
 from optest.operators.onnx import SPELLINGS
 from optest.spec import Call, DType, Fault, Reason, TensorSpec, TestCase, UnfitArguments, dtype
 
-__all__ = ["ELEMENT_TYPES", "Model", "checked", "inferred_specs", "meaning_of", "model_of", "spec_of", "why_no_model"]
+__all__ = ["DTYPE_NAMES", "ELEMENT_TYPES", "Model", "checked", "inferred_program", "model_of", "program_of", "spec_of"]
 
 ELEMENT_TYPES: dict[str, int] = {
     "bool": TensorProto.BOOL,
@@ -42,7 +43,7 @@ ELEMENT_TYPES: dict[str, int] = {
 }
 """ONNX's numbers of dtypes, by our names."""
 
-_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
+DTYPE_NAMES = {number: name for name, number in ELEMENT_TYPES.items()}
 _IR_VERSION = 10
 """What runtimes of the opset read, and those that came a little earlier."""
 _TYPE_ERRORS = ("has unsupported type", "has inconsistent type")
@@ -74,7 +75,8 @@ def why_no_model(case: TestCase, sized: Mapping[str, int] | None = None) -> str 
     except (Differs, UnfitArguments) as error:
         return f"ONNX: {error}"
     problem = _inferred(model.content)[1]
-    return _words(model.op, problem) if _is_of_types(problem) or (problem and case.expects_error is None) else None
+    is_of_types = any(words in problem for words in _TYPE_ERRORS)
+    return _words(model.op, problem) if is_of_types or (problem and case.expects_error is None) else None
 
 
 def model_of(case: TestCase, sized: Mapping[str, int] | None = None) -> Model:
@@ -103,8 +105,8 @@ def checked(model: Model) -> bytes:
     return _inferred(model.content)[0]
 
 
-def inferred_specs(model: Model) -> list[TensorSpec]:
-    """The outputs as ONNX's shape inference has them.
+def inferred_program(model: Model) -> Program:
+    """The model with the types that ONNX infers.
 
     Raises:
         ValueError: for a model that it refuses.
@@ -113,9 +115,21 @@ def inferred_specs(model: Model) -> list[TensorSpec]:
     content, problem = _inferred(model.content)
     if problem:
         raise ValueError(_words(model.op, problem))
+    return program_of(content)
+
+
+def program_of(content: bytes, *, is_optimized: bool = False) -> Program:
+    """The graph of a model in which all sizes are known; Raises ``Fault`` as :func:`spec_of` does."""
     graph = onnx.load_from_string(content).graph
-    types = [each.type.tensor_type for each in graph.output]
-    return [spec_of(_NAMES[each.elem_type], _sizes(each)) for each in types]
+    types = {each.name: each.type.tensor_type for each in (*graph.input, *graph.output)}
+    specs = {name: spec_of(DTYPE_NAMES[each.elem_type], _sizes(each)) for name, each in types.items()}
+    return Program(
+        nodes=[ProgramNode(each.op_type, each.input, each.output, f"{each.attribute}") for each in graph.node],
+        inputs={each.name: specs[each.name] for each in graph.input},
+        outputs=[(each.name, specs[each.name]) for each in graph.output],
+        constants={each.name: numpy_helper.to_array(each) for each in graph.initializer},
+        is_optimized=is_optimized,
+    )
 
 
 def _sizes(type_: Any) -> list[int | None]:
@@ -167,10 +181,6 @@ def _require_exact(node: Node, asked: Asked) -> None:
         value = node.attributes.get(name)
         if isinstance(value, float) and float(np.float32(value)) != value:
             raise Differs(f"{name} is a float32, which does not hold {value!r}")
-
-
-def _is_of_types(problem: str) -> bool:
-    return any(words in problem for words in _TYPE_ERRORS)
 
 
 def _words(op: str, problem: str) -> str:
@@ -246,7 +256,7 @@ class _Graph:
         return wide
 
     def _constant(self, name: str, values: np.ndarray[Any, Any]) -> str:
-        type_ = next(ELEMENT_TYPES[each] for each in ELEMENT_TYPES if numpy_dtype(dtype(each)) == values.dtype)
+        type_ = ELEMENT_TYPES[dtype_of(values.dtype).name]
         self.constants.append(helper.make_tensor(name, type_, values.shape, values.tobytes(), raw=True))
         return name
 
@@ -260,16 +270,10 @@ def _divided(schema: Any, stated: Mapping[str, Any]) -> tuple[dict[str, Any], li
         if value is None:
             continue
         if name in schema.attributes:
-            attributes[name] = _plain(value)
+            attributes[name] = ELEMENT_TYPES[value.name] if isinstance(value, DType) else value
         else:
             parameters.append((places[name], name, value))
     return attributes, sorted(parameters)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, DType):
-        return ELEMENT_TYPES[value.name]
-    return int(value) if isinstance(value, bool) else value
 
 
 def _parameter(formal: Any, schema: Any, value: Any, common: DType) -> np.ndarray[Any, Any]:

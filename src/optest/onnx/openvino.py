@@ -57,15 +57,16 @@ class OpenVinoBackend(OnnxBackend):
         return self._precisions[variant]
 
     def numerics_of(self, case: TestCase) -> Numerics:
-        is_cut = self.precision_of(self.variant_of(case)) == "bfloat16"
-        return Numerics(processor="cpu", operands="bfloat16" if is_cut else "float32")
+        return Numerics(processor="cpu", operands="bfloat16" if self._is_cut(case) else "float32")
+
+    def _is_cut(self, case: TestCase) -> bool:
+        return self.precision_of(self.variant_of(case)) == "bfloat16"
 
     def unsupported(self, case: TestCase) -> str | None:
         """What the plug-in computes in a narrower dtype, as its documentation says, is another call."""
         name = case.descriptor.name
-        is_cut = self.precision_of(self.variant_of(case)) == "bfloat16" and (
-            name == "dot" or case.descriptor.category in ("contraction", "attention")
-        )
+        is_product = name == "dot" or case.descriptor.category in ("contraction", "attention")
+        is_cut = is_product and self._is_cut(case)
         if is_cut and any(each.name == "float16" for each in case.dtypes):
             return f"OpenVINO's CPU plug-in computes {name} of float16 in bfloat16 here; --variant f32 does not"
         is_exact = any(each.fill.kind == "integer-exact" for each in case.inputs)
@@ -88,10 +89,10 @@ class OpenVinoBackend(OnnxBackend):
         hints = {_PRECISION: "f32"} if variant == "f32" else {}
         return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
 
-    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """As the model says once it is read."""
         with _faults():
-            found = self._core.read_model(model.content).outputs
+            found = self._core.read_model(self.sized_model(case).content).outputs
         return [spec_of(_dtype_name(each.element_type.get_type_name()), _sizes(each.partial_shape)) for each in found]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
@@ -138,17 +139,11 @@ def _faults() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        words = str(error)
-        if not any(each in words for each in _NO_KERNEL):
+        # Lines that say what is wrong; others are places in OpenVINO's source.
+        telling = [line.strip() for line in str(error).splitlines() if any(each in line for each in _NO_KERNEL)]
+        if not telling:
             raise
-        raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {_last(words)}") from error
-
-
-def _last(words: str) -> str:
-    """The line of a message that says what is wrong, without the places in OpenVINO's source."""
-    lines = [line.strip() for line in words.splitlines()]
-    telling = [line for line in lines if any(each in line for each in _NO_KERNEL)]
-    return telling[-1].lstrip("- ")
+        raise Fault(Reason.UNSUPPORTED, f"OpenVINO: {telling[-1].lstrip('- ')}") from error
 
 
 def _sizes(shape: Any) -> list[int | None]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from optest.backends import PreparedCall
+from optest.backends.abilities import Program
 from optest.errors import UnknownName
-from optest.numerics import numpy_dtype
+from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.models import ELEMENT_TYPES, Model, spec_of
+from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES, Model, checked, program_of, spec_of
 from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 __all__ = ["OnnxRuntimeBackend"]
@@ -32,7 +34,6 @@ _SUFFIX = "ExecutionProvider"
 _CPU = f"CPU{_SUFFIX}"
 _FATAL = 4
 """The severity from which on the runtime logs: what it refuses it raises, too."""
-_DTYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 _TYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 """Our names of its element types, where they are not the same."""
 _LACKING = {
@@ -83,18 +84,27 @@ class OnnxRuntimeBackend(OnnxBackend):
                 raise Fault(Reason.UNSUPPORTED, "ONNX Runtime dies (SIGFPE) of the smallest int64 divided by -1 in Div")
         return super().run(case, inputs)
 
-    def loaded(self, content: bytes, variant: str) -> Any:
+    def loaded(self, content: bytes, variant: str, dump: str = "") -> Any:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[variant])
         options.log_severity_level = _FATAL
+        options.optimized_model_filepath = dump
         if self._provider != _CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         with _faults():
             return onnxruntime.InferenceSession(content, options, providers=[self._provider])
 
-    def inferred(self, model: Model) -> Sequence[TensorSpec]:
+    def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
+        """The model that a session of the case's variant has once it is loaded."""
+        variant = self.variant_of(case)
+        with TemporaryDirectory() as folder:
+            dump = Path(folder) / "optimized.onnx"
+            self.loaded(checked(self.sized_model(case)), variant, str(dump))
+            return program_of(dump.read_bytes(), is_optimized=variant != "disabled")
+
+    def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """As a session says that is only loaded."""
-        found = self.loaded(model.content, "disabled").get_outputs()
+        found = self.loaded(self.sized_model(case).content, "disabled").get_outputs()
         return [spec_of(_TYPES.get(each.type[7:-1], each.type[7:-1]), each.shape) for each in found]
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
@@ -164,13 +174,13 @@ def _value(array: np.ndarray[Any, Any]) -> Any:
     """A tensor of the runtime; it takes dtypes of NumPy alone, others as their bits."""
     if array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-    number = next(number for number, name in _DTYPES.items() if numpy_dtype(dtype(name)) == array.dtype)
+    number = ELEMENT_TYPES[dtype_of(array.dtype).name]
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(f"u{array.itemsize}"), number)
 
 
 def _array(value: Any) -> Any:
     """The elements of a tensor of the runtime, copied."""
-    entry = numpy_dtype(dtype(_DTYPES[value.element_type()]))
+    entry = numpy_dtype(dtype(DTYPE_NAMES[value.element_type()]))
     if entry.isbuiltin == 1:
         return value.numpy()
     shape = tuple(value.shape())

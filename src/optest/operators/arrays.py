@@ -10,42 +10,33 @@ import numpy as np
 
 from optest import numerics
 from optest.numerics import dtype_of, numpy_dtype, round_to
+from optest.operators.shapes import Specs
 from optest.spec import DType, Kind, TensorSpec
-
-__all__ = [
-    "Array",
-    "Attributes",
-    "Inputs",
-    "as_float64",
-    "converted",
-    "is_double",
-    "largest",
-    "magnitudes",
-    "optional_input",
-    "quiet",
-    "spec_of",
-    "sum_over",
-    "widen",
-]
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
 Attributes = Mapping[str, Any]
-_Hook = TypeVar("_Hook", bound=Callable[[Sequence[Any], Mapping[str, Any]], Any])
+Reference = Callable[[Inputs, Attributes], tuple[Array, ...]]
+_Inferred = TypeVar("_Inferred")
 
 widen = functools.partial(numerics.widen, quiet=False)
-"""For hooks that are :func:`quiet` already."""
+"""For hooks, which are quiet already."""
 
 
-def quiet(hook: _Hook) -> _Hook:
-    """Overflow, 0/0 and the like are results in references and error terms, not events."""
+def quiet_hooks(module: dict[str, Any]) -> None:
+    """Overflow, 0/0 and the like are results in references, error terms and alternatives, not events: make all of a
+    module's functions with such names quiet."""
+    for name in [each for each in module if each.endswith(("_reference", "_terms", "_alternatives"))]:
+        module[name] = _quiet(module[name])
 
+
+def _quiet(hook: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(hook)
-    def silent(inputs: Inputs, attributes: Attributes) -> Any:
+    def quiet(*arguments: Any) -> Any:
         with numerics.Quiet():
-            return hook(inputs, attributes)
+            return hook(*arguments)
 
-    return silent  # type: ignore[return-value]
+    return quiet
 
 
 def optional_input(inputs: Inputs, index: int) -> Array | None:
@@ -54,14 +45,31 @@ def optional_input(inputs: Inputs, index: int) -> Array | None:
     return None if given is None else np.asarray(given)
 
 
+def inferred(
+    infer: Callable[[Specs, Attributes], _Inferred], inputs: Inputs, attributes: Attributes
+) -> tuple[list[Any], _Inferred]:
+    """The inputs as arrays, and what ``infer`` says of them.
+
+    Raises:
+        UnfitArguments: for inputs that do not fit one another, or the attributes.
+    """
+    arrays = [None if each is None else np.asarray(each) for each in inputs]
+    return arrays, infer([None if each is None else spec_of(each) for each in arrays], attributes)
+
+
+def with_rows(values: Array, dims: tuple[int, ...]) -> Array:
+    """The values with ``dims`` flattened into one dimension, the last."""
+    kept = tuple(i for i in range(values.ndim) if i not in dims)
+    shape = tuple(values.shape[i] for i in kept)
+    count = int(np.prod([values.shape[i] for i in dims], dtype=np.int64))
+    return np.ascontiguousarray(values.transpose((*kept, *dims))).reshape((*shape, count))
+
+
 def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) -> Array:
     """The pairwise sum over ``dims``, which are removed; ``extended`` adds up in long double where there is one."""
     if not values.ndim:
         return values.astype(np.int64) if values.dtype.kind in "biu" else values
-    kept = tuple(i for i in range(values.ndim) if i not in dims)
-    shape = tuple(values.shape[i] for i in kept)
-    count = int(np.prod([values.shape[i] for i in dims], dtype=np.int64))
-    rows = np.ascontiguousarray(values.transpose((*kept, *dims))).reshape((*shape, count))
+    rows = with_rows(values, dims)
     if rows.dtype.kind in "biu":
         return np.asarray(rows.astype(np.int64, copy=False).sum(-1))
     if not extended:
@@ -70,8 +78,9 @@ def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) ->
     return np.asarray(rows.sum(-1, dtype=wide).astype(rows.dtype))
 
 
-def is_double(array: Array) -> bool:
+def is_double(stored: Any) -> bool:
     """Whether float64 has no bits to spare beyond those of the input."""
+    array = np.asarray(stored)
     return array.dtype.itemsize >= 8 and array.dtype.kind in "fc"
 
 

@@ -13,16 +13,6 @@ import numpy as np
 from optest.operators.arrays import Array, is_double
 from optest.spec import Terms
 
-__all__ = [
-    "SUBNORMAL",
-    "ExponentialSum",
-    "exponential_sum",
-    "growth_of_sum",
-    "half_subnormal",
-    "terms_of_products",
-    "unit_roundoff",
-]
-
 _FLOAT32_U = 2.0**-24
 _FLOAT64_U = 2.0**-53
 _VANISHING = 0.5 * _FLOAT32_U

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from optest.spec import OperatorDescriptor
 
-__all__ = ["BUILTINS", "DESCRIPTORS", "FAMILIES", "LAYERS"]
-
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
 _ONNX = "onnx"

@@ -11,12 +11,10 @@ import numpy as np
 
 from optest.numerics import dtype_of, round_to
 from optest.operators import operators
-from optest.operators.arrays import Array, Attributes, Inputs, quiet
+from optest.operators.arrays import Array, Attributes, Inputs
 from optest.operators.budgets import unit_roundoff
 from optest.registry import load_object
 from optest.spec import ErrorBudget, OperatorDescriptor, RuleClass, Terms, Unrounded
-
-__all__ = ["Calls", "Composition", "budget_of", "reference_of"]
 
 
 class Calls(Protocol):
@@ -38,7 +36,6 @@ Hook = Callable[[Inputs, Attributes], Any]
 def reference_of(layer: Composition) -> Hook:
     """The reference of a layer: its parts in float64, with no rounding between them."""
 
-    @quiet
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Any, ...]:
         return tuple(layer(_Exact(), inputs, attributes))
 
@@ -54,7 +51,6 @@ def budget_of(layer: Composition) -> Hook:
     which parts are off by their standard deviation. Errors are of first order, so that the size of u does not matter.
     """
 
-    @quiet
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
         measured = _Measured(next(each for each in inputs if each is not None))
         exact = [np.asarray(each) for each in layer(measured, inputs, attributes)]

@@ -26,8 +26,6 @@ from optest.registry import load_object
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 from optest.spec.invariants import INVARIANTS
 
-__all__ = ["INVARIANT_SET", "derived_samples", "further_layouts"]
-
 _SMALL = 4_096
 """Elements of a tensor that is asked again in other layouts: enough for a tile and a tail."""
 _MILLION = 1 << 20

@@ -14,8 +14,6 @@ from typing import Any
 from optest.operators.variants import SUMS
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass
 
-__all__ = ["accumulate", "attribute", "composed", "exact", "in_module", "movement", "ulp"]
-
 _WITHOUT_NUMPY = ("infer", "samples", "sum_length", "operations", "domain")
 _WITH_TERMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 _WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse", "composition")

@@ -30,8 +30,6 @@ from optest.operators.variants import (
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
-__all__ = ["operator_pages"]
-
 _MADE = "<!-- Made by `make docs` from optest.operators; edit the descriptors, not this file. -->\n"
 
 _HEAD = f"""\

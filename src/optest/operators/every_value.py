@@ -9,8 +9,6 @@ import numpy as np
 from optest.numerics import numpy_dtype
 from optest.spec import DType, Fault, Reason, TestCase
 
-__all__ = ["EveryValue", "OddNans"]
-
 
 class EveryValue:
     """Counts through the bit patterns of each input's dtype, in order, and starts again after the last."""

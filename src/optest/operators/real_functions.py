@@ -14,8 +14,6 @@ import numpy as np
 
 from optest.operators.arrays import Array, is_double
 
-__all__ = ["PI", "digamma", "erf", "erfinv", "evaluated", "normal_tail", "spacious", "spared"]
-
 PI = np.longdouble("3.14159265358979323846264338327950288")
 
 

@@ -12,42 +12,6 @@ from typing import Any
 
 from optest.spec import Sample, Tier, contiguous_strides
 
-__all__ = [
-    "CALM_SIZES",
-    "EVERY_FLOAT",
-    "LARGE_SIZE",
-    "LAYOUTS_AT_ONCE",
-    "MAIN_FLOATS",
-    "MILLION",
-    "SIZES",
-    "Call",
-    "Layout",
-    "backwards",
-    "call",
-    "in_every_dtype",
-    "in_every_layout",
-    "in_layouts_at_once",
-    "integer_exact",
-    "laid",
-    "layouts_of",
-    "line",
-    "of_a_million",
-    "of_every_magnitude",
-    "of_every_size",
-    "of_every_value",
-    "of_one_element",
-    "refused",
-    "standard",
-    "strides_of",
-    "table",
-    "transposed",
-    "variations",
-    "with_padded_rows",
-    "with_special_rows",
-    "with_special_values",
-    "zero_mean",
-]
-
 Call = Mapping[str, Any]
 Layout = dict[str, Any]
 

@@ -11,39 +11,31 @@ from typing import Any
 
 from optest.registry import load_object
 from optest.spec import DType, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
-from optest.spec.tensors import dense
-
-__all__ = [
-    "Attributes",
-    "Outputs",
-    "Shape",
-    "Specs",
-    "as_float",
-    "batch_inputs",
-    "batch_size",
-    "broadcast_shapes",
-    "broadcasts_to",
-    "dense",
-    "given",
-    "infer_float",
-    "infer_same",
-    "length_of_dim",
-    "normalize_dim",
-    "optional",
-    "promote_dtypes",
-    "promote_tensors",
-    "reduced_dims",
-    "require_dimensions",
-    "require_same_dtype",
-    "require_scalar",
-    "resized",
-]
+from optest.spec.tensors import dense as dense
 
 Specs = Sequence[TensorSpec | None]
 Attributes = Mapping[str, Any]
 Shape = tuple[int, ...]
 Outputs = tuple[TensorSpec, ...]
 """What inference gives."""
+
+
+def for_each_dim(stated: Any, rank: int) -> tuple[int, ...]:
+    """A number for each of ``rank`` dimensions, where one may be stated for all of them."""
+    values = tuple(stated) if isinstance(stated, (tuple, list)) else (stated,)
+    return values * rank if len(values) == 1 else values
+
+
+def stated_slices(attributes: Attributes) -> list[tuple[int, Any, Any, Any]]:
+    """Dimension, start, end and step of each slice that is stated, None for a bound that is not.
+
+    Raises:
+        ValueError: for lists of different lengths.
+    """
+    stated = [attributes.get(name) for name in ("dim", "start", "end", "step")]
+    count = max((len(values) for values in stated if values is not None), default=1)
+    bounds = [values or (None,) * count for values in stated[1:]]
+    return list(zip(stated[0] or range(count), *bounds, strict=True))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -171,6 +163,11 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     return spec
 
 
+def all_given(specs: Specs, *names: str) -> list[TensorSpec]:
+    """The first inputs, which go by these names."""
+    return [given(specs, index, name) for index, name in enumerate(names)]
+
+
 def optional(specs: Specs, index: int) -> TensorSpec | None:
     """An input that may be left out."""
     return specs[index] if len(specs) > index else None
@@ -180,6 +177,22 @@ def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
     if spec.rank < least:
         words = "a dimension" if least == 1 else f"{least} dimensions"
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
+
+
+def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
+    if spec.rank not in ranks:
+        words = f"{' or '.join(map(str, ranks))} dimension{'s' * (ranks != (1,))}"
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words}")
+
+
+def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
+    if spec.shape != shape:
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
+
+
+def require_float(spec: TensorSpec, name: str) -> None:
+    if not spec.dtype.is_float:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be a float dtype")
 
 
 def length_of_dim(specs: Specs, attributes: Attributes) -> int:

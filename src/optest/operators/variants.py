@@ -4,26 +4,6 @@ from __future__ import annotations
 
 from optest.spec import DTYPES, Attribute
 
-__all__ = [
-    "BOOL",
-    "DIM",
-    "EVERY",
-    "EVERYTHING",
-    "FLOAT8",
-    "FLOAT32_PARAMETERS",
-    "FLOATS",
-    "INTEGERS",
-    "MEASURED",
-    "MIXED",
-    "MIXED_NUMBERS",
-    "NUMBERS",
-    "NUMBERS_AND_MIXED",
-    "OPENCL",
-    "REAL",
-    "SUMS",
-    "UNSIGNED",
-]
-
 FLOATS = (("float32",), ("float16",), ("bfloat16",), ("float64",))
 INTEGERS = (("int32",), ("int64",), ("int8",), ("int16",), ("uint8",))
 UNSIGNED = (("uint16",), ("uint32",), ("uint64",))

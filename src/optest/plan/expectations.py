@@ -22,7 +22,7 @@ from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
 from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
-from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
+from optest.spec import BAD_STATUSES, FORWARD, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
 
 __all__ = [
     "EXCUSABLE",
@@ -43,6 +43,7 @@ EXCUSABLE = (
     Reason.NOT_REFUSED,
     Reason.WRONG_ERROR,
     Reason.NONDETERMINISTIC,
+    Reason.INVARIANT,
 )
 """What a backend may be known for; never a crash, a hang, or a fault of optest's own."""
 
@@ -144,7 +145,7 @@ class Expectation:
             and (not self.dtype or case_dtype(case) == self.dtype)
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
-            and (not self.mode or case.mode == self.mode)
+            and (not self.mode or case.mode != FORWARD)
             and (not self.tier or f"{TIER_TAG}{self.tier}" in case.tags)
             and (not self.variants or case.backend.variant in self.variants)
         )
@@ -336,7 +337,7 @@ class _Lines:
         op = entry.get("op", "")
         if op and not (_is_glob(op) and (is_narrow or "skip" in entry)):
             op = self._known_operator(op, (*place, "op"))
-        name = self._known_dtype(entry["dtype"], (*place, "dtype")) if "dtype" in entry else ""
+        known = self.ledger.found((*place, "dtype"), dtype, entry["dtype"]) if "dtype" in entry else None
         reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
         for limit in {"at_most_ulp", "at_most_error"} & entry.keys() if reason not in (None, Reason.VALUE) else ():
             self.ledger.problem((*place, limit), f"{limit} stands beside {entry['reason']}", "it limits VALUE alone")
@@ -345,7 +346,7 @@ class _Lines:
         conditions = entry.get("where", {})
         line = Expectation(
             op=op,
-            dtype=name,
+            dtype="" if known is None else known.name,
             reason=reason,
             why=entry["why"],
             cases=cases,
@@ -382,18 +383,8 @@ class _Lines:
         if spelling is not None and len(spelling.operators) > 1:
             message = f"{name} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
             self.ledger.problem(place, message, "a line for each, under the operator's own name")
-        try:
-            return self._operators.get(name).name
-        except UnknownName as error:
-            self.ledger.unknown(place, error)
-            return name
-
-    def _known_dtype(self, name: str, place: Path) -> str:
-        try:
-            return dtype(name).name
-        except UnknownName as error:
-            self.ledger.unknown(place, error)
-            return name
+        descriptor = self.ledger.found(place, self._operators.get, name)
+        return name if descriptor is None else descriptor.name
 
     def _excusable(self, name: str, place: Path, is_narrow: bool) -> Reason | None:
         if name == WRONG_DATA.value and is_narrow:

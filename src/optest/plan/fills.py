@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optest.errors import UnknownName, UsageError
+from optest.errors import UsageError
 from optest.plan.layers import PlanHost, Statement
 from optest.plan.operator_lookup import DEFAULT_FILL, at_their_places
 from optest.plan.problems import Ledger, Place
@@ -25,8 +25,8 @@ class FillCheck:
     host: PlanHost
     ledger: Ledger
     good: set[str] = field(default_factory=set)
-    hooks: dict[str, str] = field(default_factory=dict)
-    """What is wrong with each import path, "" if nothing."""
+    hooks: dict[str, UsageError | None] = field(default_factory=dict)
+    """What is wrong with each import path, None if nothing."""
 
     def require_hook(self, path: str, place: Place, *, untrusted: bool) -> None:
         """An import path has to lead somewhere before a case runs; what an untrusted plan names is not imported."""
@@ -35,22 +35,19 @@ class FillCheck:
         if path not in self.hooks:
             try:
                 self.host.check_hook(path)
-                self.hooks[path] = ""
+                self.hooks[path] = None
             except UsageError as error:
-                self.hooks[path] = str(error)
-        if self.hooks[path]:
-            message, _, hint = self.hooks[path].partition("\n")
-            self.ledger.problem(place, message, hint.strip())
+                self.hooks[path] = error
+        if (wrong := self.hooks[path]) is not None:
+            self.ledger.error(place, wrong)
 
     def require(self, fill: Fill, place: Place) -> None:
         if not fill.parameters and fill.kind in self.good:
             return
         try:
             self.host.check_fill(fill)
-        except UnknownName as error:
-            self.ledger.unknown(place, error)
         except UsageError as error:
-            self.ledger.problem(place, str(error))
+            self.ledger.error(place, error)
         else:
             if not fill.parameters:
                 self.good.add(fill.kind)

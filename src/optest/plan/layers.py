@@ -178,11 +178,7 @@ class Statement:
 
     def locate(self, name: str, place: Place) -> tuple[str, int] | None:
         """Side and index of a tensor; an unknown name goes into the ledger."""
-        try:
-            return self.operator.locate(name)
-        except UnknownName as error:
-            self.ledger.unknown(place, error)
-            return None
+        return self.ledger.found(place, self.operator.locate, name)
 
     def by_tensor(
         self, given: Mapping[str, _T], place: Place, what: str, *, side: str = ""
@@ -308,11 +304,7 @@ def _target(
     error = host.target
     key = "chip" if isinstance(error, UnknownName) and error.kind.startswith("chip") else "backend"
     place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
-    if isinstance(error, UnknownName):
-        ledger.unknown(place, error)
-    else:
-        message, _, hint = str(error).partition("\n")
-        ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
+    ledger.error(place, error)
     return None
 
 

@@ -130,10 +130,8 @@ def _invariants(statement: Statement) -> tuple[str, ...] | None:
     stated, place = statement.value_and_place("invariants")
     try:
         read_invariants(stated or (), statement.operator.descriptor.tensors)
-    except UnknownName as error:
-        statement.ledger.unknown(place, error)
     except UsageError as error:
-        statement.ledger.problem(place, str(error))
+        statement.ledger.error(place, error)
     return None if stated is None else tuple(stated)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from optest.errors import PlanError, Problem, UnknownName, listed_names, nearest
+from optest.errors import PlanError, Problem, UnknownName, UsageError, listed_names, nearest
 from optest.plan.request import COMMAND_LINE
 from optest.plan.values import Misfit, several, shown, whole_number
 from optest.plan.yaml_source import MAX_BYTES, Path, Source, format_path, parse_source
@@ -29,6 +29,7 @@ MAX_ALIKE = 3
 Place: TypeAlias = "Path | str"
 """Where a value was written: a path in the plan, or a flag."""
 
+_T = TypeVar("_T")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -76,6 +77,22 @@ class Ledger:
         near = f"did you mean {error.suggestion}? " if error.suggestion else ""
         known = f"known: {listed_names(error.known)}" if error.known else ""
         self.problem(place, f"unknown {error.kind} {error.name!r}", near + known)
+
+    def error(self, place: Place, error: UsageError) -> None:
+        """Note what an error says; its lines after the first are the hint."""
+        if isinstance(error, UnknownName):
+            self.unknown(place, error)
+        else:
+            message, _, hint = str(error).partition("\n")
+            self.problem(place, message, hint.strip().replace("\n", "\n  "))
+
+    def found(self, place: Place, find: Callable[[str], _T], name: str) -> _T | None:
+        """What ``find`` returns for a name; an unknown one is noted."""
+        try:
+            return find(name)
+        except UnknownName as error:
+            self.unknown(place, error)
+            return None
 
     def refuse(self, problems: Sequence[Problem] = (), files: Sequence[str] = ()) -> None:
         """Raise everything that was found, and ``problems`` with it, file by file in the order of their lines.

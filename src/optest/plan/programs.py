@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from optest.errors import UnknownName, UsageError
+from optest.errors import UsageError
 from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
 from optest.plan.yaml_source import Path, Source
@@ -75,19 +75,12 @@ def read_programs(path: str, backend: str, operators: Operators) -> Programs:
     programs: dict[str, Mapping[str, Any]] = {}
     places: dict[str, Path] = {}
     for name, stated in section.operators.items():
-        if known := _known(name, operators, ledger, (backend, "operators", name)):
-            programs[known] = {**shared, "promises": {}, **stated}
-            places[known] = (backend, "operators", name)
+        place = (backend, "operators", name)
+        if (known := ledger.found(place, operators.get, name)) is not None:
+            programs[known.name] = {**shared, "promises": {}, **stated}
+            places[known.name] = place
     ledger.refuse()
     return Programs(programs, source, places)
-
-
-def _known(name: str, operators: Operators, ledger: Ledger, place: Path) -> str:
-    try:
-        return operators.get(name).name
-    except UnknownName as error:
-        ledger.unknown(place, error)
-        return ""
 
 
 def _known_keys(path: Path) -> Collection[str]:

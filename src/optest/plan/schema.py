@@ -92,13 +92,13 @@ _FILL_SCHEMA = {
     ]
 }
 _GENERATOR_SCHEMA = {"anyOf": [*_FILL_SCHEMA["anyOf"], {"type": "object", "additionalProperties": _FILL_SCHEMA}]}
-_REASON = {"type": "string", "minLength": 1}
+_WORDS = {"type": "string", "minLength": 1}
 
 
 def _reasoned(**more: Any) -> dict[str, Any]:
-    properties = {"reason": _REASON, **more}
+    properties = {"reason": _WORDS, **more}
     mapping = {"type": "object", "properties": properties, "required": ["reason"], "additionalProperties": False}
-    return {"anyOf": [_REASON, mapping]}
+    return {"anyOf": [_WORDS, mapping]}
 
 
 Shape = Annotated[Any, PlainValidator(values.read_shape), WithJsonSchema(_SHAPE_SCHEMA)]
@@ -133,13 +133,12 @@ ProductForm = Annotated[
     PlainValidator(read_axes),
     WithJsonSchema({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "minItems": 1}}),
 ]
-_FILE = {"type": "string", "minLength": 1}
 _RENAMED = {
     "type": "object",
     "properties": {
-        "file": _FILE,
-        "model": {**_FILE, "description": "What the model of the file is called here."},
-        "expectations": {**_FILE, "description": "What is known of its cases: known differences, wrong data, skips."},
+        "file": _WORDS,
+        "model": {**_WORDS, "description": "What the model of the file is called here."},
+        "expectations": {**_WORDS, "description": "What is known of its cases: known differences, wrong data, skips."},
     },
     "required": ["file"],
     "additionalProperties": False,
@@ -148,7 +147,7 @@ IncludeForm = Annotated[
     tuple[values.Included, ...],
     PlainValidator(values.read_include),
     WithJsonSchema(
-        {"anyOf": [_FILE, _RENAMED, {"type": "array", "items": {"anyOf": [_FILE, _RENAMED]}, "minItems": 1}]}
+        {"anyOf": [_WORDS, _RENAMED, {"type": "array", "items": {"anyOf": [_WORDS, _RENAMED]}, "minItems": 1}]}
     ),
 ]
 _CONTROLS = r"\x00-\x1f\x7f-\x9f"
@@ -379,8 +378,5 @@ def known_keys(path: Path) -> list[str]:
     """The keys that the mapping at ``path`` of a plan may have."""
     if path == ():
         return list(PlanDocument.model_fields)
-    if path == ("defaults",):
-        return list(Defaults.__annotations__)
-    if path == ("report",):
-        return list(ReportOptions.__annotations__)
-    return list(CaseEntry.__annotations__)
+    kinds: dict[Path, Any] = {("defaults",): Defaults, ("report",): ReportOptions}
+    return list(kinds.get(path, CaseEntry).__annotations__)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
-__all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select"]
+__all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select", "selects"]
 
 Predicate: TypeAlias = Callable[[str], bool]
 
@@ -107,13 +107,24 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     ids = [case.id for case in cases]
     found: set[str] = set()
     for glob in globs:
-        pattern = glob_pattern(glob)
-        matching = {each for each in ids if each == glob or pattern.fullmatch(each)}
+        matching = {each for each in ids if selects(glob, each)}
         if not matching:
             hint = did_you_mean(glob, ids, "`optest list` shows the ids", text="did you mean {!r}?")
             raise UsageError(f"no case matches --case {glob!r}; {hint}")
         found |= matching
     return found
+
+
+_SCENE = re.compile(r"(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
+
+
+def selects(glob: str, name: str) -> bool:
+    """Whether ``--case`` selects an id: the id or a glob over it; of a scene, ``Foo[cpusim]::case``, also ``case``,
+    ``Foo::case`` and ``Foo::``."""
+    if glob == name or glob_pattern(glob).fullmatch(name):
+        return True
+    match = _SCENE.fullmatch(name)
+    return match is not None and glob in (match["case"], f"{match['scene']}::{match['case']}", f"{match['scene']}::")
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:

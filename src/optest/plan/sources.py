@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.errors import UnknownName, UsageError
+from optest.guests import Values
 from optest.registry import Registry
 
 __all__ = ["SOURCES", "Collected", "SourceRequest", "collected"]
@@ -21,13 +22,15 @@ class SourceRequest:
     """What is asked of a source.
 
     ``names`` are those after the colon, ``dtypes`` the ones to which the cases are narrowed, () for all that the
-    source has; ``device`` is the type of the device that will be asked (``cpu``, ``cuda``).
+    source has; ``device`` is the type of the device that will be asked (``cpu``, ``cuda``). ``options`` are
+    those of the command line, by name.
     """
 
     names: tuple[str, ...]
     dtypes: tuple[str, ...] = ()
     device: str = "cpu"
     seed: int = 0
+    options: Values | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +49,16 @@ class Collected:
 SOURCES: Registry[Any] = Registry("source")
 SOURCES.register("opinfo", "optest.torch.opinfo.source:collect")
 SOURCES.register("onnx-node", "optest.onnx.node_tests:collect")
+SOURCES.register("scene", "optest.scenes.cases:collect")
 
 
 def collected(
-    texts: Sequence[str], *, dtypes: tuple[str, ...] = (), device: str = "cpu", seed: int = 0
+    texts: Sequence[str],
+    *,
+    dtypes: tuple[str, ...] = (),
+    device: str = "cpu",
+    seed: int = 0,
+    options: Values | None = None,
 ) -> list[Collected]:
     """What the sources in ``texts`` have, ``opinfo:add,softmax`` or ``opinfo:all``; one of each kind.
 
@@ -68,6 +77,8 @@ def collected(
             raise UsageError(f"--source is {text!r}, but should look like --source opinfo:add,softmax or opinfo:all")
         names.setdefault(source, []).extend(stated)
     return [
-        SOURCES.get(source)(SourceRequest(names=tuple(dict.fromkeys(stated)), dtypes=dtypes, device=device, seed=seed))
+        SOURCES.get(source)(
+            SourceRequest(names=tuple(dict.fromkeys(stated)), dtypes=dtypes, device=device, seed=seed, options=options)
+        )
         for source, stated in names.items()
     ]

@@ -364,8 +364,6 @@ def read_generator(value: Any) -> GeneratorChoice:
 
 
 _FILL_CALL = re.compile(r"([A-Za-z][\w-]*)\((.*)\)")
-_NUMBER_WORDS: tuple[Callable[[str], Any], ...] = (int, float)
-_BOOLEAN_WORDS = {"true": True, "false": False}
 
 
 def _call_parameters(value: str, inside: str) -> dict[str, Any]:
@@ -381,11 +379,12 @@ def _call_parameters(value: str, inside: str) -> dict[str, Any]:
 
 def fill_scalar(text: str) -> Any:
     """The value that a parameter's text means in ``uniform(low=0, high=1)``."""
-    if text in _BOOLEAN_WORDS:
-        return _BOOLEAN_WORDS[text]
-    for read in _NUMBER_WORDS:
-        with suppress(ValueError):
-            return read(text)
+    if text in ("true", "false"):
+        return text == "true"
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return float(text)
     return text
 
 

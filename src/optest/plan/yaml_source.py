@@ -120,7 +120,7 @@ def _child(node: Node, step: str | int) -> tuple[int, Node] | None:
     for key, value in node.value:
         if _tag(key) is not MERGE:
             continue
-        for source in value.value if isinstance(value, SequenceNode) else (value,):
+        for source in _merge_sources(value):
             found = _child(source, step)
             if found is not None:
                 return found
@@ -135,20 +135,13 @@ def parse_source(raw: bytes, file: str) -> Source:
             or if its aliases stand for too much. Traps and duplicate keys are collected in ``faults`` instead.
     """
     root = _compose(_checked_text(raw, file), file)
-    if root is None or (isinstance(root, ScalarNode) and root.value == ""):
-        raise _fatal(
-            file,
-            1,
-            "the file is empty, but should be a mapping with the key cases",
-            "cases: [{op: relu, shapes: {input0: 2x3}}]",
-        )
     if not isinstance(root, MappingNode):
-        what = "a list" if isinstance(root, SequenceNode) else f"{root.value!r}"
-        line = root.start_mark.line + 1
-        hint = (
-            "write cases: above it" if isinstance(root, SequenceNode) else "cases: [{op: relu, shapes: {input0: 2x3}}]"
-        )
-        raise _fatal(file, line, f"the top of the file is {what}, but should be a mapping with the key cases", hint)
+        is_list = isinstance(root, SequenceNode)
+        what, line = "the file is empty", 1
+        if root is not None and root.value != "":
+            what, line = f"the top of the file is {'a list' if is_list else repr(root.value)}", root.start_mark.line + 1
+        hint = "write cases: above it" if is_list else "cases: [{op: relu, shapes: {input0: 2x3}}]"
+        raise _fatal(file, line, f"{what}, but should be a mapping with the key cases", hint)
     if b"*" in raw:
         _check_aliases(root, file)
     reader = _Reader(file)

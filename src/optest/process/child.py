@@ -114,6 +114,14 @@ class Child:
             self._guard.kill()
         return self.wait()
 
+    def finish(self, timeout_s: float) -> None:
+        """Let a child that has nothing to do end by itself, as it does when its pipes are closed; kill it if it takes
+        longer than ``timeout_s``."""
+        self._channel.close()
+        with suppress(TimeoutError):
+            self.wait(timeout_s)
+        self.kill()
+
     @property
     def strays(self) -> int:
         """How many processes the child left behind, known after its end."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from optest.reporting.typography import clip, columns
 from optest.spec import Benchmark, CallTime, CaseResult
@@ -34,28 +35,27 @@ def _three_digits(value: float) -> str:
 
 def bench_rows(results: Iterable[CaseResult]) -> list[list[str]]:
     """The cells of every case that was timed, under :data:`BENCH_HEAD`; those that share an execution stand once."""
-    return [
-        [result.id, *_cells(result.benchmark, result.benchmark.time)]
-        for result in results
-        if result.benchmark is not None and result.benchmark.time is not None and result.duplicate_of is None
-    ]
+    return [[result.id, *_cells(benchmark, time)] for result, benchmark, time in _timed(results)]
+
+
+def _timed(results: Iterable[CaseResult]) -> Iterator[tuple[CaseResult, Benchmark, CallTime]]:
+    for result in results:
+        benchmark = result.benchmark
+        if benchmark is not None and benchmark.time is not None and result.duplicate_of is None:
+            yield result, benchmark, benchmark.time
 
 
 def _cells(benchmark: Benchmark, mine: CallTime) -> list[str]:
     theirs = benchmark.against
     return [
         seconds_text(mine.median_s),
-        _spread(mine.spread_s),
+        "unknown" if mine.spread_s is None else seconds_text(mine.spread_s),
         _rate(mine.gb_per_s),
         _rate(mine.gflop_per_s),
         theirs.who if theirs else "",
         seconds_text(theirs.median_s) if theirs else "",
         _ratio(benchmark),
     ]
-
-
-def _spread(seconds: float | None) -> str:
-    return "unknown" if seconds is None else seconds_text(seconds)
 
 
 def _rate(rate: float | None) -> str:
@@ -81,7 +81,7 @@ def bench_lines(results: Iterable[CaseResult]) -> list[str]:
     notes = bench_notes(listed)
     if not rows:
         return ["timings", *notes] if notes else []
-    used = _used_columns(rows)
+    used = [place for place in range(len(BENCH_HEAD)) if any(row[place] for row in rows)]
     shown = [[clip(row[0], _LONGEST_NAME), *row[1:]] for row in rows]
     cells = [[row[place] for place in used] for row in ([*BENCH_HEAD], *shown)]
     left = frozenset(new for new, old in enumerate(used) if old in _LEFT)
@@ -90,17 +90,8 @@ def bench_lines(results: Iterable[CaseResult]) -> list[str]:
 
 def timed_lines(results: Iterable[CaseResult]) -> list[str]:
     """What was called, where the name of the target alone would mislead: compiled calls, and gradients."""
-    counts: dict[str, int] = {}
-    for result in results:
-        if result.benchmark is not None and result.benchmark.time is not None and result.duplicate_of is None:
-            who = result.benchmark.time.who
-            if not result.target.startswith(who):
-                counts[who] = counts.get(who, 0) + 1
+    counts = Counter(time.who for result, _, time in _timed(results) if not result.target.startswith(time.who))
     return [f"  timed: {count} × {clip(who, 120)}" for who, count in counts.items()]
-
-
-def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [place for place in range(len(BENCH_HEAD)) if any(row[place] for row in rows)]
 
 
 def _meaning(rows: Sequence[Sequence[str]]) -> str:
@@ -110,10 +101,8 @@ def _meaning(rows: Sequence[Sequence[str]]) -> str:
 
 def bench_notes(results: Iterable[CaseResult]) -> list[str]:
     """What was not possible, each reason once with the number of its cases."""
-    counts: dict[str, int] = {}
-    for result in results:
-        for lack in result.benchmark.lacks if result.benchmark is not None and result.duplicate_of is None else ():
-            counts[lack] = counts.get(lack, 0) + 1
+    own = [each.benchmark for each in results if each.benchmark is not None and each.duplicate_of is None]
+    counts = Counter(lack for benchmark in own for lack in benchmark.lacks)
     lines = [f"  {count} × {clip(lack, 200)}" for lack, count in counts.items()]
     if len(lines) > _SHOWN_NOTES:
         return [*lines[:_SHOWN_NOTES], f"  and {len(lines) - _SHOWN_NOTES} more reasons"]

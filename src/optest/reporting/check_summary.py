@@ -15,7 +15,6 @@ from optest.spec import BAD_STATUSES, CaseResult, Evidence, RunInfo, RunSummary,
 __all__ = [
     "HEAD",
     "OperatorLine",
-    "case_set_of",
     "columns_of",
     "count_text",
     "folded",

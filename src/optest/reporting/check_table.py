@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_summary import (
@@ -34,18 +34,11 @@ class CheckReporter(TerminalReporter):
         self,
         stream: TextIO | None = None,
         *,
-        verbosity: int = 0,
-        color: bool | None = None,
-        live: bool | None = None,
-        width: int | None = None,
         block_limit: int | None = 30,
-        clock: Callable[[], float] | None = None,
         afterwards: Callable[[Sequence[CaseResult], RunSummary], Sequence[tuple[str, str]]] = lambda _, __: (),
+        **options: Any,
     ) -> None:
-        timing = {} if clock is None else {"clock": clock}
-        super().__init__(
-            stream, verbosity=verbosity, color=color, live=live, width=width, block_limit=block_limit, **timing
-        )
+        super().__init__(stream, block_limit=block_limit, **options)
         self._afterwards = afterwards
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "measure_lines",
     "rule_text",
     "rules_text",
+    "texts",
     "timings_text",
 ]
 
@@ -66,7 +67,7 @@ _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 _TOLD_ELSEWHERE = frozenset(
     {
         *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays"),
-        *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis"),
+        *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis", "not_run"),
     }
 )
 
@@ -81,11 +82,11 @@ def explain(result: CaseResult, more: Sequence[str] = ()) -> list[str]:
     elif how := _how(result):
         lines.append(f"  not in every call, but {how}:")
     lines += told
-    if diagnosis := verdict.details.get("diagnosis"):
-        listed = [diagnosis] if isinstance(diagnosis, str) else diagnosis
-        lines.append(f"  diagnosis: {printable('; '.join(map(str, listed)))}")
+    if diagnosis := texts(verdict.details.get("diagnosis")):
+        lines.append(f"  diagnosis: {printable('; '.join(diagnosis))}")
     lines += [*_layouts(result), *_description(result)]
-    lines += [f"  check {check.name}: {printable(check.detail)}" for check in verdict.checks if _went_wrong(check)]
+    wrong = [check for check in verdict.checks if check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)]
+    lines += [f"  check {check.name}: {printable(check.detail)}" for check in wrong]
     lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
     lines += _history(result)
     lines += [*_meaning(result), *more]
@@ -202,7 +203,8 @@ def _description(result: CaseResult) -> list[str]:
 
 
 def _message(result: CaseResult) -> list[str]:
-    text = result.verdict.message or _sentence(result)
+    meaning = _meaning_of(result)
+    text = result.verdict.message or (meaning.sentence if meaning is not None else "")
     if not text:
         return []
     first, *rest = printable(text).strip("\n").split("\n")
@@ -226,12 +228,9 @@ def _measured(measures: Sequence[Measure], reason: Reason | None, *, rounds_less
         wrong = [measure for measure in measures if measure.worst_index is not None]
     lines = [line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure, rounds_less=rounds_less)]
     if len(wrong) > _SHOWN_OUTPUTS:
-        lines.append(f"  and {plural(len(wrong) - _SHOWN_OUTPUTS, 'output')} more: {_names(wrong[_SHOWN_OUTPUTS:])}")
+        names = clip(", ".join(printable(measure.output) for measure in wrong[_SHOWN_OUTPUTS:]), 200)
+        lines.append(f"  and {plural(len(wrong) - _SHOWN_OUTPUTS, 'output')} more: {names}")
     return lines
-
-
-def _names(measures: Sequence[Measure]) -> str:
-    return clip(", ".join(printable(measure.output) for measure in measures), 200)
 
 
 def _how_much(measure: Measure) -> str:
@@ -299,8 +298,9 @@ def rules_text(measures: Iterable[Measure]) -> str:
     return "; ".join(f"{', '.join(outputs)}: {rule}" for rule, outputs in by_rule.items())
 
 
-def _went_wrong(check: Check) -> bool:
-    return check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)
+def texts(detail: Any) -> list[str]:
+    """A detail that is a text, several of them, or nothing."""
+    return [detail] if isinstance(detail, str) and detail else list(map(str, detail or ()))
 
 
 def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> list[str]:
@@ -316,9 +316,8 @@ def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> l
     lines += _both_ends("stderr", stderr if all_frames else _without_own_frames(stderr))
     if not stderr.strip():
         lines += _both_ends("stdout", details.get("stdout_tail"))
-    if strays := details.get("strays"):
-        listed = ", ".join(map(str, strays)) if isinstance(strays, (list, tuple)) else str(strays)
-        lines.append(f"  left behind and killed: {clip(printable(listed), _TAIL_WIDTH)}")
+    if strays := texts(details.get("strays")):
+        lines.append(f"  left behind and killed: {clip(printable(', '.join(strays)), _TAIL_WIDTH)}")
     return lines
 
 
@@ -451,8 +450,3 @@ def _meaning_of(result: CaseResult) -> Meaning | None:
     if result.status in STATUS_MEANINGS:
         return STATUS_MEANINGS[result.status]
     return MEANINGS[result.reason] if result.reason is not None else None
-
-
-def _sentence(result: CaseResult) -> str:
-    meaning = _meaning_of(result)
-    return meaning.sentence if meaning else ""

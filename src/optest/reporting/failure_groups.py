@@ -9,7 +9,7 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import explain, lean_text
+from optest.reporting.explain import explain, lean_text, texts
 from optest.reporting.patterns import layouts_of, pattern_of
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
@@ -17,11 +17,11 @@ from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
 __all__ = [
     "FailureGroup",
     "block",
+    "by_operator",
     "failure_groups",
     "group_block",
     "group_lines",
     "merged_text",
-    "others_text",
     "plain",
     "skeleton",
 ]
@@ -81,14 +81,15 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
-    passed: dict[str, list[CaseResult]] = {}
-    failed: dict[str, list[CaseResult]] = {}
-    for result in listed if bad else ():
-        if result.status is Status.PASSED:
-            passed.setdefault(result.operator, []).append(result)
-        elif result.status in BAD_STATUSES:
-            failed.setdefault(result.operator, []).append(result)
+    passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
     return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
+
+
+def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
+    found: dict[str, list[CaseResult]] = {}
+    for result in results:
+        found.setdefault(result.operator, []).append(result)
+    return found
 
 
 def _group(
@@ -134,8 +135,7 @@ def _is_small(result: CaseResult) -> bool:
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
-    diagnosis = result.verdict.details.get("diagnosis") or ()
-    return [diagnosis] if isinstance(diagnosis, str) else list(map(str, diagnosis))
+    return texts(result.verdict.details.get("diagnosis"))
 
 
 def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:

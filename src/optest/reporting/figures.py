@@ -17,7 +17,6 @@ __all__ = [
     "coverage_text",
     "figures_of",
     "group_cells",
-    "not_run_text",
     "outcome_text",
     "slowest",
     "status_cells",

@@ -52,6 +52,9 @@ FILE_FORMATS = {
     "csv": FileFormat(
         text="optest.reporting.csv_report:csv_text", file_name="report.csv", begins=("id,operator,target,",)
     ),
+    "timeline": FileFormat(
+        text="optest.reporting.timeline:timeline_text", file_name="timeline.trace", begins=('{"displayTimeUnit"',)
+    ),
     "github": FileFormat(
         text="optest.reporting.annotations:annotations_text",
         file_name="annotations.txt",
@@ -86,21 +89,13 @@ class FileReporter:
         UsageError: from the constructor, if the path cannot be written: better before the run than after it.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        *,
-        file_name: str,
-        text_of: TextOf,
-        stream: TextIO | None = None,
-        printed: bool = False,
-    ) -> None:
-        self._is_printed = printed and path is None
+    def __init__(self, path: Path | None, format: FileFormat, *, stream: TextIO | None = None) -> None:  # noqa: A002
+        self._is_printed = format.printed and path is None
         if not self._is_printed:
-            check_writable(path or Path(f"optest_{file_name}"))
+            check_writable(path or Path(f"optest_{format.file_name}"))
         self._path = path
-        self._file_name = Path(file_name)
-        self._text_of = text_of
+        self._file_name = Path(format.file_name)
+        self._text_of = format.text_of()
         self._stream = stream
         self._info: RunInfo | None = None
         self._results: list[CaseResult] = []
@@ -138,6 +133,5 @@ def make_file_reporter(
     color: bool | None,  # noqa: ARG001 - of the protocol
 ) -> FileReporter:
     """A reporter of one of the formats as the registry makes it; it names its path unless the run is very quiet."""
-    known = FILE_FORMATS[name]
     output = (stream or sys.stdout) if verbosity > -2 else None
-    return FileReporter(path, file_name=known.file_name, text_of=known.text_of(), stream=output, printed=known.printed)
+    return FileReporter(path, FILE_FORMATS[name], stream=output)

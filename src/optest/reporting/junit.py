@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_summary import HEAD, columns_of, in_order, is_check, operator_lines
 from optest.reporting.explain import brief, headline, rules_text
-from optest.reporting.failure_groups import FailureGroup, block, failure_groups, group_block, plain
+from optest.reporting.failure_groups import FailureGroup, block, by_operator, failure_groups, group_block, plain
 from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.tally import in_plan_order, spent_s
 from optest.reporting.typography import number, printable, without_ansi
@@ -87,10 +87,8 @@ def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[E
     groups = failure_groups(results)
     group_of = {id(each): group for group in groups for each in (group.first, *group.others)}
     sides = leans(results)
-    by_operator: dict[str, list[CaseResult]] = {}
-    for result in results:
-        by_operator.setdefault(result.operator, []).append(result)
-    for place, (line, of) in enumerate(zip(operator_lines(results), by_operator.values(), strict=True), start=1):
+    pairs = zip(operator_lines(results), by_operator(results).values(), strict=True)
+    for place, (line, of) in enumerate(pairs, start=1):
         suite = _empty_suite(line.operator, of, info, place)
         facts = {name: str(counts.total()) for name, counts in zip(HEAD[1:], columns_of(line), strict=True)}
         facts["remark"] = line.remark()
@@ -121,7 +119,8 @@ def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, place:
     where = _attributes(package=info.target, id=str(place), hostname=_HOSTNAME)
     return ET.Element(
         "testsuite",
-        {**_attributes(name=name, **_counts(results), time=time, timestamp=_second(info.started_at)), **where},
+        # the time is UTC without a fraction or a zone, as readers expect it
+        {**_attributes(name=name, **_counts(results), time=time, timestamp=info.started_at[:19]), **where},
     )
 
 
@@ -161,7 +160,7 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "layouts": "; ".join(f"{path}={layout_text(spec)}" for path, spec in layouts_of(result).items()),
         "attributes": " ".join(f"{name}={value}" for name, value in result.attributes.items()),
         "rule": rules_text(result.verdict.measures),
-        "allowance_used": number(max(used, key=_size), 4) if used else "",
+        "allowance_used": number(max(used, key=lambda each: math.inf if math.isnan(each) else each), 4) if used else "",
         "evidence": result.verdict.evidence.value if result.verdict.evidence else "",
         "backend": result.backend,
         "chip": result.chip or "",
@@ -177,10 +176,6 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "where": result.where,
         "repro": result.repro,
     }
-
-
-def _size(used: float) -> float:
-    return math.inf if math.isnan(used) else used
 
 
 def _first_fact(result: CaseResult) -> str:
@@ -199,11 +194,6 @@ def _counts(results: Iterable[CaseResult]) -> dict[str, str]:
     elements = [ELEMENT_OF[result.status] for result in results]
     wrong = {name: str(elements.count(element)) for name, element in (("failures", "failure"), ("errors", "error"))}
     return {"tests": str(len(elements)), **wrong, "skipped": str(elements.count("skipped"))}
-
-
-def _second(started_at: str) -> str:
-    """UTC without a fraction or a zone, as readers expect it."""
-    return started_at[:19]
 
 
 def _seconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What every reason means in one sentence, why it matters, and what to try: of the reason, or of narrower facts."""
+"""What every reason means in one sentence, and what to try: of the reason, or of narrower facts."""
 
 from __future__ import annotations
 
@@ -14,182 +14,146 @@ __all__ = ["MEANINGS", "NARROWER", "STATUS_MEANINGS", "Meaning", "Narrower", "re
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """``sentence`` says what happened, ``remedy`` where to look first, ``matters`` why one should; no full stops."""
+    """``sentence`` says what happened, ``remedy`` where to look first; no full stops. docs/reasons says why."""
 
     sentence: str
     remedy: str
-    matters: str
 
 
 MEANINGS: dict[Reason, Meaning] = {
     Reason.VALUE: Meaning(
         "elements of an output lie outside what the rule allows",
         "look at where they lie: a tail, a tile, one row, or everywhere",
-        matters="the bound covers every order of summation and the roundings that are allowed, so this is a defect "
-        "or an arithmetic that the backend did not declare",
     ),
     Reason.NAN: Meaning(
         "NaN stands where the reference has none, or the other way round",
         "look for division by zero, overflow, missing max-subtraction, or memory that was never written",
-        matters="one NaN poisons everything that is computed from it, and no tolerance can excuse it",
     ),
     Reason.SHAPE: Meaning(
         "an output has another shape than the operator yields",
         "check reduced, broadcast and size-1 dimensions",
-        matters="values that happen to fit after a broadcast or a reshape would be compared with the wrong ones",
     ),
     Reason.DTYPE: Meaning(
         "an output has another dtype than the operator yields",
         "optest never casts silently; cast in the backend",
-        matters="a wider result hides the rounding that users get, a narrower one loses what they asked for",
     ),
     Reason.MISSING_OUTPUT: Meaning(
         "an output of the operator was not delivered",
         "return every output, in order or by name",
-        matters="what is not there was not shown to be right; the usual case is a command that exits with 0 and "
-        "writes nothing",
     ),
     Reason.EXTRA_OUTPUT: Meaning(
         "something was returned that the operator does not have",
         "return the operator's outputs and nothing else",
-        matters="a name or a count that differs means that outputs cannot be paired safely with the expected ones",
     ),
     Reason.NOTHING_COMPARED: Meaning(
         "not one element was compared, so nothing was shown",
         "check the shapes, or declare the output as empty",
-        matters="a comparison of nothing succeeds for every kernel",
     ),
     Reason.INPUT_MUTATED: Meaning(
         "the call changed an input",
         "write to a copy, or let the descriptor declare the input in `mutates`",
-        matters="the next operator in a model reads the changed input, and the result of a second call differs",
     ),
     Reason.OUT_OF_BOUNDS: Meaning(
         "memory beside an output was written",
         "check the last block: sizes that are no multiple of the tile",
-        matters="in a model that memory belongs to another tensor, whose values go wrong far away from here",
     ),
     Reason.READ_OUT_OF_BOUNDS: Meaning(
         "memory beside an input was read",
         "check the last block: sizes that are no multiple of the tile",
-        matters="what lies there changes from run to run, and on a device it may be a page that cannot be read",
     ),
     Reason.UNWRITTEN: Meaning(
         "elements of an output were never written",
         "check the tail, and that the launch covers every element",
-        matters="fresh memory is often zero or holds an old result, so that such a kernel passes until it does not",
     ),
     Reason.WORKSPACE: Meaning(
         "the workspace that was asked for and the one that was used differ",
         "compare the size query with the kernel",
-        matters="too small a workspace overwrites its neighbour, too large a one runs out of memory in a model",
     ),
     Reason.STATE: Meaning(
         "the answer depends on what ran before, or the call left the process in another state",
         "reset accumulators, caches and streams at the start of each call; restore the floating-point mode",
-        matters="the case passes alone and fails in a model, or the other way round",
     ),
     Reason.NONDETERMINISTIC: Meaning(
-        "a repeated call left the rule, or gave other bits though the backend declares itself invariant",
+        "a repeated call left the rule, or gave other bits though the backend declares itself invariant; or tasks of a "
+        "scene use the same memory without an order",
         "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
-        matters="users of a backend that promises equal bits compare checkpoints and gradients by their bits",
     ),
     Reason.INVARIANT: Meaning(
-        "an element of the batch has another result in another batch, or at another place of it",
-        "look at what elements share: a reduction over the wrong dimension, the last block, indices and buffers",
-        matters="in a model a request then gets another answer because of the requests beside it",
+        "an element of the batch has another result in another batch or place, or a captured program is not in order",
+        "look at what elements, or captures, share: reductions over a wrong dimension, last blocks, indices, buffers",
     ),
     Reason.LEAK: Meaning(
         "memory or handles were not given back",
         "free what the call allocates, also when it fails",
-        matters="a long run ends when memory or handles run out",
     ),
     Reason.SANITIZER: Meaning(
         "a sanitizer reported a fault",
         "read its report; the values may look right all the same",
-        matters="undefined behaviour and races come out as wrong values on another machine or another day",
     ),
     Reason.NOT_REFUSED: Meaning(
         "a call that should be refused was accepted",
         "check shapes, dtypes and attributes before computing",
-        matters="whoever passes such arguments gets numbers in place of an error",
     ),
     Reason.WRONG_ERROR: Meaning(
         "the call was refused with another error than expected",
         "raise the expected type, with a text that says why",
-        matters="callers handle errors by their type, and people by their text",
     ),
     Reason.WRONG_DEVICE: Meaning(
         "an output lies on another device than was asked for",
         "allocate outputs on the inputs' device",
-        matters="every step that follows copies the tensor or fails, and the kernel that was meant may not have run",
     ),
     Reason.FALLBACK: Meaning(
         "another implementation answered in place of the one that was asked",
         "register the kernel for this dtype and layout, or forbid the fallback",
-        matters="the answer may be right, but it says nothing about the implementation that was asked",
     ),
     Reason.COMPILE: Meaning(
         "the kernel did not compile",
         "read the compiler's output; run the build command by hand",
-        matters="nothing ran, so nothing is known about the values",
     ),
     Reason.SIGNAL: Meaning(
         "a signal ended the process",
         "SIGSEGV is a wild pointer, SIGFPE an integer divided by zero, SIGABRT a failed assertion, SIGKILL often a "
         "lack of memory; run the line below with --isolate none under a debugger or sanitizer",
-        matters="in a program that embeds the kernel the whole program would have ended",
     ),
     Reason.EXIT_CODE: Meaning(
         "a process ended with another exit status than 0",
         "run the command by hand and read its stderr",
-        matters="a process that says that it failed is believed, whatever it wrote before",
     ),
     Reason.DEADLINE: Meaning(
         "no answer came in time, so it was ended",
         "look for a deadlock or endless loop, or raise --timeout",
-        matters="without a deadline one case would hold up every other",
     ),
     Reason.OUT_OF_MEMORY: Meaning(
         "memory ran out",
         "use a smaller shape, fewer --jobs, or free what earlier cases hold",
-        matters="nothing is known about the values, and cases that follow may suffer from what this one holds",
     ),
     Reason.DEVICE_LOST: Meaning(
         "the device stopped answering",
         "reset it, look into the system log, and run the case alone",
-        matters="what ran at the same time may be wrong too; a pass after a retry is therefore only suspect",
     ),
     Reason.RAISED: Meaning(
         "the backend raised an exception",
         "its own frames are shown, innermost last; the line below raises it again",
-        matters="there is no output to judge",
     ),
     Reason.UNSUPPORTED: Meaning(
         "the backend says that it cannot run this case",
         "nothing was shown; leave the case out or teach the backend",
-        matters="a skipped case is no pass: the summary counts it apart, and a run of nothing but skips ends with exit "
-        "status 5",
     ),
     Reason.UNAVAILABLE: Meaning(
         "something that is needed is not there",
         "`optest doctor` says what is missing",
-        matters="nothing ran, so nothing is known about the values",
     ),
     Reason.REFERENCE_FAILED: Meaning(
         "the reference itself failed",
         "nothing is known about the backend; repair the reference or the case",
-        matters="without an expected output nothing can be judged; it is never counted against the backend",
     ),
     Reason.BAD_CASE: Meaning(
         "the case cannot be carried out as it is written",
         "repair the plan or the generator; no backend was at fault",
-        matters="a case that cannot be carried out shows nothing, and must not look like a failure of the kernel",
     ),
     Reason.INTERNAL: Meaning(
         "optest itself is at fault",
         "please report it with the journal; the verdict says nothing",
-        matters="a tool that judges others must not blame them for its own faults",
     ),
 }
 
@@ -197,18 +161,15 @@ STATUS_MEANINGS: dict[Status, Meaning] = {
     Status.XPASSED: Meaning(
         "the case passed, but was expected not to",
         "take the xfail out of the plan",
-        matters="either the defect is gone, or the case no longer shows it",
     ),
     Status.SUSPECT: Meaning(
         "it passed, but only after a retry or in a way that proves little; or a retry ended otherwise well "
         "(skipped, xfailed, unchecked) and would hide the crash before it",
         "run it alone, with --rounds",
-        matters="a defect that comes and goes is one; a run with such a case does not end with exit status 0",
     ),
     Status.UNCHECKED: Meaning(
         "it ran, but nothing was compared",
         "give the operator or the case a reference",
-        matters="it is no pass, and it is counted apart",
     ),
 }
 
@@ -248,6 +209,17 @@ NARROWER = (
         applies=_has("selected_device"),
         remedy="select the device only after it was found to be there, or select the former one again before the error "
         "is returned",
+    ),
+    Narrower(
+        reason=Reason.UNAVAILABLE,
+        applies=_has("not_run"),
+        remedy="build it, or repair its properties in CMakeLists.txt; where resources are lacking, widen --device, ask "
+        "for less in RESOURCE_GROUPS, or say by --resource-type how these call a device",
+    ),
+    Narrower(
+        reason=Reason.SIGNAL,
+        applies=_has("command"),
+        remedy="run the command by hand under a debugger or sanitizer; SIGKILL is often a lack of memory",
     ),
     Narrower(
         reason=Reason.EXIT_CODE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -13,11 +13,11 @@ from optest.reporting.explain import brief, checks_text, lean_text, rule_text, t
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
 from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
-from optest.reporting.tally import WRONG_DATA, Tally, skip_text
+from optest.reporting.tally import WRONG_DATA, GroupTally, Tally, skip_text
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 
-__all__ = ["TerminalReporter", "make", "model_lines", "operator_lines", "styled_block"]
+__all__ = ["TerminalReporter", "make", "model_lines"]
 
 _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
@@ -105,7 +105,6 @@ class TerminalReporter:
         if self._verbosity >= -1:
             self._skips()
             self._table()
-            self._models()
             self._timings()
         self._last_lines(summary)
 
@@ -122,7 +121,7 @@ class TerminalReporter:
         shared = f"runs as {result.duplicate_of}" if result.duplicate_of else ""
         parts = [result.id, brief(result), shared, "" if spent is None else duration(spent)]
         line = f"{place}{word:<7} {'  '.join(part for part in parts if part)}"
-        lines = [(line, _styled_word(result.status, len(place), len(word)))]
+        lines = [(line, f"{_STYLES.get(result.status, 'bad')}:{len(place) + len(word)}")]
         return lines + ([(each, "dim") for each in _evidence(result)] if self._verbosity > 0 else [])
 
     def _progress(self, result: CaseResult, done: int, total: int) -> None:
@@ -148,7 +147,7 @@ class TerminalReporter:
         """One failure block for each group, up to the limit."""
         limit = len(groups) if self._block_limit is None else self._block_limit
         for group in groups[:limit]:
-            self._page.lines(styled_block(group))
+            self._page.lines(_styled_block(group))
             self._page.line()
         if left := groups[limit:]:
             run = self._info.run_id if self._info else "RUN"
@@ -181,7 +180,7 @@ class TerminalReporter:
 
     def _table(self) -> None:
         if self._tally.models:
-            self._page.lines(operator_lines(self._tally))
+            self._page.lines(model_lines(self._tally, self._info))
             return
         if not self._has_table():
             return
@@ -192,10 +191,6 @@ class TerminalReporter:
         if len(rows) > _TABLE_ROWS:
             styled.append((f"  and {plural(len(rows) - _TABLE_ROWS, 'operator')} more", "dim"))
         self._page.lines([*styled, ("", "")])
-
-    def _models(self) -> None:
-        """What each model's cases add up to; a case that shares an execution counts for its own model."""
-        self._page.lines(model_lines(self._tally, self._info))
 
     def _last_lines(self, summary: RunSummary) -> None:
         if self._verbosity >= -1 and self._tally.refused:
@@ -213,23 +208,21 @@ class TerminalReporter:
 
 
 def model_lines(tally: Tally, info: RunInfo | None = None) -> list[tuple[str, str]]:
-    """A table of the models and a line for all of them, with styles; nothing if there are none."""
+    """Tables of the operators of model cases, the worst first, and of the models, and what all come to, with styles.
+
+    Nothing if there are no models. A case that shares an execution counts for its own model.
+    """
     if not tally.models:
         return []
-    lines = columns(group_cells("model", tally.models, with_operators=True), left=frozenset({0}))
-    styles = ["dim", *("bad" if each.bad else "" for each in tally.models.values())]
-    more = [text for text in (total_text(tally), coverage_text(info, tally)) if text]
-    return [*zip(lines, styles, strict=True), *((f"  {text}", "") for text in more), ("", "")]
-
-
-def operator_lines(tally: Tally) -> list[tuple[str, str]]:
-    """A table of the operators of model cases, the worst first."""
     rows = tally.worst_first()
-    shown = dict(rows[:_TABLE_ROWS])
-    lines = columns(group_cells("operator", shown, with_operators=False), left=frozenset({0}))
-    styles = ["dim", *("bad" if each.bad else "" for each in shown.values())]
-    left = [(f"  and {plural(len(rows) - len(shown), 'operator')} more", "dim")] if len(rows) > len(shown) else []
-    return [*zip(lines, styles, strict=True), *left, ("", "")]
+    left = [(f"  and {plural(len(rows) - _TABLE_ROWS, 'operator')} more", "dim")] if len(rows) > _TABLE_ROWS else []
+    lines = [*_group_lines("operator", dict(rows[:_TABLE_ROWS])), *left, ("", ""), *_group_lines("model", tally.models)]
+    return [*lines, *((f"  {text}", "") for text in (total_text(tally), coverage_text(info, tally)) if text), ("", "")]
+
+
+def _group_lines(word: str, groups: Mapping[str, GroupTally]) -> list[tuple[str, str]]:
+    lines = columns(group_cells(word, groups, with_operators=word == "model"), left=frozenset({0}))
+    return list(zip(lines, ["dim", *("bad" if each.bad else "" for each in groups.values())], strict=True))
 
 
 def _heading(info: RunInfo) -> str:
@@ -269,12 +262,7 @@ def _share(used: float) -> str:
     return f"{used:.0%} of the allowance used" if used <= 1 else f"{number(used, 3)} x allowed"
 
 
-def _styled_word(status: Status, start: int, length: int) -> str:
-    """Colour up to the end of the status word."""
-    return f"{_STYLES.get(status, 'bad')}:{start + length}"
-
-
-def styled_block(group: FailureGroup) -> list[tuple[str, str]]:
+def _styled_block(group: FailureGroup) -> list[tuple[str, str]]:
     """The lines of a failure block with their styles."""
     status = group.first.status
     head, *rest = group_lines(group)

@@ -145,32 +145,31 @@ def _run(journal: Journal) -> _Run:
 def _change(case: str, runs: Sequence[_Run]) -> Change | None:
     *earlier, last = runs
     words = tuple(run.word(case) for run in runs)
+    is_bad = last.is_bad(case)
 
-    def change(kind: Kind, **more: Any) -> Change:
-        return Change(kind=kind, case=case, words=words, **more)
+    def change(kind: Kind) -> Change:
+        since = "" if kind is Kind.FLAKY else last.info.run_id
+        why = _why(last, case) if is_bad or kind is Kind.LEFT_OUT else ""
+        return Change(kind=kind, case=case, words=words, since=since, gist=why)
 
     if case not in last.results:
         went = case in earlier[-1].results and last.has_all_of(earlier[-1])
-        return change(Kind.REMOVED, since=last.info.run_id) if went else None
+        return change(Kind.REMOVED) if went else None
     keys = [{result.key for result in run.results[case]} for run in runs if case in run.results]
     if len(keys) > 1 and keys[-1] != keys[-2]:
-        worst = gist(last.results[case][0]) if last.is_bad(case) else ""
-        return change(Kind.CHANGED, since=last.info.run_id, gist=worst)
+        return change(Kind.CHANGED)
     known = [(run, bad) for run in runs if (bad := run.is_bad(case)) is not None]
     if _is_flaky(known, case):
-        return change(Kind.FLAKY, gist=_why(last, case) if last.is_bad(case) else "")
-    if last.is_bad(case) is None:
-        return change(Kind.LEFT_OUT, since=last.info.run_id, gist=_why(last, case)) if known else None
+        return change(Kind.FLAKY)
+    if is_bad is None:
+        return change(Kind.LEFT_OUT) if known else None
     before = known[-2][1] if len(known) > 1 else None
-    if before is None:
-        if not any(case in run.results for run in earlier) and earlier[-1].has_all_of(last) and not last.is_bad(case):
-            return change(Kind.NEW, since=last.info.run_id)
-        return change(Kind.NEW_FAILURE, since=last.info.run_id, gist=_why(last, case)) if last.is_bad(case) else None
-    if last.is_bad(case) and not before:
-        return change(Kind.NEW_FAILURE, since=last.info.run_id, gist=_why(last, case))
-    if before and not last.is_bad(case):
-        return change(Kind.FIXED, since=last.info.run_id)
-    return None
+    if is_bad and not before:
+        return change(Kind.NEW_FAILURE)
+    if before and not is_bad:
+        return change(Kind.FIXED)
+    is_new = before is None and not any(case in run.results for run in earlier) and earlier[-1].has_all_of(last)
+    return change(Kind.NEW) if is_new else None
 
 
 def _is_flaky(known: Sequence[tuple[_Run, bool]], case: str) -> bool:
@@ -178,11 +177,8 @@ def _is_flaky(known: Sequence[tuple[_Run, bool]], case: str) -> bool:
     if any(run.wavers(case) for run, _ in known):
         return True
     turns = [(earlier, later) for (earlier, was), (later, became) in pairwise(known) if was is not became]
-    return len(turns) > 1 or any(_is_same(earlier, later) for earlier, later in turns)
-
-
-def _is_same(earlier: _Run, later: _Run) -> bool:
-    return bool(earlier.info.fingerprint) and earlier.info.fingerprint == later.info.fingerprint
+    prints = [(one.info.fingerprint, other.info.fingerprint) for one, other in turns]
+    return len(turns) > 1 or any(one and one == other for one, other in prints)
 
 
 def _why(run: _Run, case: str) -> str:

@@ -22,7 +22,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="source",
-        flags=("--source",),
         repeat=True,
         group="What to run",
         metavar="SOURCE:OP,OP",
@@ -41,7 +40,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="dtype",
-        flags=("--dtype",),
         group="What to run",
         metavar="D0,D1",
         commands=("run", "list", "check"),
@@ -50,7 +48,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="shape",
-        flags=("--shape",),
         repeat=True,
         group="What to run",
         metavar="TENSOR=2x3x4",
@@ -59,7 +56,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="attr",
-        flags=("--attr",),
         repeat=True,
         group="What to run",
         metavar="KEY=VALUE",
@@ -68,7 +64,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="generator",
-        flags=("--generator",),
         group="What to run",
         metavar="FILL|MODULE:NAME",
         commands=("run", "list"),
@@ -76,7 +71,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="reference",
-        flags=("--reference",),
         group="What to run",
         metavar="MODULE:NAME",
         commands=("run", "list", "check"),
@@ -84,7 +78,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tolerance",
-        flags=("--tolerance",),
         group="What to run",
         metavar="rtol=R,atol=A",
         commands=("run", "list"),
@@ -92,7 +85,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tolerances",
-        flags=("--tolerances",),
         group="What to run",
         metavar="FILE",
         completes="file",
@@ -102,7 +94,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="signed_zeros",
-        flags=("--signed-zeros",),
         type="bool",
         default=False,
         group="What to run",
@@ -111,7 +102,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="seed",
-        flags=("--seed",),
         type="int",
         plan="seed",
         group="What to run",
@@ -120,7 +110,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="backend",
-        flags=("--backend",),
         plan="backend",
         group="Who is asked",
         metavar="NAME|KIND",
@@ -129,7 +118,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="chip",
-        flags=("--chip",),
         plan="chip",
         group="Who is asked",
         commands=("run", "list", "check", "replay"),
@@ -137,7 +125,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="variant",
-        flags=("--variant",),
         in_trends=True,
         group="Who is asked",
         metavar="NAME",
@@ -146,7 +133,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="config",
-        flags=("--config",),
         group="Who is asked",
         metavar="FILE",
         completes="file",
@@ -162,7 +148,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="case",
-        flags=("--case",),
         repeat=True,
         metavar="GLOB",
         commands=("run", "list", "check"),
@@ -170,7 +155,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tag",
-        flags=("--tag",),
         repeat=True,
         metavar="TAG",
         commands=("run", "list", "check"),
@@ -178,7 +162,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="skip_tag",
-        flags=("--skip-tag",),
         repeat=True,
         metavar="TAG",
         commands=("run", "list", "check"),
@@ -186,7 +169,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="priority_max",
-        flags=("--priority-max",),
         type="int",
         minimum=0,
         metavar="N",
@@ -195,7 +177,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="shard",
-        flags=("--shard",),
         metavar="I/N",
         commands=("run", "list", "check"),
         help="Only the I-th of N parts; a case is in the same part whatever else is run.",
@@ -218,7 +199,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tier",
-        flags=("--tier",),
         type="choice",
         choices=("smoke", "parity", "full"),
         default="parity",
@@ -228,7 +208,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="group",
-        flags=("--group",),
         type="choice",
         choices=("validation",),
         group="What to ask",
@@ -247,7 +226,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="expectations",
-        flags=("--expectations",),
         repeat=True,
         group="Who is asked",
         metavar="FILE",
@@ -256,7 +234,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="isolate",
-        flags=("--isolate",),
         type="choice",
         choices=("auto", "none", "worker", "case"),
         default="auto",
@@ -276,7 +253,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="timeout",
-        flags=("--timeout",),
         type="float",
         default=300.0,
         group="How to run",
@@ -286,7 +262,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="retries",
-        flags=("--retries",),
         type="int",
         minimum=0,
         default=0,
@@ -296,7 +271,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="rounds",
-        flags=("--rounds",),
         type="int",
         minimum=1,
         default=1,
@@ -305,7 +279,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="no_dedupe",
-        flags=("--no-dedupe",),
         type="bool",
         group="How to run",
         help="Run every case by itself, also those that compute the same thing as another one.",
@@ -322,7 +295,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="maxfail",
-        flags=("--maxfail",),
         type="int",
         minimum=0,
         default=0,
@@ -332,7 +304,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="resume",
-        flags=("--resume",),
         group="How to run",
         metavar="RUN",
         commands=("run", "check"),
@@ -340,7 +311,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="untrusted",
-        flags=("--untrusted",),
         type="bool",
         default=False,
         group="How to run",
@@ -349,7 +319,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="bench",
-        flags=("--bench",),
         type="bool",
         default=False,
         group="Timings",
@@ -358,7 +327,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="bench_time",
-        flags=("--bench-time",),
         default="0.2s",
         group="Timings",
         commands=("run", "check"),
@@ -367,7 +335,6 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="fail_if_slower",
-        flags=("--fail-if-slower",),
         type="float",
         minimum=1,
         group="Timings",
@@ -377,56 +344,58 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="bench_against",
-        flags=("--bench-against",),
         group="Timings",
         metavar="BACKEND",
         help="Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours.",
     ),
     Option(
         name="report",
-        flags=("--report",),
         repeat=True,
         group="Reports",
         metavar="NAME",
-        commands=("run", "check", "replay"),
-        help="Report to write beside the terminal's: json, csv, junit, markdown, github, or that of an installed "
-        "package. Repeatable.",
+        commands=("run", "check", "replay", "ctest"),
+        help="Report to write beside the terminal's: json, csv, junit, markdown, github, timeline, or that of an "
+        "installed package. Repeatable.",
     ),
     Option(
         name="report_path",
-        flags=("--report-path",),
         group="Reports",
         metavar="FILE|DIR",
-        commands=("run", "check", "replay"),
+        commands=("run", "check", "replay", "ctest"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
     Option(
+        name="timeline",
+        group="Reports",
+        metavar="FILE",
+        completes="file",
+        commands=("run", "check", "scene", "pytest"),
+        help="Write what ran when on which device, for Chrome's and Perfetto's viewers.",
+    ),
+    Option(
         name="runs_dir",
-        flags=("--runs-dir",),
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
-        commands=("run", "list", "check", "replay", "report"),
+        commands=("run", "list", "check", "replay", "report", "ctest"),
         help="Where journals are kept. [.optest/runs]",
     ),
     Option(
         name="durations",
-        flags=("--durations",),
         type="int",
         minimum=0,
         default=0,
         group="Reports",
         metavar="N",
-        commands=("run", "check"),
+        commands=("run", "check", "ctest"),
         help="Show the N slowest cases at the end. [0]",
     ),
     Option(
         name="no_color",
-        flags=("--no-color",),
         type="bool",
         default=False,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="No colours.",
     ),
     Option(
@@ -435,7 +404,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="Say more.",
     ),
     Option(
@@ -444,7 +413,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report"),
+        commands=("run", "check", "replay", "report", "ctest"),
         help="Say less.",
     ),
 )

@@ -21,6 +21,7 @@ from optest.spec.tensors import TensorSpec, format_shape
 __all__ = [
     "DEFAULT_PRIORITY",
     "FORWARD",
+    "GRAPH",
     "SIGNED_ZEROS",
     "VALIDATION",
     "Argument",
@@ -45,8 +46,8 @@ __all__ = [
 ]
 
 
-FORWARD, VALIDATION = "forward", "validation"
-"""Modes of a case: in the second one shapes, dtypes and refusals are asked, and no values."""
+FORWARD, VALIDATION, GRAPH = "forward", "validation", "graph"
+"""Modes of a case: in the second one shapes, dtypes and refusals are asked, in the third the captured program alone."""
 
 DEFAULT_PRIORITY = 100
 """Of a case that states none; a smaller number is more urgent."""
@@ -264,7 +265,7 @@ class TestCase:
     ``outputs`` are the output specs that the plan or the operator's inference states, () where only the
     reference knows them. ``base_dir`` is the folder that relative paths in the case start from; it is not part of the
     signature. ``allowed_folders`` are those that its paths may lead to, () for all; ``store.path_of`` holds them there.
-    ``mode`` is :data:`FORWARD` or :data:`VALIDATION`. ``origins`` says for each value where it came from.
+    ``mode`` is :data:`FORWARD`, :data:`VALIDATION` or :data:`GRAPH`. ``origins`` says where each value came from.
     ``invariants`` replace the operator's. Tensors depend on ``key`` alone.
     """
 

@@ -120,6 +120,7 @@ class Rule:
     where 0.5 means correctly rounded; ``cpu_ulp`` is a sharper one, for what runs on a CPU. ``source`` says where the
     ceiling comes from, ``formula`` what a composed budget adds up. ``stands`` keeps it where a plan or a case states a
     tolerance: one number for all lengths of a sum is too narrow for the long ones and too wide for the short.
+    ``close`` are rtol and atol of the class CLOSE, in place of those that torch.testing has for the dtype.
     """
 
     kind: RuleClass
@@ -128,6 +129,7 @@ class Rule:
     source: str = ""
     formula: str = ""
     stands: bool = False
+    close: tuple[float, float] | None = None
 
     def ceiling(self, processor: str | None) -> float:
         """The ceiling for a :attr:`Numerics.processor`."""

@@ -55,14 +55,6 @@ class WrittenCapture:
         yield f"  optest run --plan {shlex.quote(self.path)} --compile-backend inductor"
 
 
-def _by_reason(left_out: Mapping[tuple[str, str], int]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
-    for (function, reason), count in left_out.items():
-        if reason != _QUIET:
-            found.setdefault(reason, Counter())[function] += count
-    return found
-
-
 def require_writable(path: str, *, force: bool) -> None:
     """Refuse what cannot be written before a model runs.
 
@@ -171,7 +163,11 @@ def _nothing(what: str, made: Capture) -> str:
 
 def _beside(made: Capture) -> Iterator[str]:
     """What was seen and is no case of the file, and why."""
-    for reason, functions in _by_reason(made.left_out).items():
+    by_reason: dict[str, Counter[str]] = {}
+    for (function, reason), count in made.left_out.items():
+        if reason != _QUIET:
+            by_reason.setdefault(reason, Counter())[function] += count
+    for reason, functions in by_reason.items():
         names = ", ".join(list(functions)[:_SHOWN])
         more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
         yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}{more}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -20,7 +20,6 @@ __all__ = [
     "compared_in_own_dtype",
     "differentiated",
     "names_in",
-    "not_needed",
     "other_strides",
     "unused_fallbacks",
 ]
@@ -61,9 +60,11 @@ def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
 def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
     """A line for every name of ``--allow-fallback`` of which nothing fell back: it is fixed, or misspelled."""
     called = {result.operator for result in results}
-    for name in not_needed(stated, results):
-        why = "no call of it fell back" if name in called else "no case calls it"
-        yield f"--allow-fallback {name} is not needed: {why}"
+    used = {result.operator for result in results if any(check.name == FELL_BACK for check in result.verdict.checks)}
+    for name in dict.fromkeys(names_in(stated)):
+        if name not in used:
+            why = "no call of it fell back" if name in called else "no case calls it"
+            yield f"--allow-fallback {name} is not needed: {why}"
 
 
 def other_strides(results: Sequence[CaseResult]) -> Iterator[str]:
@@ -92,12 +93,6 @@ STRIDES = "strides"
 def names_in(stated: Sequence[str]) -> tuple[str, ...]:
     """The names in texts that may hold several, separated by commas."""
     return tuple(name.strip() for text in stated for name in text.split(",") if name.strip())
-
-
-def not_needed(stated: Sequence[str], results: Iterable[CaseResult]) -> list[str]:
-    """Those of the names of which no call fell back."""
-    used = {result.operator for result in results if any(check.name == FELL_BACK for check in result.verdict.checks)}
-    return [name for name in dict.fromkeys(names_in(stated)) if name not in used]
 
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"

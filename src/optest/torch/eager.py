@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +44,18 @@ _VENDOR_MODULES = {
 """The module that brings a device type which torch alone does not have."""
 
 _OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _NEEDS_VALUES = re.compile(r"meta tensor|'meta' backend|device type meta")
-_DEVICE_LOST = (
-    "device-side assert",
-    "illegal memory access",
-    "illegal instruction",
-    "misaligned address",
-    "unspecified launch failure",
-    "device lost",
-    "uncorrectable",
-)
+_REASONS = {
+    **dict.fromkeys(("out of memory", "can't allocate memory", "not enough memory"), Reason.OUT_OF_MEMORY),
+    "device-side assert": Reason.DEVICE_LOST,
+    "illegal memory access": Reason.DEVICE_LOST,
+    "illegal instruction": Reason.DEVICE_LOST,
+    "misaligned address": Reason.DEVICE_LOST,
+    "unspecified launch failure": Reason.DEVICE_LOST,
+    "device lost": Reason.DEVICE_LOST,
+    "uncorrectable": Reason.DEVICE_LOST,
+}
+"""By what torch says in small letters."""
 
 
 class TorchBackend(BackendDriver):
@@ -140,8 +142,7 @@ class TorchBackend(BackendDriver):
         variant = case.backend.variant or "eager"
         if variant == "eager":
             return call(*tensors)
-        name, may_fall_back = case.descriptor.name, case.descriptor.name in self._may_fall_back
-        self._target = DeviceUnderTest(name, self._device, variant, may_fall_back, self._synchronize, False)
+        name, self._target = case.descriptor.name, replace(self._under_test(case), compiler=variant, same_strides=False)
         try:
             with settings_kept(f"what {variant} compiled"):
                 return compiled(call, tensors, self._target, refuses=case.expects_error is not None)
@@ -153,17 +154,14 @@ class TorchBackend(BackendDriver):
 
     def _placed(self, case: TestCase, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The inputs on the device, where they have the strides and offsets of the case."""
-        return [
-            to_torch(array, self._device, offset=argument.spec.offset)
-            for argument, array in zip(case.inputs, inputs, strict=True)
-        ]
+        return [self._on_device(case, index, array) for index, array in enumerate(inputs)]
+
+    def _on_device(self, case: TestCase, index: int, array: Any) -> torch.Tensor:
+        return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
     def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Make a case that is a call of torch's own."""
-
-        def place(index: int, array: Any) -> torch.Tensor:
-            return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
-
+        place = partial(self._on_device, case)
         self._target = self._under_test(case)
         who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
         if case.expects_error is not None:
@@ -214,13 +212,8 @@ class TorchBackend(BackendDriver):
         if case.descriptor.category == CATEGORY:
             return ready_call(case, inputs, tensors, self._under_test(case))
         operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
-        placed = at_their_places(case, tensors)
-
-        def outputs() -> list[Any]:
-            returned = operator(placed, attributes)
-            return list(returned) if isinstance(returned, (tuple, list)) else [returned]
-
-        return ReadyCall(call=lambda: operator(placed, attributes), outputs=outputs, what="")
+        placed, listed = at_their_places(case, tensors), _as_function(operator, case)
+        return ReadyCall(call=lambda: operator(placed, attributes), outputs=lambda: listed(*tensors), what="")
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
         """The torch calls that this backend makes for the case, recorded while it makes them.
@@ -321,7 +314,7 @@ def _faults_of_torch() -> Iterator[None]:
     except NotImplementedError as error:
         raise Fault(Reason.UNSUPPORTED, f"torch: {first_line(error)}") from error
     except RuntimeError as error:
-        reason = _reason_of(error)
+        reason = next((reason for sign, reason in _REASONS.items() if sign in str(error).lower()), None)
         if reason is None:
             raise
         raise Fault(reason, f"torch: {first_line(error)}") from error
@@ -344,7 +337,11 @@ def _open_device(name: str) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
     if kind in _VENDOR_MODULES and kind not in _registered_device():
-        _import_vendor_module(kind)
+        module = _VENDOR_MODULES[kind]
+        try:
+            load_object(f"{module}:__name__")
+        except UsageError as error:
+            raise Unavailable(f"torch device {kind}", f"install {module} for torch {torch.__version__}") from error
     count = _device_count(kind)
     if count == 0:
         raise Unavailable(f"torch device {name}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
@@ -366,14 +363,6 @@ _REMEDIES = {
     "xpu": "this torch sees no XPU device; install the XPU build of torch and Intel's driver",
     "mps": "this torch sees no MPS device; it needs macOS on Apple silicon",
 }
-
-
-def _import_vendor_module(kind: str) -> None:
-    module = _VENDOR_MODULES[kind]
-    try:
-        load_object(f"{module}:__name__")
-    except UsageError as error:
-        raise Unavailable(f"torch device {kind}", f"install {module} for torch {torch.__version__}") from error
 
 
 def _device_count(kind: str) -> int:
@@ -410,13 +399,3 @@ def _operand_precision(kind: str) -> str:
 def _no_such_operator(name: str) -> str:
     hint = did_you_mean(name, TORCH_OPERATORS, text="; did you mean {!r}?")
     return f"the torch backend has no operator {name!r}{hint}"
-
-
-def _reason_of(error: RuntimeError) -> Reason | None:
-    """OUT_OF_MEMORY or DEVICE_LOST if the error says so, else None."""
-    text = str(error).lower()
-    if any(sign in text for sign in _OUT_OF_MEMORY):
-        return Reason.OUT_OF_MEMORY
-    if any(sign in text for sign in _DEVICE_LOST):
-        return Reason.DEVICE_LOST
-    return None

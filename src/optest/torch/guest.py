@@ -2,74 +2,58 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from optest.guests import Argument, Command, Guest, Option
 
 __all__ = ["GUEST"]
 
+_of_the_cases = partial(Option, group="What to run", in_trends=True)
+_of_the_backend = partial(Option, group="Who is asked", repro=True)
+
 _OPTIONS = (
-    Option(
+    _of_the_cases(
         name="reference_dtype",
-        flags=("--reference-dtype",),
         type="choice",
         choices=("float64", "same"),
         default="float64",
-        group="What to run",
-        in_trends=True,
         help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
     ),
-    Option(
+    _of_the_cases(
         name="backward",
-        flags=("--backward",),
         type="bool",
         default=False,
-        group="What to run",
-        in_trends=True,
         help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
     ),
-    Option(
+    _of_the_backend(
         name="torch_device",
-        flags=("--torch-device",),
-        group="Who is asked",
-        repro=True,
         metavar="DEVICE",
         commands=("run", "list", "check", "replay"),
         help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
     ),
-    Option(
+    _of_the_backend(
         name="compile_backend",
-        flags=("--compile-backend",),
-        group="Who is asked",
-        repro=True,
         metavar="NAME",
         commands=("run", "replay"),
         in_trends=True,
         help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
     ),
-    Option(
+    _of_the_backend(
         name="allow_fallback",
-        flags=("--allow-fallback",),
         repeat=True,
-        group="Who is asked",
-        repro=True,
         metavar="OP,OP",
         help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
     ),
-    Option(
+    _of_the_backend(
         name="same_strides",
-        flags=("--same-strides",),
         type="bool",
         default=False,
-        group="Who is asked",
-        repro=True,
         help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
     ),
-    Option(
+    _of_the_backend(
         name="max_bytes",
-        flags=("--max-bytes",),
         type="int",
         minimum=1,
-        group="Who is asked",
-        repro=True,
         metavar="N",
         help="Leave out calls of torch that need more memory, with their reference. [half of what is available]",
     ),
@@ -102,14 +86,12 @@ _CAPTURE = Command(
         ),
         Option(
             name="model",
-            flags=("--model",),
             default="",
             metavar="NAME",
             help="Name of the model in the file. [that of the script]",
         ),
         Option(
             name="level",
-            flags=("--level",),
             type="choice",
             choices=("torch", "aten"),
             default="torch",
@@ -117,14 +99,12 @@ _CAPTURE = Command(
         ),
         Option(
             name="ops",
-            flags=("--ops",),
             repeat=True,
             metavar="PATTERN",
             help="Operators by name or glob: linear,torch.nn.*. Repeatable.",
         ),
         Option(
             name="min_bytes",
-            flags=("--min-bytes",),
             type="int",
             minimum=0,
             default=0,
@@ -132,14 +112,12 @@ _CAPTURE = Command(
         ),
         Option(
             name="max_bytes",
-            flags=("--max-bytes",),
             type="int",
             minimum=0,
             help="Leave out calls with larger tensors, in all.",
         ),
         Option(
             name="shrink_to",
-            flags=("--shrink-to",),
             type="int",
             minimum=8,
             metavar="SIZE",
@@ -147,7 +125,6 @@ _CAPTURE = Command(
         ),
         Option(
             name="seed",
-            flags=("--seed",),
             type="int",
             minimum=0,
             default=0,
@@ -155,12 +132,11 @@ _CAPTURE = Command(
         ),
         Option(
             name="config",
-            flags=("--config",),
             repeat=True,
             metavar="KEY=VALUE|FILE",
             help="With hf:CLASS: its configuration. Repeatable.",
         ),
-        Option(name="force", flags=("--force",), type="bool", default=False, help="Write over a file that is there."),
+        Option(name="force", type="bool", default=False, help="Write over a file that is there."),
     ),
 )
 

@@ -263,22 +263,15 @@ def script_of(
     )
     if back is None and target.compiler is None:
         return _script(inputs, target, lines, outputs, modules)
-    compiler = "" if target.compiler is None else _module_of(target.compiler)
-    function = [
-        f"def call({', '.join(names)}):",
-        *_body(lines, outputs),
-        *(
-            []
-            if target.compiler is None
-            else [f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)']
-        ),
-        f"outputs = call({', '.join(names)})",
-        *(back.lines(names) if back else ()),
-    ]
+    function = [f"def call({', '.join(names)}):", *_body(lines, outputs)]
+    if target.compiler is not None:
+        function.append(f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)')
+        modules = (*_modules_of(target.compiler), *modules)
+    function += [f"outputs = call({', '.join(names)})", *(back.lines(names) if back else ())]
     results = [f"outputs[{place}]" for place in range(len(outputs))]
     if back and results:
         results += back.expressions(names)
-    return _script(inputs, target, function, results, (*([compiler] if compiler else []), *modules), back)
+    return _script(inputs, target, function, results, modules, back)
 
 
 def _script(
@@ -397,8 +390,8 @@ class _Back:
         return ["torch.tensor([each is not None for each in gradients])", *found]
 
 
-def _module_of(compiler: str) -> str:
-    """The module that has to be imported for torch to know a compiler, "" for those that it always knows."""
+def _modules_of(compiler: str) -> list[str]:
+    """The module that has to be imported for torch to know a compiler, none for those that it always knows."""
     function = torch._dynamo.backends.registry.lookup_backend(compiler)
     module = str(getattr(function, "__module__", "torch"))
-    return "" if module.partition(".")[0] in ("torch", "functools") else module
+    return [] if module.partition(".")[0] in ("torch", "functools") else [module]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,12 @@ __all__ = [
     "as_array",
     "copied",
     "from_torch",
+    "has_memory",
     "is_inexact",
     "memory_of",
     "on_cpu",
     "span_of",
+    "tensors_of",
     "to_read",
     "to_torch",
     "torch_dtype",
@@ -61,6 +63,20 @@ def torch_dtype(kind: DType) -> torch.dtype:
 def is_inexact(tensor: torch.Tensor) -> bool:
     """Whether its elements are floating or complex: what is rounded, and may have a gradient."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def has_memory(leaf: Any) -> bool:
+    """Whether it is a tensor of elements that lie in memory by strides."""
+    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and bool(leaf.numel())
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts, however they nest."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from tensors_of(each)
 
 
 def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:

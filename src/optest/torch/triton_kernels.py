@@ -24,7 +24,7 @@ from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase, 
 from optest.spec import dtype as dtype_called
 from optest.torch.tensors import DTYPE_NAMES, TORCH_DTYPES, from_torch
 
-__all__ = ["TritonBackend"]
+__all__ = ["GuardedMemory", "TritonBackend", "device_for_triton"]
 
 _INTERPRET = "TRITON_INTERPRET"
 _INTERPRETED_AT_MOST = 1 << 16
@@ -46,18 +46,9 @@ class TritonBackend(FunctionBackend):
     def __init__(self) -> None:
         super().__init__()
         self._is_watched = False
-        if not is_installed("triton"):
-            raise Unavailable("triton", "pip install 'optest[triton]'")
         found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        if found is None and "triton" in sys.modules and _INTERPRET not in environment():
-            raise Unavailable(
-                "triton", f"it is imported already, to compile, and torch has no device; set {_INTERPRET}=1"
-            )
-        stated = environment().get(_INTERPRET, "") if found else variable_by_default(_INTERPRET, "1")
-        self._is_interpreted = stated.lower() in ("1", "true", "on", "yes", "y")
-        if found is None and not self._is_interpreted:
-            raise Unavailable("triton", f"{_INTERPRET} is {stated!r}, and torch has no device here")
-        self._device = torch.device("cpu") if self._is_interpreted or found is None else found
+        self._device = device_for_triton(found)
+        self._is_interpreted = self._device.type == "cpu"
 
     def unsupported(self, case: TestCase) -> str | None:
         if self._is_interpreted:
@@ -88,12 +79,12 @@ class TritonBackend(FunctionBackend):
             Fault: OUT_OF_BOUNDS for a write beyond a tensor, UNWRITTEN for elements of an output that nobody wrote.
         """
         names = case.descriptor.tensors.outputs
-        memory = _GuardedMemory(self._device, WRITE_POISONS[0])
+        memory = GuardedMemory(self._device, WRITE_POISONS[0])
         outputs = memory.call(kernel, case, inputs)
         first = memory.allocations_of(outputs, names)
         self._is_watched = len(first) == len(outputs_of(outputs))
         if any(buffer.has_untouched() for buffer in first.values()):
-            memory = _GuardedMemory(self._device, WRITE_POISONS[1])
+            memory = GuardedMemory(self._device, WRITE_POISONS[1])
             second = memory.allocations_of(memory.call(kernel, case, inputs), names)
             require_written(
                 {name: (one.array, never_written(one, second[name])) for name, one in first.items() if name in second}
@@ -101,13 +92,30 @@ class TritonBackend(FunctionBackend):
         return outputs
 
 
-class _GuardedMemory(TorchFunctionMode):  # type: ignore[misc]
+def device_for_triton(found: torch.device | str | None) -> torch.device:
+    """``found``, or the CPU for the interpreter: without a device, or if ``TRITON_INTERPRET`` says so.
+
+    Raises:
+        Unavailable: without Triton, and if it is not to interpret, but there is no device.
+    """
+    if not is_installed("triton"):
+        raise Unavailable("triton", "pip install 'optest[triton]'")
+    if found is None and "triton" in sys.modules and _INTERPRET not in environment():
+        raise Unavailable("triton", f"it is imported already, to compile, and torch has no device; set {_INTERPRET}=1")
+    stated = environment().get(_INTERPRET, "") if found else variable_by_default(_INTERPRET, "1")
+    is_interpreted = stated.lower() in ("1", "true", "on", "yes", "y")
+    if found is None and not is_interpreted:
+        raise Unavailable("triton", f"{_INTERPRET} is {stated!r}, and torch has no device here")
+    return torch.device("cpu") if is_interpreted or found is None else torch.device(found)
+
+
+class GuardedMemory(TorchFunctionMode):  # type: ignore[misc]
     """While it is active, what torch allocates lies between guard zones; memory without values holds the poison.
 
     Each tensor has a :class:`Buffer` on the host, whose bytes are those of its storage on the device.
     """
 
-    def __init__(self, device: torch.device, poison: Poison) -> None:
+    def __init__(self, device: torch.device, poison: Poison = WRITE_POISONS[0]) -> None:
         super().__init__()
         self._device, self._poison = device, poison
         self._held: list[tuple[Buffer, torch.Tensor]] = []
@@ -126,18 +134,26 @@ class _GuardedMemory(TorchFunctionMode):  # type: ignore[misc]
             Fault: OUT_OF_BOUNDS for a write beyond a tensor.
         """
         places = [
-            self._placed(argument.name, argument.spec, array)
+            self.placed(argument.name, argument.spec, array)
             for argument, array in zip(case.inputs, inputs, strict=True)
         ]
         with self:
             outputs = kernel.call(case, [tensor for _, tensor in places])
+        self.fetch()
+        for (buffer, _), array in zip(places, inputs, strict=True):
+            array[...] = buffer.array
+        return outputs
+
+    def fetch(self) -> None:
+        """Bring what lies on the device into the buffers.
+
+        Raises:
+            Fault: OUT_OF_BOUNDS for a write beyond a tensor.
+        """
         for buffer, memory in self._held:
             buffer.region.memory[...] = from_torch(memory)
             if change := buffer.outside():
                 raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"buffer": buffer.name})
-        for (buffer, _), array in zip(places, inputs, strict=True):
-            array[...] = buffer.array
-        return outputs
 
     def allocations_of(self, outputs: Any, names: Sequence[str]) -> dict[str, Buffer]:
         """The memory of those outputs that are allocations without values as a whole, by the operator's names."""
@@ -149,7 +165,12 @@ class _GuardedMemory(TorchFunctionMode):  # type: ignore[misc]
                 found[names[name] if name in range(len(names)) else str(name)] = buffer
         return found
 
-    def _placed(self, name: str, spec: TensorSpec, array: Any) -> tuple[Buffer, torch.Tensor]:
+    def placed(self, name: str, spec: TensorSpec, array: Any) -> tuple[Buffer, torch.Tensor]:
+        """A tensor on the device with the values of ``array``, and the buffer that :meth:`fetch` brings it into.
+
+        Raises:
+            Fault: UNSUPPORTED for what torch has no tensors of.
+        """
         if spec.dtype.name not in TORCH_DTYPES or min(array.strides, default=0) < 0:
             what = spec.dtype if spec.dtype.name not in TORCH_DTYPES else "negative strides"
             raise Fault(Reason.UNSUPPORTED, f"torch has no tensors of {what}")

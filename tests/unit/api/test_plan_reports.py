@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from optest.api.run_request import run_request
 from optest.api.running import run
 from optest.errors import UnknownName
 from optest.reporting import reporters
-from optest.reporting.file_report import FileReporter
+from optest.reporting.file_report import FileFormat, FileReporter
 
 PLAN = """\
 version: 1
@@ -24,9 +25,11 @@ cases:
 
 def make(*, stream: Any, path: Path | None, verbosity: int, color: bool | None) -> FileReporter:
     """What a package has under its entry point."""
-    return FileReporter(
-        path, file_name="mine.txt", text_of=lambda _, results, __: f"mine: {len(list(results))}", stream=None
-    )
+    return FileReporter(path, FileFormat(text=f"{__name__}:mine", file_name="mine.txt", begins=()))
+
+
+def mine(_: object, results: Sequence[object], __: object) -> str:
+    return f"mine: {len(results)}"
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_a_build_that_failed_leaves_nothing_that_another_case_could_take_for_its
 def test_a_build_that_was_too_slow_is_tried_again_by_a_retry_and_with_more_time_alone(tmp_path: Path) -> None:
     builds = Builds()
     tried: list[tuple[str, ...]] = []
-    build = Build.of(tmp_path, (("make",),), {})
+    build = Build(workdir=tmp_path, commands=(("make",),), env=())
 
     def ask(seed: int, timeout_s: float | None, answer: Fault | None) -> tuple[int, Reason | None]:
         """How often it was tried so far, and what came of it."""

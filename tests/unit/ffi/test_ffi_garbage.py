@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from optest.memory.heap_garbage import HeapGarbage
+from optest.memory import heap_garbage
 
-pytestmark = pytest.mark.skipif(not HeapGarbage.is_possible(), reason="needs glibc's malloc")
+pytestmark = pytest.mark.skipif(not heap_garbage.is_possible(), reason="needs glibc's malloc")
 
 process = ctypes.PyDLL(None)
 process.malloc.argtypes, process.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
@@ -25,7 +25,7 @@ def ended() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    HeapGarbage.end()
+    heap_garbage.end()
 
 
 def taken(*sizes: int) -> list[int]:
@@ -68,10 +68,10 @@ def free_blocks(size: int, seed: int) -> Iterator[None]:
 def test_the_next_blocks_hold_the_byte(byte: int, size: int) -> None:
     for seed in range(200):
         with free_blocks(size, seed):
-            HeapGarbage.scribble(byte)
+            heap_garbage.scribble(byte)
             blocks = taken(size, size)
             contents = [held(block, size) for block in blocks]
-            HeapGarbage.end()
+            heap_garbage.end()
         freed(blocks)
         assert [set(each) for each in contents] == [{byte}, {byte}], seed
 
@@ -80,10 +80,10 @@ def test_the_next_blocks_hold_the_byte(byte: int, size: int) -> None:
 def test_so_does_one_larger_block(size: int) -> None:
     for seed in range(200):
         with free_blocks(size, seed):
-            HeapGarbage.scribble(0xFF)
+            heap_garbage.scribble(0xFF)
             (block,) = taken(size)
             content = held(block, size)
-            HeapGarbage.end()
+            heap_garbage.end()
         freed([block])
         assert set(content) == {0xFF}, seed
 
@@ -91,17 +91,17 @@ def test_so_does_one_larger_block(size: int) -> None:
 @pytest.mark.parametrize("size", [1100, 5000, 200_000, 10_000_000])
 @pytest.mark.parametrize("byte", [0x5A, 0x00])
 def test_so_does_what_no_thread_keeps(byte: int, size: int) -> None:
-    HeapGarbage.scribble(byte)
+    heap_garbage.scribble(byte)
     (block,) = taken(size)
     content = held(block, size)
-    HeapGarbage.end()
+    heap_garbage.end()
     freed([block])
     assert set(content) == {byte}
 
 
 def test_at_the_end_fresh_blocks_are_left_alone() -> None:
-    HeapGarbage.scribble(0xFF)
-    HeapGarbage.end()
+    heap_garbage.scribble(0xFF)
+    heap_garbage.end()
     blocks = taken(64_000_000)
     while not is_of_the_kernel(blocks[-1]):  # its store may hold as much, of which others wrote to
         assert len(blocks) < 50, "malloc asks the kernel for nothing (MALLOC_MMAP_MAX_?)"

@@ -1,4 +1,4 @@
-"""Which tests run on which platform: the tables of the seed."""
+"""Which tests run on which platform: the tables of the seed; and lists of devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from optest.errors import UsageError
-from optest.settings.platforms import PLATFORMS, is_device, why_skipped
+from optest.settings.platforms import PLATFORMS, device_ids, is_device, parse_devices, why_skipped
 
 NO_HARDWARE = (None, "a2a3sim", "a5sim", "cpusim")
 TESTS = """
@@ -89,3 +89,43 @@ def test_a_platform_that_nobody_knows(tmp_path: Path) -> None:
     assert ended.returncode == 4
     assert "did you mean a2a3" in ended.stderr
     assert "5 skipped" not in run(tmp_path, "--platform", "lab_npu", ini="optest_platforms = lab_npu\n").stdout
+
+
+def test_device_lists() -> None:
+    assert parse_devices("0") == (0,)
+    assert parse_devices("0-7") == tuple(range(8))
+    assert parse_devices("0,2,5") == (0, 2, 5)
+    assert parse_devices("0-3,6") == (0, 1, 2, 3, 6)
+    assert parse_devices(" 8 - 9 , 3") == (8, 9, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("4-2", "the range 4-2 counts down"),
+        ("x", "'x' is no id"),
+        ("-1", "'-1' is no id"),
+        ("1,", "'' is no id"),
+        ("1-2-3", "'1-2-3' is no id"),
+        ("٣", "is no id"),
+        ("0,2,0", "0 is there twice"),
+        ("0-3,3", "3 is there twice"),
+        ("", "it is empty"),
+        ("0-99999999999", "more than 4096"),
+    ],
+)
+def test_wrong_device_lists(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match="--device is '") as raised:
+        parse_devices(text)
+    assert why in str(raised.value)
+
+
+def test_device_range_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEVICE_RANGE", raising=False)
+    assert device_ids(None) == (0,)
+    monkeypatch.setenv("DEVICE_RANGE", "4-7")
+    assert device_ids(None) == (4, 5, 6, 7)
+    assert device_ids("1") == (1,)
+    monkeypatch.setenv("DEVICE_RANGE", "")
+    with pytest.raises(UsageError, match="DEVICE_RANGE is ''"):
+        device_ids(None)

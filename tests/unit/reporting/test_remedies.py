@@ -15,6 +15,8 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     (Reason.STATE, {"printed": "tanh: done"}, "take the printing out of the call"),
     (Reason.STATE, {"float_mode": "rounding upward"}, "put them back on every way out"),
     (Reason.STATE, {"selected_device": "device 0:0 was selected, and then 0:9"}, "select the device only after"),
+    (Reason.UNAVAILABLE, {"not_run": True}, "widen --device"),
+    (Reason.SIGNAL, {"command": ["./test_ring"]}, "run the command by hand"),
     (Reason.EXIT_CODE, {"exit_code": 0, "phase": "run"}, "look for exit, _exit and quick_exit"),
     (
         Reason.RAISED,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import io
 import json
@@ -19,7 +18,7 @@ from optest.errors import InternalError, UnknownName, UsageError
 from optest.reporting import Reporter, ReportManager, make_reporter, report_from_journal, reporters
 from optest.reporting import schema as report_schema
 from optest.reporting.json_report import build_report, report_text
-from optest.reporting.schema import REPORT_SCHEMA, validate_report
+from optest.reporting.schema import REPORT_SCHEMA, require_fit
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, Measure, Reason, RunInfo, RunSummary, Status, Timings, Verdict
 from optest.store import Journal, JournalWriter, read_journal
@@ -66,7 +65,7 @@ def test_the_report_fits_its_schema_by_two_judges(results: list[CaseResult]) -> 
     jsonschema.Draft202012Validator.check_schema(REPORT_SCHEMA)
     report = strict(report_text(INFO, results, summary_of(results)))
     jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
-    validate_report(report)
+    require_fit(report)
     assert report == build_report(INFO, results, summary_of(results))
 
 
@@ -157,17 +156,9 @@ def test_both_judges_refuse_the_same(change: Callable[[dict[str, Any]], None], r
     report = build_report(INFO, results, summary_of(results))
     change(report)
     with pytest.raises(InternalError, match="report does not fit its schema"):
-        validate_report(report)
+        require_fit(report)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
-
-
-@pytest.mark.parametrize("path", ["cases.0.measures.0.worst_used", "cases.0.attributes.x", "summary.duration_s"])
-def test_a_number_that_json_lacks_is_refused(path: str, results: list[CaseResult]) -> None:
-    report = copy.deepcopy(build_report(INFO, results, summary_of(results)))
-    _set(path, math.inf)(report)
-    with pytest.raises(InternalError, match="is not strict JSON"):
-        validate_report(report)
 
 
 def test_the_json_reporter_writes_one_file_and_names_it(results: list[CaseResult], tmp_path: Path) -> None:
@@ -314,7 +305,7 @@ def test_results_are_handed_on_at_the_end(results: list[CaseResult]) -> None:
 def test_statuses_without_reason_are_valid(result: Make) -> None:
     for status in (Status.XPASSED, Status.SUSPECT, Status.UNCHECKED, Status.SKIPPED):
         each = result(status=status, message="why")
-        validate_report(build_report(INFO, [each], summary_of([each])))
+        require_fit(build_report(INFO, [each], summary_of([each])))
 
 
 def test_cases_stand_in_the_order_of_the_plan_however_they_finished(result: Make) -> None:

@@ -18,9 +18,9 @@ from optest.clib.library.places import Filling, Place
 from optest.clib.library.subject import Subject
 from optest.clib.probing.policy import ALIGNED, ANYWHERE, SAME_BITS, Policy
 from optest.clib.probing.results import Answer, ProbeResult, where_always_different
+from optest.memory import heap_garbage
 from optest.memory.buffers import require_written
 from optest.memory.heap import heap_bytes
-from optest.memory.heap_garbage import HeapGarbage
 from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
@@ -81,12 +81,12 @@ def garbage(conditions: CallConditions) -> Iterator[Callable[[], int]]:
         return
     before = heap_bytes() or 0
     with no_collector():
-        HeapGarbage.scribble(conditions.garbage)
+        heap_garbage.scribble(conditions.garbage)
         grown = (heap_bytes() or 0) - before
         try:
             yield lambda: grown
         finally:
-            HeapGarbage.end()
+            heap_garbage.end()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from optest.clib.probing.extra_probes import ExtraProbes, has_nan, other_caller
 from optest.clib.probing.policy import ALIGNED, ELSEWHERE, ONE_CALL_ASKED, ThreadCounts
 from optest.clib.probing.results import Answer, ProbeResult
 from optest.clib.probing.side_effects import require_no_leak
+from optest.memory import heap_garbage
 from optest.memory.heap import heap_bytes
-from optest.memory.heap_garbage import HeapGarbage
 from optest.spec import Fault, Reason
 from optest.timing import no_collector
 
@@ -78,7 +78,7 @@ class CaseProbe:
         Raises:
             Fault: for heap memory that the answer depends on, which may have held the same in every call.
         """
-        if self._memory.nbytes <= _SMALL_BYTES and HeapGarbage.is_possible():
+        if self._memory.nbytes <= _SMALL_BYTES and heap_garbage.is_possible():
             home = self._memory.place(self._policy.places[0])
             with self._memory.watched(home, self._memory.place(self._policy.at(ALIGNED))):
                 self._calls.require_same_in_other_heap(home)

@@ -12,7 +12,7 @@ from optest.clib.ffi.libraries import Library
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.places import Where
 from optest.clib.probing.results import ProbeResult
-from optest.memory.heap_garbage import HeapGarbage
+from optest.memory import heap_garbage
 from optest.memory.regions import Placement
 from optest.settings import variables_set
 
@@ -84,7 +84,7 @@ class Policy:
         result.done("nothing else read", f"{calls} calls, {calls} poisons around inputs")
         result.done("workspace", f"{memory.workspace_bytes} bytes, {calls} contents")
         result.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
-        if calls > 2 and HeapGarbage.is_possible():
+        if calls > 2 and heap_garbage.is_possible():
             result.done("heap memory as it was found", "two contents")
 
     def say_what_one_call_shows(self, result: ProbeResult, why: str) -> None:

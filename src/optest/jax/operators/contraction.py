@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank
+from optest.operators.shapes import for_each_dim
 
 __all__ = ["CALLS"]
 
@@ -43,15 +44,9 @@ def _linear(tensors: Tensors, attributes: Attributes) -> Any:
     return lax.dot_general(source, weight, where, preferred_element_type=attributes.get("out_dtype"))
 
 
-def _each(value: Any, rank: int) -> tuple[int, ...]:
-    """One value for every dimension, or one for all of them."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return values * rank if len(values) == 1 else values
-
-
 def _sides(padding: Any, rank: int) -> list[tuple[int, int]]:
     """Padding before and behind every dimension: one value, one for each, or all that come before and all behind."""
-    values = _each(padding, rank)
+    values = for_each_dim(padding, rank)
     return [(values[dim], values[dim + rank] if len(values) == 2 * rank else values[dim]) for dim in range(rank)]
 
 
@@ -63,9 +58,9 @@ def _convolution(rank: int) -> JaxCall:
         out = lax.conv_general_dilated(
             source if is_batch else source[None],
             weight,
-            window_strides=_each(attributes.get("stride", 1), rank),
+            window_strides=for_each_dim(attributes.get("stride", 1), rank),
             padding=padding.upper() if isinstance(padding, str) else _sides(padding, rank),
-            rhs_dilation=_each(attributes.get("dilation", 1), rank),
+            rhs_dilation=for_each_dim(attributes.get("dilation", 1), rank),
             feature_group_count=attributes.get("groups", 1),
             preferred_element_type=attributes.get("out_dtype"),
         )
@@ -112,7 +107,7 @@ def _other_attention(specs: Specs, attributes: Attributes) -> str | None:
 
 def _max_pool2d(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
-    window = _each(attributes["kernel_size"], 2)
+    window = for_each_dim(attributes["kernel_size"], 2)
     before = source.ndim - 2
     lowest = -jnp.inf if jnp.issubdtype(source.dtype, jnp.inexact) else jnp.iinfo(source.dtype).min
     return lax.reduce_window(
@@ -120,9 +115,9 @@ def _max_pool2d(tensors: Tensors, attributes: Attributes) -> Any:
         np.asarray(lowest, source.dtype),
         lax.max,
         (1,) * before + window,
-        (1,) * before + _each(attributes.get("stride") or window, 2),
+        (1,) * before + for_each_dim(attributes.get("stride") or window, 2),
         [(0, 0)] * before + _sides(attributes.get("padding", 0), 2),
-        window_dilation=(1,) * before + _each(attributes.get("dilation", 1), 2),
+        window_dilation=(1,) * before + for_each_dim(attributes.get("dilation", 1), 2),
     )
 
 

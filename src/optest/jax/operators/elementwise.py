@@ -74,54 +74,31 @@ def _saturates(specs: Specs, attributes: Attributes) -> str | None:
     return f"JAX takes negative floats to 0 as {target.name}, the operator lets them wrap" if is_other else None
 
 
+def _of_same_name(module: Any, names: str) -> dict[str, Callable[..., Any]]:
+    """The functions of JAX that have the names of operators."""
+    return {name: getattr(module, name) for name in names.split()}
+
+
 _PLAIN: dict[str, Callable[..., Any]] = {
+    **_of_same_name(jnp, "abs floor ceil trunc logical_not logical_and logical_or logical_xor bitwise_not"),
+    **_of_same_name(jax.nn, "relu selu silu"),
     "neg": jnp.negative,
-    "abs": jnp.abs,
-    "floor": jnp.floor,
-    "ceil": jnp.ceil,
-    "trunc": jnp.trunc,
-    "logical_not": jnp.logical_not,
-    "logical_and": jnp.logical_and,
-    "logical_or": jnp.logical_or,
-    "logical_xor": jnp.logical_xor,
-    "bitwise_not": jnp.bitwise_not,
-    "relu": jax.nn.relu,
-    "selu": jax.nn.selu,
     "hardswish": jax.nn.hard_swish,
-    "silu": jax.nn.silu,
 }
 _INEXACT: dict[str, Callable[[Any], Any]] = {
-    "exp": jnp.exp,
-    "log": jnp.log,
-    "log1p": jnp.log1p,
-    "expm1": jnp.expm1,
-    "sqrt": jnp.sqrt,
-    "reciprocal": jnp.reciprocal,
-    "sin": jnp.sin,
-    "cos": jnp.cos,
-    "tanh": jnp.tanh,
-    "erf": special.erf,
-    "erfinv": special.erfinv,
-    "digamma": special.digamma,
+    **_of_same_name(jnp, "exp log log1p expm1 sqrt reciprocal sin cos tanh"),
+    **_of_same_name(special, "erf erfinv digamma"),
 }
 """What makes floats of integers."""
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    **_of_same_name(jnp, "floor_divide remainder fmod logaddexp maximum minimum bitwise_and bitwise_or bitwise_xor"),
     "mul": jnp.multiply,
-    "floor_divide": jnp.floor_divide,
-    "remainder": jnp.remainder,
-    "fmod": jnp.fmod,
-    "logaddexp": jnp.logaddexp,
-    "maximum": jnp.maximum,
-    "minimum": jnp.minimum,
     "eq": jnp.equal,
     "ne": jnp.not_equal,
     "lt": jnp.less,
     "le": jnp.less_equal,
     "gt": jnp.greater,
     "ge": jnp.greater_equal,
-    "bitwise_and": jnp.bitwise_and,
-    "bitwise_or": jnp.bitwise_or,
-    "bitwise_xor": jnp.bitwise_xor,
 }
 
 CALLS: dict[str, JaxCall] = {

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank, takes_no
-from optest.operators.shapes import normalize_dim
+from optest.operators.shapes import normalize_dim, stated_slices
 from optest.spec import Kind
 
 __all__ = ["CALLS"]
@@ -29,12 +29,8 @@ def _split(tensors: Tensors, attributes: Attributes) -> Any:
 
 def _slice(tensors: Tensors, attributes: Attributes) -> Any:
     (source,) = tensors
-    stated = [attributes.get(name) for name in ("dim", "start", "end", "step")]
-    count = max((len(values) for values in stated if values is not None), default=1)
-    dims = stated[0] or range(count)
-    bounds = [values or (None,) * count for values in stated[1:]]
     places: list[Any] = [slice(None)] * source.ndim
-    for dim, *bound in zip(dims, *bounds, strict=True):
+    for dim, *bound in stated_slices(attributes):
         places[dim] = slice(*bound)
     return source[tuple(places)]
 

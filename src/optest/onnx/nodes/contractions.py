@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf, each_of, named
+from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf, named
+from optest.operators.shapes import for_each_dim
 from optest.spec import dtype
 
 __all__ = ["NODES"]
@@ -26,24 +27,21 @@ def _product(asked: Asked) -> Node:
 
 
 def _bmm(asked: Asked) -> Node:
-    asked.require_rank("MatMul of batches", 3)
-    asked.require_rank("MatMul of batches", 3, place=1)
+    asked.require_rank("MatMul of batches", 3, 0, 1)
     if asked.is_refused:
         raise Differs("MatMul broadcasts batches")
     return _product(asked)
 
 
 def _gemm(asked: Asked) -> Node:
-    for place in (0, 1):
-        asked.require_rank("Gemm", 2, place=place)
+    asked.require_rank("Gemm", 2, 0, 1)
     within, _ = _within(asked)
     stated = {"transA": asked["trans_a"], "transB": asked["trans_b"], "alpha": asked["alpha"], "beta": asked["beta"]}
     return Node(op="Gemm", attributes=stated, within=within)
 
 
 def _linear(asked: Asked) -> Node:
-    for place in (0, 1):
-        asked.require_rank("Gemm", 2, place=place)
+    asked.require_rank("Gemm", 2, 0, 1)
     if asked.is_refused and asked.has(2):
         raise Differs("Gemm broadcasts the bias")
     within, _ = _within(asked)
@@ -51,8 +49,7 @@ def _linear(asked: Asked) -> Node:
 
 
 def _dot(asked: Asked) -> Node:
-    for place in (0, 1):
-        asked.require_rank("MatMul of vectors", 1, place=place)
+    asked.require_rank("MatMul of vectors", 1, 0, 1)
     return Node(op="MatMul")
 
 
@@ -64,7 +61,7 @@ def _convolution(rank: int) -> NodeOf:
             raise Differs("ConvInteger has no bias")
         stated: dict[str, Any] = {"group": asked["groups"]}
         for name, own in (("strides", "stride"), ("dilations", "dilation")):
-            stated[name] = each_of(asked[own], rank)
+            stated[name] = for_each_dim(asked[own], rank)
         padding = asked["padding"]
         if isinstance(padding, str) and asked.is_refused:
             raise Differs("SAME_UPPER takes any stride")
@@ -83,13 +80,12 @@ def _convolution(rank: int) -> NodeOf:
 
 def _pads(padding: Any, rank: int) -> tuple[int, ...]:
     """Beginnings, then ends."""
-    stated = each_of(padding, rank)
+    stated = for_each_dim(padding, rank)
     return stated if len(stated) == 2 * rank else stated * 2
 
 
 def _attention(asked: Asked) -> Node:
-    for place in (0, 1, 2):
-        asked.require_rank("Attention", 4, place=place)
+    asked.require_rank("Attention", 4, 0, 1, 2)
     if asked.is_refused and not asked["enable_gqa"] and asked.spec().shape[1] != asked.spec(1).shape[1]:
         raise Differs("Attention takes fewer heads of K than of Q without being told")
     if asked.is_refused and asked.has(3):
@@ -105,18 +101,18 @@ def _attention(asked: Asked) -> Node:
 
 def _rope(asked: Asked) -> Node:
     asked.require_rank("RotaryEmbedding without num_heads", 4)
-    asked.require_rank("cos of RotaryEmbedding here", 2 if asked.has(3) else 3, place=1)
+    asked.require_rank("cos of RotaryEmbedding here", 2 if asked.has(3) else 3, 1)
     if asked.has(3):
-        asked.require_rank("position_ids", 2, place=3)
+        asked.require_rank("position_ids", 2, 3)
     return named("RotaryEmbedding")(asked)
 
 
 def _windows(asked: Asked, op: str, **more: Any) -> Node:
     asked.require_rank(f"{op} of planes", 4)
-    kernel = each_of(asked["kernel_size"], 2)
+    kernel = for_each_dim(asked["kernel_size"], 2)
     stated = {
         "kernel_shape": kernel,
-        "strides": each_of(asked["stride"] or kernel, 2),
+        "strides": for_each_dim(asked["stride"] or kernel, 2),
         "pads": _pads(asked["padding"], 2),
         "ceil_mode": asked["ceil_mode"],
     }
@@ -133,7 +129,7 @@ def _average_pool(asked: Asked) -> Node:
 
 def _global_average(asked: Asked) -> Node:
     asked.require_rank("GlobalAveragePool of planes", 4)
-    if each_of(asked["output_size"], 2) != (1, 1):
+    if for_each_dim(asked["output_size"], 2) != (1, 1):
         raise Differs("GlobalAveragePool has one element for each plane")
     return Node(op="GlobalAveragePool")
 
@@ -149,7 +145,7 @@ NODES: dict[str, NodeOf] = {
     "conv3d": _convolution(3),
     "scaled_dot_product_attention": _attention,
     "rope": _rope,
-    "max_pool2d": lambda asked: _windows(asked, "MaxPool", dilations=each_of(asked["dilation"], 2)),
+    "max_pool2d": lambda asked: _windows(asked, "MaxPool", dilations=for_each_dim(asked["dilation"], 2)),
     "avg_pool2d": _average_pool,
     "adaptive_avg_pool2d": _global_average,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf
 from optest.operators.onnx.movements import PAD_MODES
+from optest.operators.shapes import stated_slices
 
 __all__ = ["NODES"]
 
@@ -46,16 +47,13 @@ def _flip(asked: Asked) -> Node:
 
 
 def _slice(asked: Asked) -> Node:
-    stated = [asked[name] for name in ("dim", "start", "end", "step")]
-    count = max((len(values) for values in stated if values is not None), default=1)
-    starts, ends, steps = (values or (None,) * count for values in stated[1:])
-    strides = tuple(1 if step is None else int(step) for step in steps)
-    left_out = [(0, _LAST) if step > 0 else (_LAST, _FIRST) for step in strides]
-    bounds = {
-        name: tuple(usual[place] if each is None else each for each, usual in zip(values, left_out, strict=True))
-        for place, (name, values) in enumerate({"starts": starts, "ends": ends}.items())
-    }
-    return Node(op="Slice", attributes={**bounds, "axes": tuple(stated[0] or range(count)), "steps": strides})
+    slices = []
+    for axis, start, end, stated in stated_slices(asked.case.attributes):
+        step = 1 if stated is None else int(stated)
+        first, last = (0, _LAST) if step > 0 else (_LAST, _FIRST)
+        slices.append((axis, first if start is None else start, last if end is None else end, step))
+    bounds = zip(*slices, strict=True) if slices else ((),) * 4
+    return Node(op="Slice", attributes=dict(zip(("axes", "starts", "ends", "steps"), bounds, strict=True)))
 
 
 def _split(asked: Asked) -> Node:

@@ -19,7 +19,6 @@ __all__ = [
     "Filled",
     "Node",
     "NodeOf",
-    "each_of",
     "named",
     "opset_of",
     "schema_of",
@@ -87,16 +86,16 @@ class Asked:
     def rank(self) -> int:
         return self.spec().rank
 
-    def require_rank(self, op: str, *ranks: int, place: int = 0) -> None:
-        if self.spec(place).rank not in ranks:
-            raise Differs(f"{op} takes {' or '.join(map(str, ranks))} dimensions, not {self.spec(place).rank}")
+    def require_rank(self, op: str, rank: int, *places: int) -> None:
+        for place in places or (0,):
+            if self.spec(place).rank != rank:
+                raise Differs(f"{op} takes {rank} dimensions, not {self.spec(place).rank}")
 
-    def axis(self, stated: int, rank: int | None = None) -> int:
+    def axis(self, stated: int) -> int:
         """Counted from the front."""
-        rank = self.rank if rank is None else rank
-        if not -rank <= stated < rank:
-            raise Differs(f"there is no dimension {stated} of {rank}, which the model would be made with")
-        return stated % rank
+        if not -self.rank <= stated < self.rank:
+            raise Differs(f"there is no dimension {stated} of {self.rank}, which the model would be made with")
+        return stated % self.rank
 
 
 NodeOf = Callable[[Asked], Node]
@@ -123,8 +122,8 @@ def schema_of(op: str) -> Any:
     return onnx.defs.get_schema(op, opset_of(op))
 
 
-def named(op: str, **attributes: str) -> NodeOf:
-    """A node with the attributes of the case, under ONNX's names: an alias, or those that are given here."""
+def named(op: str) -> NodeOf:
+    """A node with the attributes of the case, under ONNX's names, which are aliases."""
 
     def node(asked: Asked) -> Node:
         schema = schema_of(op)
@@ -132,7 +131,7 @@ def named(op: str, **attributes: str) -> NodeOf:
         stated = {}
         for attribute in asked.case.descriptor.attributes:
             name, value = attribute.name, asked[attribute.name]
-            own = attributes.get(name) or next((each for each in (name, *attribute.aliases) if each in known), None)
+            own = next((each for each in (name, *attribute.aliases) if each in known), None)
             if own is not None:
                 stated[own] = value
             elif value != attribute.default:
@@ -140,9 +139,3 @@ def named(op: str, **attributes: str) -> NodeOf:
         return Node(op=op, attributes=stated)
 
     return node
-
-
-def each_of(stated: Any, rank: int) -> tuple[int, ...]:
-    """One number for each dimension, of one for all or one for each."""
-    values = tuple(stated) if isinstance(stated, (tuple, list)) else (stated,)
-    return values * rank if len(values) == 1 else values

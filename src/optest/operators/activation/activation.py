@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
@@ -18,9 +19,19 @@ from optest.operators.samples import (
     table,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+    given,
+    optional,
+    require_float,
+    require_same_dtype,
+    require_shape,
+)
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
-from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
 
@@ -30,7 +41,7 @@ DESCRIPTORS = in_module(
         name="relu",
         aliases=("Relu: X -> Y",),
         dtype_variants=NUMBERS,
-        infer="infer_relu",
+        infer="..elementwise.rounding:infer_integral",
         rule=exact("a choice between input and 0; nothing is computed"),
         description="The larger of input and 0; NaN stays NaN.",
     ),
@@ -133,20 +144,7 @@ DESCRIPTORS = in_module(
 def infer_floating(specs: Specs, _attributes: Attributes) -> Outputs:
     """One output like the input, which should be of a float dtype."""
     spec = given(specs, 0, "input")
-    _require_float(spec.dtype, "input")
-    return (dense(spec.dtype, spec.shape),)
-
-
-def _require_float(entry: DType, name: str) -> None:
-    if not entry.is_float:
-        raise UnfitArguments(f"{name} is {entry}, but should be a float dtype")
-
-
-def infer_relu(specs: Specs, _attributes: Attributes) -> Outputs:
-    """One output like the input, which should be a number."""
-    spec = given(specs, 0, "input")
-    if spec.dtype.kind is Kind.BOOL:
-        raise UnfitArguments("input is bool, but should be a number")
+    require_float(spec, "input")
     return (dense(spec.dtype, spec.shape),)
 
 
@@ -159,7 +157,7 @@ def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
 def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Like gate; without up, half as wide in the last dimension, whose second half is up."""
     gate = given(specs, 0, "gate")
-    _require_float(gate.dtype, "gate")
+    require_float(gate, "gate")
     up = optional(specs, 1)
     if up is None:
         if not gate.rank or gate.shape[-1] % 2:
@@ -168,8 +166,7 @@ def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
             )
         return (dense(gate.dtype, (*gate.shape[:-1], gate.shape[-1] // 2)),)
     require_same_dtype(gate, up, "up")
-    if up.shape != gate.shape:
-        raise UnfitArguments(f"up is {format_shape(up.shape)}, but should be {format_shape(gate.shape)}, as gate")
+    require_shape(up, "up", gate.shape, ", as gate")
     return (dense(gate.dtype, gate.shape),)
 
 
@@ -227,12 +224,9 @@ def elu_samples() -> Iterator[Sample]:
     yield from _with_attributes([{"alpha": alpha} for alpha in (0.3, 2.5, -1.5, 0.0)], (-9.0, 9.0))
 
 
-def selu_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
-
-
-def hardswish_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])
+selu_samples = silu_samples = partial(_of_one, FLOATS, (-18.0, 18.0), (-1.0, 1.0))
+sigmoid_samples = partial(_of_one, (*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
+hardswish_samples = partial(_of_one, FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(5e37, 3e38)])
 
 
 def gelu_samples() -> Iterator[Sample]:
@@ -240,14 +234,6 @@ def gelu_samples() -> Iterator[Sample]:
     yield from _with_attributes([{"approximate": "tanh"}], (-9.0, 9.0), (-1.0, 1.0))
     largest = call(input=(33,), generator={"fill": "full", "value": 3e38})  # what doubles it on the way overflows
     yield from variations("special", [largest], dtypes=("float32", "bfloat16"))
-
-
-def sigmoid_samples() -> Iterator[Sample]:
-    yield from _of_one((*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
-
-
-def silu_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-18.0, 18.0), (-1.0, 1.0))
 
 
 def softplus_samples() -> Iterator[Sample]:

@@ -16,7 +16,7 @@ from optest.operators.arrays import (
     converted,
     is_double,
     optional_input,
-    quiet,
+    quiet_hooks,
     widen,
 )
 from optest.operators.budgets import unit_roundoff
@@ -29,7 +29,6 @@ _FARTHEST = 40.0
 """Beyond it every dtype has 0 or x itself, and |x| counts as 40."""
 
 
-@quiet
 def gelu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """x · Φ(x), with Φ below 0 from the tail itself and not from 1 + erf, which cancels."""
     x = widen(np.asarray(inputs[0]))
@@ -41,19 +40,16 @@ def gelu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (np.asarray(x * np.where(x > 0, 1.0 - tail, tail)),)
 
 
-@quiet
 def relu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     values = widen(np.asarray(inputs[0]))
     return (np.asarray(np.maximum(values, values.dtype.type(0))),)
 
 
-@quiet
 def leaky_relu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     slope = attributes.get("negative_slope", 0.01)
     return (_evaluated(lambda x: np.where(x > 0, x, x * slope), inputs),)
 
 
-@quiet
 def sigmoid_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """1 / (1 + exp(−x)); integers and bool are read as float32."""
     array = np.asarray(inputs[0])
@@ -64,20 +60,17 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-@quiet
 def silu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """x · sigmoid(x); NaN for minus infinity, as 0 · ∞ is in torch."""
     return (_evaluated(lambda x: x * _sigmoid(x), inputs),)
 
 
-@quiet
 def softplus_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """log(1 + exp(beta · x)) / beta, and x itself where beta · x is above threshold."""
     beta, threshold = attributes.get("beta", 1.0), attributes.get("threshold", 20.0)
     return (_evaluated(lambda x: np.where(x * beta > threshold, x, np.log1p(np.exp(x * beta)) / beta), inputs),)
 
 
-@quiet
 def elu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """x above 0, else alpha · (exp(x) − 1)."""
     alpha = attributes.get("alpha", 1.0)
@@ -89,7 +82,6 @@ _SELU_SCALE = np.longdouble("1.0507009873554804934193349852946")
 _SELU_ALPHA = np.longdouble("1.6732632423543772848170429916717")
 
 
-@quiet
 def selu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """scale · x above 0, else scale · alpha · (exp(x) − 1)."""
 
@@ -100,13 +92,11 @@ def selu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]
     return (_evaluated(selu, inputs),)
 
 
-@quiet
 def hardswish_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """x · min(max(x + 3, 0), 6) / 6; NaN for minus infinity, as 0 · ∞ is in torch."""
     return (_evaluated(lambda x: x * (np.minimum(np.maximum(x + 3, 0), 6) / 6), inputs),)
 
 
-@quiet
 def swiglu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """silu(gate) · up; without up, the halves of gate along its last dimension."""
     gate, up = (spacious(widen(each), each) for each in gate_and_up(inputs))
@@ -126,7 +116,6 @@ def _evaluated(function: Callable[[Array], Array], inputs: Inputs) -> Array:
     return evaluated(function, widen(array), array)
 
 
-@quiet
 def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """1 + erf and 1 + tanh cancel below 0, and |x|/2 multiplies what they lost; JAX alone has the tail from erfc.
 
@@ -137,19 +126,16 @@ def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     return (ErrorBudget((4.0 if attributes.get("approximate") == "tanh" else 6.0) * size),)
 
 
-@quiet
 def leaky_relu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Below 0 the slope is rounded to the arithmetic before it multiplies: |out|. Above, nothing is computed."""
     return (ErrorBudget(np.where(as_float64(inputs[0]) < 0, _size(leaky_relu_reference(inputs, attributes)), 0.0)),)
 
 
-@quiet
 def sigmoid_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """None, but 0 is right too where exp(-x) nears its overflow. (1 + tanh(x/2)) / 2 loses the tail."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(sigmoid_reference(inputs, attributes)))),)
 
 
-@quiet
 def silu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """As for sigmoid."""
     return (ErrorBudget(_lost_tail(inputs[0], _size(silu_reference(inputs, attributes)))),)
@@ -162,7 +148,6 @@ def _lost_tail(stored: Any, size: Array) -> Array:
     return np.where(lost, size / unit_roundoff(np.asarray(stored)), 0.0)
 
 
-@quiet
 def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """None for beta = 1: log1p(exp(x)) loses no tail, as log(1 + exp(x)) does.
 
@@ -185,7 +170,6 @@ def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
     return (ErrorBudget(_finite(worst + curve)),)
 
 
-@quiet
 def elu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Below 0, alpha · expm1(x): 10·|out|, which is 5 ulp at least (JAX reaches 4.65) and has room for rounding alpha
     and the product. exp(x) - 1 loses small results. Above 0 nothing is computed.
@@ -194,14 +178,12 @@ def elu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
     return (ErrorBudget(_finite(np.where(as_float64(inputs[0]) < 0, lost, 0.0))),)
 
 
-@quiet
 def selu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """scale is rounded before it multiplies: |out|. Below 0 as elu, with room for a product more: 12·|out|."""
     share = np.where(as_float64(inputs[0]) < 0, 12.0, 1.0)
     return (ErrorBudget(_finite(share * _size(selu_reference(inputs, attributes)))),)
 
 
-@quiet
 def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """x + 3 and the product are rounded, and so is 1/6 where it multiplies: 3·|out|. The division is the ceiling.
 
@@ -217,7 +199,6 @@ def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
     return (ErrorBudget(_finite(worst)),)
 
 
-@quiet
 def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """silu(gate), 4 ulp, multiplied by up: 8·|silu(gate)·up|, and below -86.9 all of it, as for silu.
 
@@ -243,3 +224,6 @@ def _smallest(stored: Any) -> float:
     """The smallest subnormal number of the arithmetic, in units of its u."""
     limits = np.finfo(np.float64 if is_double(np.asarray(stored)) else np.float32)
     return float(limits.smallest_subnormal) / unit_roundoff(np.asarray(stored))
+
+
+quiet_hooks(globals())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, optional_input, quiet
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, optional_input, quiet_hooks
 from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
 from optest.spec import ErrorBudget
 
@@ -35,7 +35,6 @@ class Weights(NamedTuple):
     total: Array
 
 
-@quiet
 def scaled_dot_product_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """softmax(scale · query · keyᵀ + mask) · value. As in torch, a query that sees no key gets zeros."""
     operands = attention_operands(inputs, attributes)
@@ -76,7 +75,6 @@ def attention_weights(operands: AttentionOperands) -> Weights:
     return Weights(scores, shifted, shares, total)
 
 
-@quiet
 def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the scores, of the softmax of perturbed scores and of the weighted sum, first order.
 
@@ -187,3 +185,6 @@ def _terms_of_scores(operands: AttentionOperands) -> tuple[Array, Array]:
 def _times(weights: Array, errors: Array) -> Array:
     """The product, 0 for a weight of 0 whatever its error."""
     return np.asarray(np.where(weights == 0.0, 0.0, weights * errors))
+
+
+quiet_hooks(globals())

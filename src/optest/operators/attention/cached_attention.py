@@ -8,15 +8,18 @@ from typing import Any
 
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED, data, require_index
-from optest.operators.samples import (
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
+from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    all_given,
+    dense,
+    optional,
+    require_rank,
+    require_same_dtype,
+    require_shape,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -62,10 +65,9 @@ DESCRIPTORS = in_module(
 
 
 def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    query, key = given(specs, 0, "query"), given(specs, 1, "key")
-    value, *caches = (given(specs, 2 + index, name) for index, name in enumerate(("value", "key_cache", "value_cache")))
+    query, key, value, *caches = all_given(specs, "query", "key", "value", "key_cache", "value_cache")
     for name, spec in (("query", query), ("key", key)):
-        _require_rank(spec, name, 3)
+        require_rank(spec, name, 3)
     heads, tokens, size = query.shape
     if key.shape[1:] != (tokens, size) or not key.shape[0] or heads % key.shape[0]:
         raise UnfitArguments(
@@ -75,7 +77,7 @@ def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
     _require_like(key, value, "value", key.shape)
     whole = attributes["pos"] + tokens
     for name, cache in zip(("key_cache", "value_cache"), caches, strict=True):
-        _require_rank(cache, name, 3)
+        require_rank(cache, name, 3)
         _require_like(key, cache, name, (key.shape[0], cache.shape[1], size))
         if attributes["pos"] < 0 or cache.shape[1] < whole:
             raise UnfitArguments(f"{name} has {cache.shape[1]} tokens, but should have {whole} or more")
@@ -85,10 +87,10 @@ def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_paged_attention(specs: Specs, _attributes: Attributes) -> Outputs:
-    query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key_cache", "value_cache")))
-    tables, lengths = given(specs, 3, "block_tables"), given(specs, 4, "seq_lens")
+    names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens")
+    query, key, value, tables, lengths = all_given(specs, *names)
     for name, spec, rank in (("query", query, 3), ("key_cache", key, 4), ("block_tables", tables, 2)):
-        _require_rank(spec, name, rank)
+        require_rank(spec, name, rank)
     sequences, heads, size = query.shape
     require_same_dtype(query, key, "key_cache")
     if key.shape[3] != size or not key.shape[1] or heads % key.shape[1]:
@@ -101,19 +103,18 @@ def infer_paged_attention(specs: Specs, _attributes: Attributes) -> Outputs:
         ("seq_lens", lengths, (sequences,)),
     ):
         require_index(spec, name)
-        _require_like(spec, spec, name, shape)
+        require_shape(spec, name, shape)
     slopes = optional(specs, 5)
     if slopes is not None:
-        _require_like(slopes, slopes, "alibi_slopes", (heads,))
+        require_shape(slopes, "alibi_slopes", (heads,))
     return (dense(query.dtype, query.shape),)
 
 
 def infer_paged_caching(specs: Specs, _attributes: Attributes) -> Outputs:
-    names = ("key_cache", "value_cache", "key", "value", "slot_mapping")
-    cache, other, key, value, slots = (given(specs, index, name) for index, name in enumerate(names))
-    _require_rank(cache, "key_cache", 4)
+    cache, other, key, value, slots = all_given(specs, "key_cache", "value_cache", "key", "value", "slot_mapping")
+    require_rank(cache, "key_cache", 4)
     require_index(slots, "slot_mapping")
-    _require_rank(slots, "slot_mapping", 1)
+    require_rank(slots, "slot_mapping", 1)
     if slots.elements and not cache.shape[0] * cache.shape[2]:
         raise UnfitArguments(f"slot_mapping is {format_shape(slots.shape)}, but should be 0: the caches have no slot")
     _require_like(cache, other, "value_cache", cache.shape)
@@ -122,15 +123,9 @@ def infer_paged_caching(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(cache.dtype, cache.shape),) * 2
 
 
-def _require_rank(spec: TensorSpec, name: str, rank: int) -> None:
-    if spec.rank != rank:
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {rank} dimensions")
-
-
 def _require_like(first: TensorSpec, spec: TensorSpec, name: str, shape: tuple[int, ...]) -> None:
     require_same_dtype(first, spec, name)
-    if spec.shape != shape:
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}")
+    require_shape(spec, name, shape)
 
 
 def paged_attention_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, spec_of
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input
 from optest.operators.attention.attention_reference import (
     scaled_dot_product_attention_reference,
     scaled_dot_product_attention_terms,
@@ -23,7 +23,7 @@ Calls = Iterator[tuple[list[Any], dict[str, Any]]]
 
 
 def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    infer_attention([spec_of(np.asarray(each)) for each in inputs], attributes)
+    inferred(infer_attention, inputs, attributes)
     (out,) = scaled_dot_product_attention_reference(_with_cache(inputs, attributes["pos"]), _GROUPED)
     return (np.swapaxes(out, 0, 1), *_completed(inputs, attributes["pos"]))
 
@@ -56,8 +56,7 @@ def _with_cache(inputs: Inputs, pos: int) -> list[Any]:
 
 def paged_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     query = np.asarray(inputs[0])
-    specs = [None if each is None else spec_of(np.asarray(each)) for each in inputs]
-    infer_paged_attention(specs, attributes)
+    inferred(infer_paged_attention, inputs, attributes)
     outs = [scaled_dot_product_attention_reference(*each)[0][:, 0] for each in _sequences(inputs, attributes)]
     return (np.stack(outs) if outs else np.zeros(query.shape),)
 
@@ -101,7 +100,7 @@ def _each(function: Callable[..., Array], budgets: Sequence[ErrorBudget]) -> Err
 
 def paged_caching_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Where a slot repeats, the last token."""
-    infer_paged_caching([spec_of(np.asarray(each)) for each in inputs], attributes)
+    inferred(infer_paged_caching, inputs, attributes)
     outs = []
     for cache, places, tokens in _written(inputs):
         out = cache.copy()

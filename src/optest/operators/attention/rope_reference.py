@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet, spec_of
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet_hooks, spec_of
 from optest.operators.attention.rope import rotated_size
 from optest.operators.budgets import terms_of_products
 from optest.spec import Terms
 
 
-@quiet
 def rope_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """(x₁·cos − x₂·sin, x₂·cos + x₁·sin) for each pair; what is beyond the rotated part stays."""
     first, second, cos, sin = rope_parts(inputs, attributes)
@@ -45,7 +44,6 @@ def rotated(x: Array, first: Array, second: Array, attributes: Attributes) -> Ar
     return out
 
 
-@quiet
 def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the two products of each element; what is not rotated has none and stays as it is."""
     first, second, cos, sin = (np.abs(each) for each in rope_parts(inputs, attributes))
@@ -55,3 +53,6 @@ def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     first, second, cos, sin = squares
     squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
     return (terms_of_products(absolute, squared, 2, np.asarray(inputs[0])),)
+
+
+quiet_hooks(globals())

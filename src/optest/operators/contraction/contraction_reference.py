@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
+    inferred,
     largest,
     optional_input,
-    quiet,
+    quiet_hooks,
     spec_of,
     widen,
 )
@@ -25,7 +27,6 @@ from optest.operators.contraction.helpers import result_dtype
 from optest.spec import DType, Terms, dtype
 
 
-@quiet
 def matmul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
     return (product(widen(left), widen(right), result_of(left, attributes)),)
@@ -50,7 +51,6 @@ def product(a: Array, b: Array, result: DType) -> Array:
     return np.asarray(exact.astype(numpy_dtype(result)))
 
 
-@quiet
 def gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """alpha · a @ b + beta · c. As in BLAS, a factor of 0 leaves its operands unread: their NaN does not count."""
     result = result_of(np.asarray(inputs[0]), attributes)
@@ -77,7 +77,6 @@ def gemm_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array,
     )
 
 
-@quiet
 def linear_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     x, weight, bias = linear_operands(inputs)
     return (with_bias(product(x, weight, result_of(np.asarray(inputs[0]), attributes)), bias),)
@@ -95,7 +94,6 @@ def with_bias(total: Array, bias: Array | None) -> Array:
     return total if bias is None else np.asarray(total + bias)
 
 
-@quiet
 def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the products. Below the normal range a product is off by half a subnormal, whatever its size,
     for which the bound has room as well: here and wherever products are added up."""
@@ -107,7 +105,6 @@ def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
 bmm_terms = matmul_terms
 
 
-@quiet
 def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """alpha · products and beta · c; the factors' own roundings count as further terms."""
     a, b, c = gemm_operands(inputs, attributes)
@@ -126,7 +123,6 @@ def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     return (terms_of_products(absolute, squared, count, np.asarray(inputs[0]), factor=alpha),)
 
 
-@quiet
 def linear_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the products and the bias."""
     x, weight, bias = linear_operands(inputs)
@@ -161,12 +157,7 @@ def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ..
     return (terms_of_products(absolute, squared, count, x),)
 
 
-def _reference_of(rank: int) -> Callable[[Inputs, Attributes], tuple[Array, ...]]:
-    return quiet(lambda inputs, attributes: _reference(inputs, attributes, rank))
-
-
 def _terms_of(rank: int) -> Callable[[Inputs, Attributes], tuple[Terms, ...]]:
-    @quiet
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
         """The terms are the products under the kernel, those with padding included, and the bias."""
         return _terms(inputs, attributes, rank)
@@ -174,7 +165,7 @@ def _terms_of(rank: int) -> Callable[[Inputs, Attributes], tuple[Terms, ...]]:
     return terms
 
 
-conv1d_reference, conv2d_reference, conv3d_reference = map(_reference_of, (1, 2, 3))
+conv1d_reference, conv2d_reference, conv3d_reference = (partial(_reference, rank=rank) for rank in (1, 2, 3))
 conv1d_terms, conv2d_terms, conv3d_terms = map(_terms_of, (1, 2, 3))
 
 
@@ -225,10 +216,8 @@ _Labels = tuple[str, ...]
 _INT64 = dtype("int64")
 
 
-@quiet
 def einsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    arrays = [np.asarray(each) for each in inputs]
-    equation = equation_of([spec_of(each) for each in arrays], attributes)
+    arrays, equation = inferred(equation_of, inputs, attributes)
     result = dtype_of(arrays[0].dtype)
     if result.is_integer:
         wide = [each.astype(np.int64) for each in arrays]
@@ -236,11 +225,10 @@ def einsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
     return (_contracted([widen(each) for each in arrays], equation, result),)
 
 
-@quiet
 def einsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the products of one element of each operand; each product of n elements is rounded n − 1 times,
     the first of which fuses with a sum or is covered by its term: n − 2 further terms."""
-    equation = equation_of([spec_of(np.asarray(each)) for each in inputs], attributes)
+    _, equation = inferred(equation_of, inputs, attributes)
     sizes = [np.abs(as_float64(each)) for each in inputs]
     double = dtype("float64")
     absolute = _contracted(sizes, equation, double)
@@ -295,3 +283,6 @@ def _pair(
     total = product(arranged(a, a_labels, batch, left, inner), arranged(b, b_labels, batch, inner, right), result)
     labels = (*batch, *left, *right)
     return np.asarray(total.reshape([sizes[label] for label in labels])), labels
+
+
+quiet_hooks(globals())

@@ -33,20 +33,20 @@ from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
+    all_given,
     broadcast_shapes,
     broadcasts_to,
     dense,
     given,
     length_of_dim,
     optional,
+    require_rank,
     require_same_dtype,
     require_scalar,
+    require_shape,
 )
 from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
-
-_PRODUCTS = accumulate("terms are the products")
-_WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
 
 DESCRIPTORS = in_module(
     __name__,
@@ -54,19 +54,15 @@ DESCRIPTORS = in_module(
         name="matmul",
         signature="input, other -> out",
         aliases=("MatMul: A, B -> Y",),
-        attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="matmul_operations",
-        rule=_PRODUCTS,
         description="Matrix product with torch.matmul's vectors and batches; integers keep their dtype and wrap.",
     ),
     OperatorDescriptor(
         name="bmm",
         signature="input, mat2 -> out",
-        attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
         operations="bmm_operations",
-        rule=_PRODUCTS,
         description="Products of the matrices of two batches of one size; nothing broadcasts.",
     ),
     OperatorDescriptor(
@@ -80,7 +76,6 @@ DESCRIPTORS = in_module(
             attribute("trans_b|transB: bool = False", "Transpose b."),
             OUT_DTYPE,
         ),
-        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
         sum_length="gemm_length",
         operations="gemm_operations",
         rule=accumulate("terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1"),
@@ -90,14 +85,15 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="linear",
         signature="input, weight, bias? -> out",
-        attributes=(OUT_DTYPE,),
-        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
         operations="linear_operations",
-        rule=_WITH_BIAS,
+        rule=accumulate("terms are the products; + 1 for the bias"),
         description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
     ),
     twin="contraction_reference",
     sum_length="..shapes:length_of_dim",
+    attributes=(OUT_DTYPE,),
+    dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+    rule=accumulate("terms are the products"),
 )
 
 
@@ -123,11 +119,10 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
-    left, right = given(specs, 0, "input"), given(specs, 1, "mat2")
+    left, right = all_given(specs, "input", "mat2")
     require_same_dtype(left, right, "mat2")
-    for name, spec in (("input", left), ("mat2", right)):
-        if spec.rank != 3:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 3 dimensions")
+    require_rank(left, "input", 3)
+    require_rank(right, "mat2", 3)
     if right.shape[:2] != (left.shape[0], left.shape[2]):
         raise UnfitArguments(
             f"mat2 is {format_shape(right.shape)}, but should have {left.shape[0]} matrices of {left.shape[2]} rows, "
@@ -171,8 +166,7 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     require_same_dtype(spec, weight, "weight")
     if spec.rank == 0:
         raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
-    if weight.rank not in (1, 2):
-        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 1 or 2 dimensions")
+    require_rank(weight, "weight", 1, 2)
     if weight.shape[-1] != spec.shape[-1]:
         raise UnfitArguments(
             f"weight is {format_shape(weight.shape)}, but should have {spec.shape[-1]} columns, "
@@ -182,8 +176,7 @@ def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     result = result_dtype(spec.dtype, attributes)
     if bias is not None:
         require_dtype(bias, result, "bias")
-        if bias.shape != features:
-            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {format_shape(features)}")
+        require_shape(bias, "bias", features)
     return (dense(result, (*spec.shape[:-1], *features)),)
 
 

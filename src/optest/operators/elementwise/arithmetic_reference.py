@@ -9,13 +9,23 @@ import numpy as np
 
 from optest import numerics
 from optest.numerics import dtype_of, round_to, ulp
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, converted, quiet, spec_of, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    converted,
+    inferred,
+    quiet_hooks,
+    spec_of,
+    widen,
+)
 from optest.operators.budgets import half_subnormal
 from optest.operators.elementwise.arithmetic import infer_add, infer_logaddexp, infer_sub
 from optest.operators.elementwise.helpers import infer_number
 from optest.operators.real_functions import spacious, spared
 from optest.operators.shapes import as_float, promote_tensors
-from optest.spec import AsRight, DType, ErrorBudget, Kind, TensorSpec, dtype
+from optest.spec import AsRight, DType, ErrorBudget, Kind, dtype
 
 DIVISION_ULP = 2.5
 """Of a quotient: OpenCL C 3.0 §7.4."""
@@ -24,23 +34,21 @@ _FLOAT32_U = 2.0**-24
 _SQRT5 = 5.0**0.5
 
 
-@quiet
 def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """input + alpha · other in the common dtype; bool is logical or, integers wrap."""
     result, a, b = meet(inputs)
     alpha = attributes.get("alpha", 1.0)
     if alpha == 1 and result.is_inexact:
         return (np.asarray(a + b),)  # the common case, without inference
-    infer_add(_specs(inputs), attributes)
+    inferred(infer_add, inputs, attributes)
     if result.kind is Kind.BOOL:
         return (a | (b & bool(alpha)),)
     return (_scaled_sum(result, a, b, alpha),)
 
 
-@quiet
 def sub_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """input - alpha · other in the common dtype; integers wrap."""
-    infer_sub(_specs(inputs), attributes)
+    inferred(infer_sub, inputs, attributes)
     result, a, b = meet(inputs)
     alpha = attributes.get("alpha", 1.0)
     if result.is_integer:
@@ -56,14 +64,12 @@ def _scaled_sum(result: DType, a: Array, b: Array, alpha: float) -> Array:
     return np.asarray(a + alpha * b)
 
 
-@quiet
 def mul_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """input · other in the common dtype; bool is logical and, integers wrap."""
     result, a, b = meet(inputs)
     return (np.asarray(a & b if result.kind is Kind.BOOL else a * b),)
 
 
-@quiet
 def div_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The quotient: true, towards zero (``trunc``) or downwards (``floor``)."""
     mode = attributes.get("rounding_mode")
@@ -77,7 +83,6 @@ def div_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (np.asarray(left / right),)
 
 
-@quiet
 def floor_divide_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The quotient rounded downwards, as torch has it where operands are not finite: the floor of what ``fmod`` leaves.
 
@@ -92,14 +97,12 @@ def _rounded_quotient(inputs: Inputs, attributes: Attributes, mode: str) -> tupl
     return (_with_room(function, inputs, a, b),)
 
 
-@quiet
 def remainder_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """What the division downwards leaves, with the sign of the divisor."""
     a, b = _numbers(inputs, attributes)
     return (_with_room(floor_remainder, inputs, a, b),)
 
 
-@quiet
 def fmod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """What the division towards zero leaves, with the sign of the dividend."""
     a, b = _numbers(inputs, attributes)
@@ -108,12 +111,8 @@ def fmod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def _numbers(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array]:
     """Both operands, which should not be bool."""
-    infer_number(_specs(inputs), attributes)
+    inferred(infer_number, inputs, attributes)
     return meet(inputs)[1:]
-
-
-def _specs(inputs: Inputs) -> tuple[TensorSpec, ...]:
-    return tuple(spec_of(np.asarray(each)) for each in inputs[:2])
 
 
 def _with_room(function: Callable[[Array, Array], Array], inputs: Inputs, a: Array, b: Array) -> Array:
@@ -123,7 +122,6 @@ def _with_room(function: Callable[[Array, Array], Array], inputs: Inputs, a: Arr
     return spared(function(spacious(a, *stored), spacious(b, *stored)))
 
 
-@quiet
 def pow_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """input to the power of exponent, with the special cases of C (Annex F.10.4.4) and IEEE 754-2019 §9.2.1.
 
@@ -135,10 +133,9 @@ def pow_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (_with_room(np.power, inputs, base, exponent),)
 
 
-@quiet
 def logaddexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """max + log1p(exp(−|input − other|)), and the infinity itself of two that are equal."""
-    infer_logaddexp(_specs(inputs), attributes)
+    inferred(infer_logaddexp, inputs, attributes)
     return (_with_room(np.logaddexp, inputs, *meet(inputs)[1:]),)
 
 
@@ -202,13 +199,12 @@ def div_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[An
     operands = _operands(inputs)
     if operands is None:
         return _undefined(inputs, overflows=True)
-    with np.errstate(all="ignore"):
-        nearest, is_near = _step(*operands)
-        if mode == "floor":
-            other = 2 * nearest - 1 - floor_quotient(*operands[1:])
-        else:
-            other = 2 * nearest - np.sign(nearest) - trunc_quotient(*operands[1:])
-        return (is_near & _holds(actual[0], other),)
+    nearest, is_near = _step(*operands)
+    if mode == "floor":
+        other = 2 * nearest - 1 - floor_quotient(*operands[1:])
+    else:
+        other = 2 * nearest - np.sign(nearest) - trunc_quotient(*operands[1:])
+    return (is_near & _holds(actual[0], other),)
 
 
 def remainder_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Any]) -> Masks:
@@ -217,11 +213,10 @@ def remainder_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequ
     if operands is None:
         return _undefined(inputs, overflows=False)
     _, a, b = operands
-    with np.errstate(all="ignore"):
-        nearest, is_near = _step(*operands)
-        left = floor_remainder(a, b)
-        other = np.where(floor_quotient(a, b) == nearest, left + b, left - b)
-        return (is_near & _holds(actual[0], other),)
+    nearest, is_near = _step(*operands)
+    left = floor_remainder(a, b)
+    other = np.where(floor_quotient(a, b) == nearest, left + b, left - b)
+    return (is_near & _holds(actual[0], other),)
 
 
 def fmod_alternatives(inputs: Inputs, _attributes: Attributes, _actual: Sequence[Any]) -> Masks:
@@ -281,7 +276,6 @@ def _is_complex(inputs: Inputs) -> bool:
     return any(np.asarray(each).dtype.kind == "c" for each in inputs[:2])
 
 
-@quiet
 def _complex_sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget]:
     _, a, b = meet(inputs)
     alpha = attributes.get("alpha", 1.0)
@@ -289,7 +283,6 @@ def _complex_sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBud
     return (ErrorBudget(finite(0.5 * np.abs(a + alpha * b) + scaled)),)
 
 
-@quiet
 def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """None for real numbers, whose product is correctly rounded.
 
@@ -301,14 +294,12 @@ def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     return _complex_mul_terms(inputs, attributes) if _is_complex(inputs) else (None,)
 
 
-@quiet
 def _complex_mul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget]:
     result, a, b = meet(inputs)
     lost = 2.0**1.5 * half_subnormal(double=result.name == "complex128")
     return (ErrorBudget(finite((_SQRT5 - 0.5) * np.abs(a) * np.abs(b) + lost)),)
 
 
-@quiet
 def logaddexp_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """What max + L loses before that sum is rounded, with d = |input − other| and L = log1p(exp(−d)).
 
@@ -328,11 +319,9 @@ def finite(worst: Array) -> Array:
     return np.asarray(np.nan_to_num(worst, nan=0.0, posinf=np.finfo(np.float64).max))
 
 
-@quiet
 def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget]:
     alpha = attributes["alpha"]
-    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
-    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
+    (_, right), (result,) = inferred(infer_add, inputs, attributes)
     product = alpha * as_float64(right)
     worst = 2.0 * np.abs(product)
     if result.dtype.is_float and result.dtype.bits < 32:
@@ -407,3 +396,6 @@ def is_undefined(a: Array, b: Array, *, overflows: bool) -> Array:
 def _divisor(a: Array, b: Array) -> Array:
     """1 where the quotient is undefined: NumPy would warn. It leaves the remainder that -1 leaves, 0."""
     return np.where(is_undefined(a, b, overflows=True), np.ones_like(b), b)
+
+
+quiet_hooks(globals())

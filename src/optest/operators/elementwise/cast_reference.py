@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from optest.numerics import numpy_dtype
-from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, widen
+from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet_hooks, widen
 from optest.spec import DType, Fault, Kind, Reason, dtype
 
 
-@quiet
 def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Conversion as torch and C do it.
 
@@ -75,3 +74,6 @@ def _refuse_undefined(values: Array, whole: Array, target: DType) -> None:
         f"input is {values[place]} at {[int(index) for index in place]}, but should lie in the range of {target}: the "
         "conversion of anything else is undefined; choose another fill or range",
     )
+
+
+quiet_hooks(globals())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 from optest.operators.describe import exact, in_module
 from optest.operators.elementwise.helpers import FEW, binary, grid
@@ -45,16 +47,13 @@ DESCRIPTORS = in_module(
 )
 
 
-def equality_samples() -> Iterator[Sample]:
-    yield from binary(EVERYTHING, generator=FEW)
+def order_samples(generator: Any = None) -> Iterator[Sample]:
+    yield from binary(EVERYTHING, generator=generator)
     yield from _ties()
     yield from _neighbours()
 
 
-def order_samples() -> Iterator[Sample]:
-    yield from binary(EVERYTHING)
-    yield from _ties()
-    yield from _neighbours()
+equality_samples = partial(order_samples, FEW)
 
 
 def _ties() -> Iterator[Sample]:

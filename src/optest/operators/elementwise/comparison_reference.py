@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, Reference, converted, inferred, quiet_hooks, widen
 from optest.operators.elementwise.arithmetic_reference import meet
 from optest.operators.elementwise.logic import infer_bitwise, infer_bitwise_not
 from optest.operators.elementwise.selection import infer_clip, infer_where
-
-Reference = Callable[[Inputs, Attributes], tuple[Array, ...]]
 
 
 def _of_both(function: Callable[[Array, Array], Any]) -> Reference:
@@ -60,7 +58,7 @@ def _bitwise(combine: Callable[[Array, Array], Any]) -> Reference:
     """Bits of integers in two's complement; of bool, its logic."""
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-        infer_bitwise((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
+        inferred(infer_bitwise, inputs, attributes)
         _, a, b = meet(inputs)
         return (np.asarray(combine(a, b)),)
 
@@ -73,20 +71,17 @@ bitwise_xor_reference = _bitwise(np.bitwise_xor)
 
 
 def bitwise_not_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array = np.asarray(inputs[0])
-    infer_bitwise_not((spec_of(array),), attributes)
+    (array,), _ = inferred(infer_bitwise_not, inputs, attributes)
     return (np.asarray(np.invert(array)),)
 
 
-maximum_reference = quiet(_of_both(np.maximum))
-minimum_reference = quiet(_of_both(np.minimum))
+maximum_reference = _of_both(np.maximum)
+minimum_reference = _of_both(np.minimum)
 
 
-@quiet
 def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """min(max(input, min), max): max where min is above it; NaN stays NaN."""
-    array = np.asarray(inputs[0])
-    (spec,) = infer_clip((spec_of(array),), attributes)
+    (array,), (spec,) = inferred(infer_clip, inputs, attributes)
     values = converted(array, spec.dtype) if spec.dtype != dtype_of(array.dtype) else widen(array)
     low, high = attributes.get("min"), attributes.get("max")
     if low is not None:
@@ -98,8 +93,10 @@ def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 def where_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """input where condition is true, else other; both moved as they are unless their dtypes differ."""
-    condition, left, right = (np.asarray(each) for each in inputs)
-    (spec,) = infer_where((spec_of(condition), spec_of(left), spec_of(right)), attributes)
+    (condition, left, right), (spec,) = inferred(infer_where, inputs, attributes)
     if left.dtype != right.dtype:
         left, right = converted(left, spec.dtype), converted(right, spec.dtype)
     return (np.asarray(np.where(condition, left, right)),)
+
+
+quiet_hooks(globals())

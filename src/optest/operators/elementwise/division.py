@@ -27,7 +27,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=EVERYTHING,
         alternatives="div_alternatives",
-        may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, OPENCL, "with a rounding_mode also the step beside it"),
         domain="div_domain",
         signed_zeros=True,  # IEEE 754-2019 §6.3; a rounded quotient keeps the sign
@@ -37,7 +36,6 @@ DESCRIPTORS = in_module(
         name="floor_divide",
         samples="rounded_quotient_samples",
         alternatives="floor_divide_alternatives",
-        may_refuse="quotient_may_be_refused",
         rule=ulp(2.5, f"the division: {OPENCL}", "or one step beside it"),
         description="Quotient rounded downwards. Where the quotient is within 2.5 ulp of a whole number, but not on "
         "it, both sides of the step are right. A float over 0 gives infinity or NaN.",
@@ -65,6 +63,7 @@ DESCRIPTORS = in_module(
     dtype_variants=NUMBERS_AND_MIXED,
     infer="helpers:infer_number",
     domain="quotient_domain",
+    may_refuse="quotient_may_be_refused",
 )
 
 

@@ -9,19 +9,16 @@ import numpy as np
 
 from optest import numerics
 from optest.numerics import dtype_of, ulp
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, converted, quiet, widen
+from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, converted, quiet_hooks, widen
 from optest.operators.elementwise.arithmetic_reference import DIVISION_ULP, Masks, arithmetic, finite
 from optest.operators.real_functions import PI, digamma, erf, erfinv, evaluated, spacious, spared
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 
-Reference = Callable[[Inputs, Attributes], tuple[Array, ...]]
-
 
 def _real(function: Callable[[Array], Any]) -> Reference:
     """A function of real numbers; integers and bool are read as float32."""
 
-    @quiet
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         array = np.asarray(inputs[0])
         return (evaluated(function, converted(array, as_float(dtype_of(array.dtype))), array),)
@@ -47,7 +44,6 @@ digamma_reference = _real(digamma)
 def _number(function: Callable[[Array], Any]) -> Reference:
     """A function that rounds nothing: integers stay integers."""
 
-    @quiet
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
         values = widen(np.asarray(inputs[0]))
         return (np.asarray(function(values)).astype(values.dtype, copy=False),)
@@ -74,7 +70,6 @@ ceil_reference = _number(_whole(np.ceil))
 trunc_reference = _number(_whole(np.trunc))
 
 
-@quiet
 def round_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The nearest number with so many decimals, of two equally near ones the even; negative decimals count tens."""
     array = np.asarray(inputs[0])
@@ -102,20 +97,18 @@ def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[
 def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
     wide, out = spacious(numerics.widen(array), array), dtype_of(array.dtype)
     ten = wide.dtype.type(10) ** abs(decimals)
-    with np.errstate(all="ignore"):
-        scaled = wide * ten if decimals > 0 else wide / ten
-        half = np.floor(scaled) + 0.5
-        distance = np.abs(scaled - half)
-        spacing = ulp(np.abs(scaled).astype(np.float64), arithmetic(out))
-        is_near = (distance != 0) & (distance <= DIVISION_ULP * spacing)
-        other = 2 * half - np.rint(scaled)
-        value = (other / ten if decimals > 0 else other * ten).astype(np.float64)
-        size = np.abs(value)
-        lost = DIVISION_ULP * ulp(size, arithmetic(out)) + 0.5 * ulp(size, out)
-        return np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual)) - value) <= lost))
+    scaled = wide * ten if decimals > 0 else wide / ten
+    half = np.floor(scaled) + 0.5
+    distance = np.abs(scaled - half)
+    spacing = ulp(np.abs(scaled).astype(np.float64), arithmetic(out))
+    is_near = (distance != 0) & (distance <= DIVISION_ULP * spacing)
+    other = 2 * half - np.rint(scaled)
+    value = (other / ten if decimals > 0 else other * ten).astype(np.float64)
+    size = np.abs(value)
+    lost = DIVISION_ULP * ulp(size, arithmetic(out)) + 0.5 * ulp(size, out)
+    return np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual)) - value) <= lost))
 
 
-@quiet
 def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """|x|/16·|out|, |x|/32 ulp at least: libraries reduce x by multiples of ln 2 that grow with it.
 
@@ -130,7 +123,6 @@ def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     return (ErrorBudget(finite(share * np.abs(as_float64(result)))),)
 
 
-@quiet
 def digamma_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """What the sum ln z − Σ 1/(x + i) adds up before it cancels, where the recurrence has led from x to a z above 10.
 
@@ -149,7 +141,6 @@ def digamma_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget,
     return (ErrorBudget(finite(worst + np.where(x < 0.0, reflected, 0.0))),)
 
 
-@quiet
 def round_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """Without decimals nothing is lost. With them, the whole number is divided by a power of ten: 2.5 ulp, 5·|out|.
 
@@ -159,3 +150,6 @@ def round_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | N
         return (None,)
     (result,) = round_reference(inputs, attributes)
     return (ErrorBudget(np.minimum(5.0 * np.abs(as_float64(result)), np.finfo(np.float64).max)),)
+
+
+quiet_hooks(globals())

@@ -86,11 +86,7 @@ def is_integer(spec: TensorSpec | None) -> bool:
 
 
 def unary(
-    variants: Iterable[Sequence[str]],
-    attributes: dict[str, Any] | None = None,
-    *,
-    special: bool = True,
-    generator: Any = None,
+    variants: Iterable[Sequence[str]], attributes: dict[str, Any] | None = None, *, generator: Any = None
 ) -> Iterator[Sample]:
     """Every dtype, layout, size and special value of an operator with one input."""
     variants = [tuple(each) for each in variants]
@@ -99,15 +95,15 @@ def unary(
         return call(attributes, input=shape, generator=generator)
 
     calls = [of(*shape) for shape in _SHAPES]
-    yield from standard(calls, variants, sized=of, special=special)
+    yield from standard(calls, variants, sized=of)
     yield from variations("sizes", [of(_LONG), of(0, 3), of(37, 1)])
     for name, whole in _WHOLE:
         if (name,) in variants:
             yield from variations("dtypes", [table(whole, attributes)], dtypes=(name,))
-    if special and ("float32",) in variants:
+    if ("float32",) in variants:
         tail = table([*_ENDS, *(0.5 + k / 8 for k in range(9)), *_ENDS], attributes)
         yield from variations("special", [tail], dtypes=("float32",))  # vectors and what is left of them
-    if special and not any(name == ("float32",) for name in variants):
+    else:
         yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from optest.operators.describe import exact, in_module
 from optest.operators.elementwise.helpers import FEW, binary, both, grid, unary
@@ -112,5 +113,4 @@ def bitwise_samples() -> Iterator[Sample]:
     yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
 
 
-def bitwise_not_samples() -> Iterator[Sample]:
-    yield from unary((*INTEGERS, *BOOL))
+bitwise_not_samples = partial(unary, (*INTEGERS, *BOOL))

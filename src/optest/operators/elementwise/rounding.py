@@ -156,15 +156,11 @@ def round_samples() -> Iterator[Sample]:
 
 
 def neg_samples() -> Iterator[Sample]:
-    yield from _sign_bit()
+    yield from abs_samples()
     yield from refused(call(input=(4, 37), dtypes=["bool"]))
 
 
 def abs_samples() -> Iterator[Sample]:
-    yield from _sign_bit()
-
-
-def _sign_bit() -> Iterator[Sample]:
     yield from unary(NUMBERS)
     yield from of_a_million(call(input=MILLION), dtype="float32")
     for (name,) in INTEGERS:

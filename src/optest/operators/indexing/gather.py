@@ -32,21 +32,18 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="gather",
-        signature="input, index -> out",
         aliases=("gather_elements", "take_along_axis"),
         attributes=(_INDEXED_DIM,),
         description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
     ),
     OperatorDescriptor(
         name="index_select",
-        signature="input, index -> out",
         attributes=(_INDEXED_DIM,),
         description="Slices of input along dim, in the order of index. An index of several dimensions, which torch "
         "does not take, replaces dim by its dimensions, as ONNX's Gather. Negative indices are refused.",
     ),
     OperatorDescriptor(
         name="take",
-        signature="input, index -> out",
         domain="take_domain",
         description="Elements of input as if it had one dimension, in the shape of index. Negative indices count from "
         "the end.",
@@ -75,6 +72,7 @@ DESCRIPTORS = in_module(
     domain="index_domain",
     generator={"index": "randint"},
     rule=MOVED,
+    signature="input, index -> out",
 )
 
 _INDEX_DTYPES = ("int64", "int32")
@@ -404,6 +402,15 @@ def scatter_add_samples() -> Iterator[Sample]:
     exact = {"input": "integer-exact", "src": "integer-exact"}
     yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*calls, one_place], **exact)))
     yield from variations("zero-mean", of("input", MAIN_FLOATS, filled([calls[0]], input="randn", src="randn")))
+    yield from wrong_scatters()
+    long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
+    yield from variations("long", [long], tier=Tier.FULL)
+    crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
+    yield from variations("long", of("input", ("float32", "float16", "bool"), [crowd]))
+
+
+def wrong_scatters() -> Iterator[Sample]:
+    """What operators that scatter refuse, and indices that input does not have."""
     yield from refused(
         call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
@@ -414,10 +421,6 @@ def scatter_add_samples() -> Iterator[Sample]:
     )
     beyond = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
     yield from outside(beyond, "index", [[0, 1, 2], [3, 4, 4]], 5)
-    long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
-    yield from variations("long", [long], tier=Tier.FULL)
-    crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
-    yield from variations("long", of("input", ("float32", "float16", "bool"), [crowd]))
 
 
 def _scatter_attributes() -> Iterator[dict[str, Any]]:

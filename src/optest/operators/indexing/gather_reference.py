@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, is_double, magnitudes, quiet, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, inferred, is_double, magnitudes, quiet_hooks, widen
 from optest.operators.indexing.gather import (
     infer_embedding,
     infer_gather,
@@ -18,8 +18,7 @@ from optest.spec import Terms, UnfitArguments
 
 
 def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
-    infer_gather((spec_of(array), spec_of(index)), attributes)
+    (array, index), _ = inferred(infer_gather, inputs, attributes)
     if not index.size:
         return (np.empty(index.shape, array.dtype),)
     rows = np.atleast_1d(array)
@@ -28,32 +27,27 @@ def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
 
 
 def index_select_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
-    (out,) = infer_index_select((spec_of(array), spec_of(index)), attributes)
+    (array, index), (out,) = inferred(infer_index_select, inputs, attributes)
     rows, dim = np.atleast_1d(array), attributes["dim"]
     require_range(index, rows.shape[dim], "index")
     return (rows.take(index.astype(np.int64), dim).reshape(out.shape),)
 
 
 def take_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
-    infer_take((spec_of(array), spec_of(index)), attributes)
+    (array, index), _ = inferred(infer_take, inputs, attributes)
     require_range(index, array.size, "index", first=-array.size)
     return (array.reshape(-1)[index.astype(np.int64)],)
 
 
 def embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    weight, indices = np.asarray(inputs[0]), np.asarray(inputs[1])
-    infer_embedding((spec_of(weight), spec_of(indices)), attributes)
+    (weight, indices), _ = inferred(infer_embedding, inputs, attributes)
     require_range(indices, weight.shape[0], "indices")
     return (weight[indices.astype(np.int64)],)
 
 
-@quiet
 def scatter_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Integers wrap, bool is logical or; float64 adds up in long double where there is one."""
-    array, index, src = (np.asarray(each) for each in inputs)
-    infer_scatter_add((spec_of(array), spec_of(index), spec_of(src)), attributes)
+    (array, index, src), _ = inferred(infer_scatter_add, inputs, attributes)
     wide = widen(array)
     total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)
     if index.size:
@@ -93,7 +87,6 @@ def require_range(index: Array, size: int, name: str, *, first: int = 0) -> None
     )
 
 
-@quiet
 def scatter_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms of an element are its own value and every src that names it; their number differs by element.
 
@@ -117,3 +110,6 @@ def terms_of_added(array: Array, places: tuple[Any, ...] | None, sizes: Array) -
     squared += np.where(named, own * own, 0.0)
     shape = array.shape
     return Terms(absolute.reshape(shape), squared.reshape(shape), (count + 1).reshape(shape))
+
+
+quiet_hooks(globals())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from optest.operators.describe import accumulate, attribute, in_module
@@ -21,6 +22,7 @@ from optest.operators.indexing.gather import (
     require_index,
     require_same_rank,
     sizes_of,
+    wrong_scatters,
 )
 from optest.operators.samples import MAIN_FLOATS, Call, call, refused, variations
 from optest.operators.shapes import (
@@ -38,13 +40,11 @@ from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _DIM = attribute("dim|axis: int", "Dimension that is indexed.")
 _WRITTEN = tuple((name, index, name) for index in ("int64", "int32") for (name,) in EVERY)
-_ANY = replace(MOVED, formula="where an index repeats, any of the elements that it names")
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="index_add",
-        signature="input, index, source -> out",
         attributes=(_DIM, attribute("alpha: float = 1.0", "Factor of source.")),
         dtype_variants=SCATTERED,
         sum_length="longest_index_add",
@@ -54,25 +54,22 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="index_copy",
-        signature="input, index, source -> out",
-        attributes=(_DIM,),
-        dtype_variants=_WRITTEN,
         alternatives="index_copy_alternatives",
-        rule=_ANY,
         description="A copy of input with the slices of source in place of those that index names along dim.",
     ),
     OperatorDescriptor(
         name="scatter",
         signature="input, index, src -> out",
         aliases=("scatter_elements",),
-        attributes=(_DIM,),
-        dtype_variants=_WRITTEN,
         alternatives="scatter_alternatives",
-        rule=_ANY,
         description="A copy of input with out[index[i][j]][j] = src[i][j] for dim 0.",
     ),
     domain="gather:index_domain",
     generator={"index": "randint"},
+    signature="input, index, source -> out",
+    attributes=(_DIM,),
+    dtype_variants=_WRITTEN,
+    rule=replace(MOVED, formula="where an index repeats, any of the elements that it names"),
 )
 
 infer_scatter = infer_scatter_add
@@ -133,6 +130,9 @@ def _of_slices(variants: Sequence[Sequence[str]]) -> Iterator[Sample]:
     yield from outside(_slices(1, (2, 5), 6), "index", [[0, 1, 2, 3, 4, 4]], 5)
 
 
+index_copy_samples = partial(_of_slices, _WRITTEN)
+
+
 def _attributes() -> Iterator[dict[str, Any]]:
     for dim in (0, 1, 2, -1, -2, -3):
         yield _slices(dim, (4, 5, 3), 2)
@@ -154,10 +154,6 @@ def index_add_samples() -> Iterator[Sample]:
     yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*_ORDINARY, crowds[0]], **exact)))
     yield from variations("zero-mean", of("input", MAIN_FLOATS, filled(_ORDINARY[:1], input="randn", source="randn")))
     yield from refused({**_slices(0, (3, 4), 3, alpha=0.5), "dtypes": ["int32", "int64", "int32"]})
-
-
-def index_copy_samples() -> Iterator[Sample]:
-    yield from _of_slices(_WRITTEN)
 
 
 def scatter_samples() -> Iterator[Sample]:
@@ -189,13 +185,4 @@ def scatter_samples() -> Iterator[Sample]:
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
     yield from variations("indices", index_patterns(patterns, 53))
     yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))])
-    yield from refused(
-        call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
-        call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
-        call({"dim": 0}, input=(3, 4), index=(3, 5), src=(3, 5)),
-        call({"dim": 0}, input=(3, 4), index=(4,), src=(3, 4)),
-        call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "float32", "float32")),
-        call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "int64", "float64")),
-    )
-    beyond = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
-    yield from outside(beyond, "index", [[0, 1, 2], [3, 4, 4]], 5)
+    yield from wrong_scatters()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, is_double, magnitudes, quiet, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, inferred, is_double, magnitudes, quiet_hooks, widen
 from optest.operators.indexing.gather_reference import require_range, scattered, terms_of_added
 from optest.operators.indexing.index_copy import infer_index_add, infer_index_copy, infer_scatter
 from optest.operators.indexing.sort_reference import same_bits
@@ -16,11 +16,9 @@ from optest.spec import Terms
 Places = tuple[Any, ...]
 
 
-@quiet
 def index_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Integers wrap, bool is logical or; float64 adds up in long double where there is one."""
-    array, index, source = (np.asarray(each) for each in inputs)
-    infer_index_add((spec_of(array), spec_of(index), spec_of(source)), attributes)
+    (array, index, source), _ = inferred(infer_index_add, inputs, attributes)
     wide = widen(array)
     total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)
     places, terms = _slices(array, index, source, attributes["dim"])
@@ -30,15 +28,13 @@ def index_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 
 def index_copy_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Where an index repeats, the last slice."""
-    array, index, source = (np.asarray(each) for each in inputs)
-    infer_index_copy((spec_of(array), spec_of(index), spec_of(source)), attributes)
+    (array, index, source), _ = inferred(infer_index_copy, inputs, attributes)
     return (_written(array, *_slices(array, index, source, attributes["dim"], stored=True)),)
 
 
 def scatter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Where an index repeats, the last element."""
-    array, index, src = (np.asarray(each) for each in inputs)
-    infer_scatter((spec_of(array), spec_of(index), spec_of(src)), attributes)
+    (array, index, src), _ = inferred(infer_scatter, inputs, attributes)
     return (_written(array, *scattered(array, index, src, attributes["dim"])) if index.size else array.copy(),)
 
 
@@ -78,7 +74,6 @@ def is_one_of(array: Array, places: Places, values: Array, actual: Array) -> Arr
     return np.asarray(mask.reshape(array.shape))
 
 
-@quiet
 def index_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms of an element are its own value and alpha times every source that names it.
 
@@ -88,3 +83,6 @@ def index_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]
     array, index, source = (np.asarray(each) for each in inputs)
     places, terms = _slices(array, index, source, attributes["dim"])
     return (terms_of_added(array, places, abs(attributes.get("alpha", 1.0)) * magnitudes(terms)),)
+
+
+quiet_hooks(globals())

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.numerics import Quiet, numpy_dtype
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, spec_of
+from optest.numerics import numpy_dtype
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, is_double, quiet_hooks
 from optest.operators.budgets import exponential_sum, unit_roundoff
 from optest.operators.indexing.random_sample import infer_random_sample
 
@@ -25,11 +25,10 @@ class _Draw(NamedTuple):
     place: int
 
 
-@quiet
 def random_sample_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The first index, from the largest logit on, at which the sum of the first probabilities of
     softmax(logits / temperature) is at least random_value · min(top_p, sum of the first top_k)."""
-    (spec,) = infer_random_sample((spec_of(np.asarray(inputs[0])),), attributes)
+    _, (spec,) = inferred(infer_random_sample, inputs, attributes)
     draw = _draw(inputs, attributes)
     return (np.asarray(draw.order[draw.place], numpy_dtype(spec.dtype)),)
 
@@ -60,8 +59,7 @@ def random_sample_alternatives(inputs: Inputs, attributes: Attributes, actual: S
     the limit and attributes that are rounded, all of it times the limit.
     """
     array, index = np.asarray(inputs[0]), int(np.asarray(actual[0]))
-    with Quiet():
-        return (_is_right(array, attributes, index),)
+    return (_is_right(array, attributes, index),)
 
 
 def _is_right(array: Array, attributes: Attributes, index: int) -> Array:
@@ -87,3 +85,6 @@ def _within(draw: _Draw, array: Array, attributes: Attributes) -> Array:
     starts = (before < draw.limit) | ((before > draw.limit) & (before - draw.limit <= allowed))
     reaches = draw.sums >= draw.limit - allowed
     return np.asarray(starts & reaches & (np.arange(draw.sums.size) < draw.kept))
+
+
+quiet_hooks(globals())

@@ -8,8 +8,8 @@ from typing import Any
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.indexing.gather import data
 from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, in_every_layout, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_rank, require_shape
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 _SCORES = tuple((name,) for name in MAIN_FLOATS)
 _TOPK = attribute("topk|k: int", "How many experts of each row.")
@@ -62,14 +62,12 @@ def infer_topkrouter(specs: Specs, attributes: Attributes) -> Outputs:
         raise UnfitArguments(
             f"topk_group is {chosen}, but should be 1 to {groups} and have columns for a topk of {attributes['topk']}"
         )
-    if bias.shape != (width,):
-        raise UnfitArguments(f"correction_bias is {format_shape(bias.shape)}, but should be {width}")
+    require_shape(bias, "correction_bias", (width,))
     return out
 
 
 def _chosen(spec: TensorSpec, topk: int) -> Outputs:
-    if spec.rank != 2:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions")
+    require_rank(spec, "input", 2)
     if not 1 <= topk <= spec.shape[1]:
         raise UnfitArguments(f"topk is {topk}, but should be 1 to {spec.shape[1]}, the columns of input")
     shape = (spec.shape[0], topk)

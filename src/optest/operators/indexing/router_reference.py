@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.numerics import Quiet
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet_hooks
 from optest.operators.indexing.sort_reference import repeated
 from optest.operators.normalization.softmax_reference import softmax_reference, softmax_terms
 from optest.spec import ErrorBudget
@@ -18,7 +17,6 @@ _U = 2.0**-24
 _LAST = {"dim": -1}
 
 
-@quiet
 def topksoftmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The first of equal shares."""
     (shares,) = softmax_reference(inputs, _LAST)
@@ -35,7 +33,6 @@ def _share_of(shares: Array, places: Array, attributes: Attributes) -> Array:
     return chosen / chosen.sum(-1, keepdims=True) if attributes.get("norm") else chosen
 
 
-@quiet
 def topksoftmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """What softmax loses of the chosen shares. Their sum loses what they lose together and 4√k of itself; 5 is the
     quotient (2.5 ulp)."""
@@ -55,9 +52,8 @@ def topksoftmax_alternatives(inputs: Inputs, attributes: Attributes, actual: Seq
     """Columns whose share cannot be told from the one that should stand there, none of them twice."""
     (shares,) = softmax_reference(inputs, _LAST)
     (budget,) = softmax_terms(inputs, _LAST)
-    with Quiet():
-        places = _best(as_float64(inputs[0]), attributes["topk"])
-        return None, _are_as_good(shares, 2.0 * _U * np.asarray(budget.worst), places, np.asarray(actual[1]))
+    places = _best(as_float64(inputs[0]), attributes["topk"])
+    return None, _are_as_good(shares, 2.0 * _U * np.asarray(budget.worst), places, np.asarray(actual[1]))
 
 
 def _are_as_good(scores: Array, error: Array, places: Array, actual: Array) -> Array:
@@ -74,7 +70,6 @@ def _sigmoid(x: Array) -> Array:
     return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
-@quiet
 def topkrouter_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The first of equal scores."""
     places = _best(_scores(inputs, attributes), attributes["topk"])
@@ -97,7 +92,6 @@ def _routed(inputs: Inputs, places: Array, attributes: Attributes) -> Array:
     return np.asarray(attributes.get("routed_scaling_factor", 1.0) * chosen / chosen.sum(-1, keepdims=True))
 
 
-@quiet
 def topkrouter_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """Of y: sigmoid (4 ulp) 8, their sum 8 + 4√k, rounding the factor 1, its product 1, the quotient (2.5 ulp) 5.
 
@@ -117,12 +111,14 @@ def topkrouter_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequ
 
     Scores lose 4 ulp of the sigmoid and the rounding of the sum.
     """
-    with Quiet():
-        scores = _scores(inputs, attributes)
-        places, found = _best(scores, attributes["topk"]), np.asarray(actual[1])
-        error = _U * (8.0 + np.abs(scores) + np.abs(as_float64(inputs[1])))
-        mask = _are_as_good(scores, error, places, found)
-        whole = mask.all(-1, keepdims=True)
-        own = _routed(inputs, np.where(whole, found, 0).astype(np.int64), attributes)
-        near = np.abs(as_float64(actual[0]) - own) <= 2.0 * _U * np.abs(own) * _relative(inputs, places)
-        return whole & near, mask
+    scores = _scores(inputs, attributes)
+    places, found = _best(scores, attributes["topk"]), np.asarray(actual[1])
+    error = _U * (8.0 + np.abs(scores) + np.abs(as_float64(inputs[1])))
+    mask = _are_as_good(scores, error, places, found)
+    whole = mask.all(-1, keepdims=True)
+    own = _routed(inputs, np.where(whole, found, 0).astype(np.int64), attributes)
+    near = np.abs(as_float64(actual[0]) - own) <= 2.0 * _U * np.abs(own) * _relative(inputs, places)
+    return whole & near, mask
+
+
+quiet_hooks(globals())

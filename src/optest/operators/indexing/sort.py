@@ -19,7 +19,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="topk",
-        signature="input -> values, indices",
         aliases=("TopK: X -> Values, Indices",),
         attributes=(
             attribute("k: int", "How many elements of each row."),
@@ -27,7 +26,6 @@ DESCRIPTORS = in_module(
             attribute("largest: bool = True", "The largest, or else the smallest."),
             attribute("sorted: bool = True", "In order of size, or else in any order."),
         ),
-        dtype_variants=NUMBERS,
         alternatives="topk_alternatives",
         rule=replace(MOVED, formula="or others of equal elements, none twice; without sorted in any order"),
         description="The k largest or smallest elements along a dimension with their indices; NaN is the largest. Any "
@@ -35,20 +33,17 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="kthvalue",
-        signature="input -> values, indices",
         attributes=(
             attribute("k: int", "Which element of each row, counted from 1."),
             DIM,
             attribute("keepdim: bool = False", "Keep the dimension with size 1."),
         ),
-        dtype_variants=NUMBERS,
         alternatives="kthvalue_alternatives",
         rule=replace(MOVED, formula="or the place of another equal element"),
         description="The k-th smallest element along a dimension with its index; NaN is the largest.",
     ),
     OperatorDescriptor(
         name="sort",
-        signature="input -> values, indices",
         attributes=(
             DIM,
             attribute("descending: bool = False", "From the largest to the smallest."),
@@ -60,29 +55,28 @@ DESCRIPTORS = in_module(
         description="The elements along a dimension in order, with their indices; NaN is the largest. Without `stable` "
         "equal elements, −0 and 0 among them, may have any order.",
     ),
+    signature="input -> values, indices",
+    dtype_variants=NUMBERS,
 )
 
 
 def infer_topk(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
-    size = sizes_of(spec.shape)[dim]
-    if not 0 <= k <= size:
-        raise UnfitArguments(f"k is {k}, but should be 0 to {size}, the size of dimension {dim}")
-    shape = (*spec.shape[:dim], k, *spec.shape[dim + 1 :]) if spec.rank else ()
-    values = dense(spec.dtype, shape)
-    return (values, replace(values, dtype=dtype("int64")))
+    return _picked(specs, attributes, 0, attributes["k"])
 
 
 def infer_kthvalue(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
+    return _picked(specs, attributes, 1, *([1] if attributes.get("keepdim") else []))
+
+
+def _picked(specs: Specs, attributes: Attributes, least: int, *kept: int) -> Outputs:
+    """Values and indices with the sizes ``kept`` in place of the dimension; ``k`` is ``least`` or more."""
+    spec, k = given(specs, 0, "input"), attributes["k"]
+    dim = normalize_dim(attributes.get("dim", -1), spec.rank)
     size = sizes_of(spec.shape)[dim]
-    if not 1 <= k <= size:
-        raise UnfitArguments(f"k is {k}, but should be 1 to {size}, the size of dimension {dim}")
-    kept = (1,) if attributes.get("keepdim") else ()
-    values = dense(spec.dtype, (*spec.shape[:dim], *kept, *spec.shape[dim + 1 :]) if spec.rank else ())
-    return (values, replace(values, dtype=dtype("int64")))
+    if not least <= k <= size:
+        raise UnfitArguments(f"k is {k}, but should be {least} to {size}, the size of dimension {dim}")
+    shape = (*spec.shape[:dim], *kept, *spec.shape[dim + 1 :]) if spec.rank else ()
+    return (dense(spec.dtype, shape), dense(dtype("int64"), shape))
 
 
 def infer_sort(specs: Specs, attributes: Attributes) -> Outputs:

@@ -8,29 +8,27 @@ from typing import Any
 import numpy as np
 
 from optest.numerics import bits
-from optest.operators.arrays import Array, Attributes, Inputs, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, inferred, quiet_hooks, widen
 from optest.operators.indexing.sort import infer_kthvalue, infer_sort, infer_topk
 
 
 def sort_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """In the stable order, which is one of those that are right without ``stable`` too; NaN is larger than all."""
-    array = np.asarray(inputs[0])
-    infer_sort((spec_of(array),), attributes)
+    (array,), _ = inferred(infer_sort, inputs, attributes)
     return _picked(array, attributes.get("dim", -1), descending=attributes.get("descending", False), count=None)
 
 
 def topk_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The first of equal elements, in order of size; NaN is larger than all."""
-    array = np.asarray(inputs[0])
-    infer_topk((spec_of(array),), attributes)
+    (array,), _ = inferred(infer_topk, inputs, attributes)
     descending = attributes.get("largest", True)
     return _picked(array, attributes.get("dim", -1), descending=descending, count=attributes["k"])
 
 
 def kthvalue_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The first of equal elements; NaN is larger than all."""
-    array, dim = np.asarray(inputs[0]), attributes.get("dim", -1)
-    (out, _) = infer_kthvalue((spec_of(array),), attributes)
+    (array,), (out, _) = inferred(infer_kthvalue, inputs, attributes)
+    dim = attributes.get("dim", -1)
     both = _picked(array, dim, descending=False, count=attributes["k"])
     return tuple(each.take(-1, dim).reshape(out.shape) if each.ndim else each for each in both)
 
@@ -106,8 +104,7 @@ def _sorted(values: Array) -> Array:
 
 
 def _comparable(values: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        return widen(np.ascontiguousarray(values))
+    return widen(np.ascontiguousarray(values))
 
 
 def _equal(left: Array, right: Array) -> Array:
@@ -135,3 +132,6 @@ def repeated(indices: Array) -> Array:
     found = np.empty_like(again)
     np.put_along_axis(found, order, again, -1)
     return found
+
+
+quiet_hooks(globals())

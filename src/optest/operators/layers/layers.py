@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.attention.rope import rotated_size
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_dimensions, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions, require_same_dtype
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
@@ -97,12 +98,12 @@ DESCRIPTORS = in_module(
 
 
 def infer_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, up, down = (given(specs, place, name) for place, name in enumerate(("input", "up", "down")))
+    spec, up, down = all_given(specs, "input", "up", "down")
     return _fed_forward(spec, up, down, specs, (3, 4), attributes)
 
 
 def infer_gated_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, gate, up, down = (given(specs, place, name) for place, name in enumerate(("input", "gate", "up", "down")))
+    spec, gate, up, down = all_given(specs, "input", "gate", "up", "down")
     if gate.shape != up.shape:
         raise UnfitArguments(f"gate is {format_shape(gate.shape)}, but should be {format_shape(up.shape)}, as up")
     return _fed_forward(spec, up, down, specs, (4, 5, 6), attributes)
@@ -134,10 +135,7 @@ def _require_biases(specs: Specs, places: Sequence[int], shapes: Sequence[tuple[
 
 
 def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    query, key, value, output = (
-        given(specs, place + 1, name) for place, name in enumerate(("query", "key", "value", "output"))
-    )
+    spec, query, key, value, output = all_given(specs, "input", "query", "key", "value", "output")
     weights = [(n, w, spec.shape[-1:]) for n, w in (("query", query), ("key", key), ("value", value))]
     _require_weights(specs, spec, [*weights, ("output", output, query.shape[:1])])
     heads = attributes["num_heads"]
@@ -160,21 +158,17 @@ def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, positions = given(specs, 0, "input"), given(specs, 1, "positions")
+    spec, positions = all_given(specs, "input", "positions")
     require_dimensions(spec, "input", 2)
     require_same_dtype(spec, positions, "positions")
-    size = attributes.get("rotary_embedding_dim", 0) or spec.shape[-1]
-    if size % 2 or not 0 < size <= spec.shape[-1]:
-        raise UnfitArguments(f"{size} elements are rotated, but should be an even number up to {spec.shape[-1]}")
+    rotated_size(spec, attributes)
     if positions.shape != (spec.shape[-2],):
         raise UnfitArguments(f"positions are {format_shape(positions.shape)}, but should be ({spec.shape[-2]})")
     return (dense(spec.dtype, spec.shape),)
 
 
 def infer_training_step(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weight, bias, target = (
-        given(specs, place, name) for place, name in enumerate(("input", "weight", "bias", "target"))
-    )
+    spec, weight, bias, target = all_given(specs, "input", "weight", "bias", "target")
     _require_weights(specs, spec, [("weight", weight, spec.shape[-1:])])
     _require_biases(specs, (2,), [weight.shape[:1]])
     if spec.rank != 2 or target.shape != (spec.shape[0], weight.shape[0]):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Attributes, Inputs
+from optest.operators.arrays import Attributes, Inputs, quiet_hooks
 from optest.operators.composition import Calls, budget_of, reference_of
 
 Tensors = tuple[Any, ...]
@@ -161,3 +161,6 @@ yarn_rotary_embedding_reference = reference_of(yarn_rotary_embedding)
 yarn_rotary_embedding_terms = budget_of(yarn_rotary_embedding)
 training_step_reference = reference_of(training_step)
 training_step_terms = budget_of(training_step)
+
+
+quiet_hooks(globals())

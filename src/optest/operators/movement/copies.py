@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from optest.operators.derived_samples import further_layouts
 from optest.operators.describe import attribute, in_module, movement
@@ -196,14 +197,6 @@ def tile_samples() -> Iterator[Sample]:
     )
 
 
-def tril_samples() -> Iterator[Sample]:
-    yield from _triangle_samples(lambda n: call({"diagonal": n - 2}, input=(3, n)))
-
-
-def triu_samples() -> Iterator[Sample]:
-    yield from _triangle_samples(lambda n: call({"diagonal": -1}, input=(3, n)))
-
-
 def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
     """``sized`` keeps almost every element."""
     shapes = ((4, 4), (3, 6), (6, 3))
@@ -228,3 +221,7 @@ def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
     yield from of_one_element(
         call(input=(1, 1)), call({"diagonal": 1}, input=(1, 1)), call({"diagonal": -1}, input=(1, 1))
     )
+
+
+tril_samples = partial(_triangle_samples, lambda n: call({"diagonal": n - 2}, input=(3, n)))
+triu_samples = partial(_triangle_samples, lambda n: call({"diagonal": -1}, input=(3, n)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet, spec_of
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
 from optest.operators.budgets import growth_of_sum
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.normalization.cross_entropy import class_dim, infer_cross_entropy
@@ -12,12 +12,10 @@ from optest.operators.normalization.softmax_reference import log_softmax_referen
 from optest.spec import ErrorBudget
 
 
-@quiet
 def cross_entropy_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Of no weight at all the mean is NaN, as 0 / 0 is in torch."""
-    array, target, weight = np.asarray(inputs[0]), np.asarray(inputs[1]), optional_input(inputs, 2)
-    specs = [None if each is None else spec_of(each) for each in (array, target, weight)]
-    infer_cross_entropy(specs, attributes)
+    (array, target, *_), _ = inferred(infer_cross_entropy, inputs, attributes)
+    weight = optional_input(inputs, 2)
     dim = class_dim(array.ndim)
     seen = target != attributes.get("ignore_index", -100)
     require_range(np.where(seen, target, 0), array.shape[dim], "target")
@@ -46,7 +44,6 @@ def _chosen(values: Array, target: Array, attributes: Attributes, dim: int) -> A
     return np.asarray(np.take_along_axis(values, np.expand_dims(places, dim), dim).squeeze(dim))
 
 
-@quiet
 def cross_entropy_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """A loss loses w times what log_softmax loses there, and |loss| for the product.
 
@@ -75,3 +72,6 @@ def cross_entropy_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBu
         mean = total / whole
         worst, variance = worst / whole + own * mean, variance / (whole * whole) + (own * mean) ** 2 / 3.0
     return (ErrorBudget(np.asarray(worst), np.asarray(variance)),)
+
+
+quiet_hooks(globals())

@@ -7,8 +7,8 @@ from typing import Any
 
 from optest.operators.describe import attribute
 from optest.operators.samples import LARGE_SIZE, variations, zero_mean
-from optest.operators.shapes import Shape, Specs, optional
-from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.operators.shapes import Shape, Specs, optional, require_shape
+from optest.spec import Sample, TensorSpec, Tier, UnfitArguments
 
 EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
 HALVES = ("float32", "float16", "bfloat16")
@@ -21,10 +21,7 @@ def require_parameters(spec: TensorSpec, specs: Specs, shape: Shape, why: str, n
         parameter = optional(specs, index)
         if parameter is None:
             continue
-        if parameter.shape != shape:
-            raise UnfitArguments(
-                f"{name} is {format_shape(parameter.shape)}, but should be {format_shape(shape)}, {why}"
-            )
+        require_shape(parameter, name, shape, f", {why}")
         if parameter.dtype != spec.dtype and not (spec.dtype.bits == 16 and parameter.dtype.name == "float32"):
             wide = " or float32" if spec.dtype.bits == 16 else ""
             raise UnfitArguments(f"{name} is {parameter.dtype}, but should be {spec.dtype}{wide}, as input")

@@ -66,7 +66,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="rms_norm",
         signature="input, weight? -> out",
-        attributes=(_NORMALIZED_SHAPE, _MEAN_SQUARE_EPS),
         dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),
         rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),
         description="x / √(mean x² + eps) · weight over the last dimensions.",
@@ -75,7 +74,6 @@ DESCRIPTORS = in_module(
         name="add_rms_norm",
         signature="input, other, weight? -> out, residual",
         aliases=("fused_add_rms_norm",),
-        attributes=(_NORMALIZED_SHAPE, _MEAN_SQUARE_EPS),
         dtype_variants=(*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16"))),
         rule=composed("as rms_norm, 2·|y| and what rounding x to the dtype changes more; 0 for residual"),
         description="rms_norm of x = input + other, and x itself. It may be rounded to the dtype before it is "
@@ -96,6 +94,7 @@ DESCRIPTORS = in_module(
     ),
     twin="norms_reference",
     sum_length="terms_of_normalized_shape",
+    attributes=(_NORMALIZED_SHAPE, _MEAN_SQUARE_EPS),
 )
 
 

@@ -14,7 +14,7 @@ from optest.operators.arrays import (
     as_float64,
     is_double,
     optional_input,
-    quiet,
+    quiet_hooks,
     sum_over,
     widen,
 )
@@ -51,10 +51,6 @@ def moments(x: Array, dims: tuple[int, ...], *, extended: bool = False) -> tuple
 def mean_of(values: Array, dims: tuple[int, ...], *, extended: bool) -> Array:
     count: Any = np.prod([values.shape[i] for i in dims])
     return np.asarray(np.expand_dims(sum_over(values, dims, extended=extended), dims) / float(count))
-
-
-def has_doubles(inputs: Inputs) -> bool:
-    return is_double(np.asarray(inputs[0]))
 
 
 def normalized_budget(
@@ -105,7 +101,6 @@ def normalized_budget(
     return np.asarray(worst), np.asarray(expected)
 
 
-@quiet
 def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The result and, if asked for, the values before weight and bias, and √(variance + eps) of each row."""
     array = np.asarray(inputs[0])
@@ -120,7 +115,6 @@ def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     return (out, z, np.asarray(std.reshape(x.shape[: dims[0]]))) if attributes.get("statistics") else (out,)
 
 
-@quiet
 def rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     return (_rms_normalized(widen(array), parameter(inputs, 1), attributes, double=is_double(array)),)
@@ -144,7 +138,6 @@ def rms_epsilon(attributes: Attributes, *, double: bool) -> float:
     return 2.0**-52 if double else 2.0**-23
 
 
-@quiet
 def add_rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Of the sum as it is before it is rounded, and that sum."""
     first = np.asarray(inputs[0])
@@ -152,7 +145,6 @@ def add_rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arra
     return _rms_normalized(total, parameter(inputs, 2), attributes, double=is_double(first)), total
 
 
-@quiet
 def normalize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     (norm,) = norm_reference([array], _of_vectors(attributes))
@@ -168,7 +160,6 @@ def trailing_dims(x: Array, attributes: Attributes) -> tuple[int, ...]:
     return tuple(range(x.ndim - len(attributes["normalized_shape"]), x.ndim))
 
 
-@quiet
 def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the mean, the variance, the square root, the products and the bias, first order.
 
@@ -196,7 +187,7 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         none = np.zeros(x.shape[: dims[0]])
         return (nothing, nothing, ErrorBudget(none, none)) if has_statistics else (nothing,)
     weight, bias = affine_parameters(inputs)
-    double = has_doubles(inputs)
+    double = is_double(inputs[0])
     out = ErrorBudget(*normalized_budget(x, dims, eps, weight, bias, double=double))
     if not has_statistics:
         return (out,)
@@ -219,7 +210,6 @@ def _deviation_budget(x: Array, dims: tuple[int, ...], eps: float, *, double: bo
     return ErrorBudget(worst.reshape(shape), expected.reshape(shape))
 
 
-@quiet
 def rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the mean square, the square root and the products, all relative to the result y, first order.
 
@@ -251,7 +241,6 @@ def _rms_budget(x: Array, weight: Array | None, attributes: Attributes, *, doubl
     return ErrorBudget(np.asarray(worst), np.asarray(y * y * (4.0 * shared + 1.0) + lost * lost))
 
 
-@quiet
 def add_rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """As rms_norm of x = input + other, and 2·|y| for rounding x, in its own place and in the mean square.
 
@@ -273,7 +262,6 @@ def add_rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBud
     return ErrorBudget(own.worst + more, own.variance + more * more), ErrorBudget(nothing, nothing)
 
 
-@quiet
 def normalize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """What the norm loses of itself, the rounding of eps and the quotient (2.5 ulp), all of |y|.
 
@@ -288,7 +276,6 @@ def normalize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
     return (ErrorBudget(y * (lost / divisor + 6.0) + tiny, y * y * (4.0 * expected + 12.0) + tiny * tiny),)
 
 
-@quiet
 def group_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     if not array.size:
@@ -305,7 +292,6 @@ def group_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     return (y.reshape(array.shape),)
 
 
-@quiet
 def batch_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """By the running statistics or, in training, those of the batch (with the biased variance)."""
     array = np.asarray(inputs[0])
@@ -359,7 +345,6 @@ def _normalized(
     return scaled(centred / np.sqrt(variance + eps), weight, bias)
 
 
-@quiet
 def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """As layer_norm over a group, plus the error of a kernel that folds everything into x·scale + shift.
 
@@ -376,13 +361,12 @@ def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         attributes.get("eps", 1e-5),
         split.weight,
         split.bias,
-        double=has_doubles(inputs),
+        double=is_double(inputs[0]),
         is_folded=True,
     )
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
-@quiet
 def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """By running statistics: errors of the square root and of x·scale + shift; in training as group_norm.
 
@@ -397,14 +381,14 @@ def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         return (ErrorBudget(x, x),)
     split = by_channel(x, inputs)
     if attributes.get("training"):
-        weight, bias, double = split.weight, split.bias, has_doubles(inputs)
+        weight, bias, double = split.weight, split.bias, is_double(inputs[0])
         return (ErrorBudget(*normalized_budget(x, split.dims, eps, weight, bias, double=double, is_folded=True)),)
     mean, variance = running_statistics(inputs, x.ndim)
     r = 1.0 / np.sqrt(variance + eps)
     z = np.abs(x - mean) * r
     worst = 6.0 * z + (np.abs(x) + 2.0 * np.abs(mean)) * r
     expected = 4.0 * 4.0 * z * z + (x * x + 4.0 * 2.0 * mean * mean) * r * r / 3.0
-    lost = half_subnormal(double=has_doubles(inputs)) * (2.0 + r)
+    lost = half_subnormal(double=is_double(inputs[0])) * (2.0 + r)
     worst, expected, y = worst + lost, expected + lost * lost, (x - mean) * r
     if split.weight is not None:
         y, worst, expected = y * split.weight, worst * np.abs(split.weight) + lost, expected * split.weight**2
@@ -412,3 +396,6 @@ def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         y = y + split.bias
         worst, expected = worst + np.abs(split.bias), expected + 4.0 * split.bias**2 / 3.0
     return (ErrorBudget(np.asarray(worst + np.abs(y)), np.asarray(expected + y * y / 3.0)),)
+
+
+quiet_hooks(globals())

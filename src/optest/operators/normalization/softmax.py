@@ -85,18 +85,14 @@ _MASKED: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def softmax_samples() -> Iterator[Sample]:
-    yield from _softmaxes()
-
-
 def log_softmax_samples() -> Iterator[Sample]:
-    yield from _softmaxes()
+    yield from softmax_samples()
     # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
     low: list[list[Any]] = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
     yield from variations("special", [_written(low, {"dim": 1})], dtypes=HALVES)
 
 
-def _softmaxes() -> Iterator[Sample]:
+def softmax_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": -1}, input=(4, 37)),
         call({"dim": 1}, input=(3, 5, 7)),

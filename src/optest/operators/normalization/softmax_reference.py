@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.numerics import Quiet
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, sum_over, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet_hooks, sum_over, widen
 from optest.operators.budgets import SUBNORMAL, exponential_sum
-from optest.operators.normalization.norms_reference import has_doubles
 from optest.operators.shapes import normalize_dim
 from optest.spec import ErrorBudget
 
@@ -18,7 +16,6 @@ from optest.spec import ErrorBudget
 def _along_dim(function: Callable[..., Array]) -> Callable[[Inputs, Attributes], tuple[Array, ...]]:
     """A function of an array with dimensions and of one of these; of nothing it gives nothing."""
 
-    @quiet
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         array = np.asarray(inputs[0])
         x = widen(array)
@@ -46,7 +43,6 @@ def _log_softmax(row: Array, dim: int, *, extended: bool) -> Array:
 softmax_reference, log_softmax_reference = _along_dim(_softmax), _along_dim(_log_softmax)
 
 
-@quiet
 def causal_softmax_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """0 for the columns that a row does not see, whatever stands there."""
     array = np.asarray(inputs[0])
@@ -63,10 +59,9 @@ def causal_softmax_alternatives(inputs: Inputs, _attributes: Attributes, actual:
     x = np.asarray(actual[0])
     if not x.size:
         return (None,)
-    with Quiet():
-        (wanted,) = causal_softmax_reference(inputs, {})
-        is_nan = np.isnan(np.asarray(x, np.float64))
-        whole = np.isnan(wanted[..., :1])
+    (wanted,) = causal_softmax_reference(inputs, {})
+    is_nan = np.isnan(np.asarray(x, np.float64))
+    whole = np.isnan(wanted[..., :1])
     return (is_nan & whole & ~seen(x.shape[-2], x.shape[-1]),)
 
 
@@ -75,7 +70,6 @@ def seen(rows: int, columns: int) -> Array:
     return np.tri(rows, columns, columns - rows, dtype=np.bool_)
 
 
-@quiet
 def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the shift, exp (3 ulp), the sum and the division (2.5 ulp), first order.
 
@@ -91,7 +85,7 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
         return (ErrorBudget(x, x),)
     row = x.reshape(x.shape or (1,))
     dim = normalize_dim(attributes.get("dim", -1), x.ndim)
-    worst, variance = _softmax_budget(row, dim, double=has_doubles(inputs))
+    worst, variance = _softmax_budget(row, dim, double=is_double(inputs[0]))
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
@@ -103,18 +97,16 @@ def _softmax_budget(row: Array, dim: int, *, double: bool) -> tuple[Array, Array
     return worst, variance
 
 
-@quiet
 def causal_softmax_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """As softmax, over the columns that a row sees; those that it does not see are 0 without any error."""
     x = as_float64(inputs[0])
     if not x.size:
         return (ErrorBudget(x, x),)
     mask = seen(x.shape[-2], x.shape[-1])
-    worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=has_doubles(inputs))
+    worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=is_double(inputs[0]))
     return (ErrorBudget(np.where(mask, worst, 0.0), np.where(mask, variance, 0.0)),)
 
 
-@quiet
 def log_softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the shift, exp (3 ulp), the sum, the logarithm (3 ulp) and two differences, first order.
 
@@ -129,7 +121,7 @@ def log_softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudg
     if not x.size:
         return (ErrorBudget(x, x),)
     row = x.reshape(x.shape or (1,))
-    found = exponential_sum(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=has_doubles(inputs))
+    found = exponential_sum(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=is_double(inputs[0]))
     logarithm = np.log(found.total)
     d, total = np.abs(found.shifted), np.abs(found.largest + logarithm)
     y = np.abs(found.shifted - logarithm)
@@ -137,3 +129,6 @@ def log_softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudg
     shared = found.variance + 12.0 * logarithm * logarithm + total * total / 3.0
     variance = 4.0 * shared + (d * d + y * y) / 3.0
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
+
+
+quiet_hooks(globals())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.spelling import input_of, refuse, require_rank, spelled
-from optest.operators.shapes import Attributes, Specs, given, optional
+from optest.operators.onnx.spelling import input_of, refuse, spelled
+from optest.operators.shapes import Attributes, Specs, given, optional, require_rank
 from optest.spec import Call, UnfitArguments, format_shape
 
 _CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")

@@ -8,8 +8,6 @@ from optest.operators.describe import attribute
 from optest.operators.shapes import Attributes, Shape
 from optest.spec import UnfitArguments
 
-__all__ = ["WINDOW_ATTRIBUTES", "each", "padding_of"]
-
 WINDOW_ATTRIBUTES = (
     attribute("strides|stride: ints = None", "Steps between windows; none is 1."),
     attribute("pads|padding: ints = None", "Beginnings of every dimension, then ends."),

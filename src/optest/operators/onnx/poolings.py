@@ -7,8 +7,8 @@ from typing import Any
 
 from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.spelling import input_of, refuse, require_rank, spelled
-from optest.operators.shapes import Attributes, Specs, require_dimensions
+from optest.operators.onnx.spelling import input_of, refuse, spelled
+from optest.operators.shapes import Attributes, Specs, require_dimensions, require_rank
 from optest.spec import Call, TensorSpec, UnfitArguments
 
 _RANK = 2

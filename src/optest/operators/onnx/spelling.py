@@ -6,18 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from optest.operators.shapes import Specs, given
-from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments, format_shape
-
-__all__ = [
-    "SPELLINGS",
-    "axis_of",
-    "input_of",
-    "refuse",
-    "refuse_bool",
-    "require_exact",
-    "require_rank",
-    "spelled",
-]
+from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments
 
 SPELLINGS: dict[str, Spelling] = {}
 """By ONNX's name; of a name that is not here and is no alias either, the catalogue has no operator."""
@@ -53,12 +42,6 @@ def spelled(
 def input_of(specs: Specs, name: str = "X") -> TensorSpec:
     """The first input."""
     return given(specs, 0, name)
-
-
-def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
-    if spec.rank not in ranks:
-        words = " or ".join(map(str, ranks))
-        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} dimensions")
 
 
 def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.describe import accumulate, attribute, exact, in_module
 from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_rank
 from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import Attribute, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -57,41 +57,34 @@ DESCRIPTORS = in_module(
                 "divisor_override: int = None", "What every sum is divided by, in place of the number of elements."
             ),
         ),
-        dtype_variants=FLOATS,
         sum_length="window_length",
-        rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Mean of each window.",
     ),
     OperatorDescriptor(
         name="adaptive_avg_pool2d",
         attributes=(attribute("output_size: ints", "Height and width of the output, or both at once."),),
-        dtype_variants=FLOATS,
         sum_length="adaptive_window_length",
-        rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
         description="Means of windows that cover the input evenly: window i of n goes from ⌊i·s/n⌋ to ⌈(i+1)·s/n⌉.",
     ),
+    dtype_variants=FLOATS,
+    rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
 )
 
 
 def infer_max_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    return (_pooled(spec, windows_of(spec, attributes).out),)
+    return (dense(spec.dtype, (*spec.shape[:-2], *windows_of(spec, attributes).out)),)
 
 
 def infer_avg_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
     if attributes.get("divisor_override") == 0:
         raise UnfitArguments("divisor_override is 0, but should be another number")
-    spec = given(specs, 0, "input")
-    return (_pooled(spec, windows_of(spec, attributes).out),)
+    return infer_max_pool2d(specs, attributes)
 
 
 def infer_adaptive_avg_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    return (_pooled(spec, adaptive_windows_of(spec, attributes).out),)
-
-
-def _pooled(spec: TensorSpec, out: Shape) -> TensorSpec:
-    return dense(spec.dtype, (*spec.shape[:-2], *out))
+    return (dense(spec.dtype, (*spec.shape[:-2], *adaptive_windows_of(spec, attributes).out)),)
 
 
 def window_length(specs: Specs, attributes: Attributes) -> int:
@@ -121,7 +114,9 @@ def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, in
         sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
         sizes=_SIZES,
     )
-    yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
+    large: dict[str, Any] = {"kernel_size": 2, "stride": (1, 2)}  # more results, or more planes, than 16 bits count
+    calls = [call(large, input=(1, 2, 370, 366)), call(large, input=(65_537, 1, 2, 2))]
+    yield from variations("sizes", calls, dtypes=("float32",))
     yield from variations("sizes", [call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, 257))], dtypes=("float16",))
     yield from of_one_element(call({"kernel_size": 1}, input=(1, 1, 1, 1)))
     yield from variations(
@@ -182,12 +177,6 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     )
 
 
-def _beyond_16_bits(attributes: dict[str, Any]) -> Iterator[Sample]:
-    """More results, or more planes, than 16 bits count: a grid of a device has such limits in some dimensions."""
-    calls = [call(attributes, input=(1, 2, 370, 366)), call(attributes, input=(65_537, 1, 2, 2))]
-    yield from variations("sizes", calls, dtypes=("float32",))
-
-
 def _walks(dilations: list[tuple[int, int]] | None) -> Iterator[dict[str, Any]]:
     """Height and width never alike, so that they cannot be swapped."""
     for stride in (None, (1, 1), (2, 3), (4, 1)):
@@ -231,10 +220,7 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
         call({"output_size": 4}, input=(1, 2, 8, 12)),
     ]
     yield from standard(
-        calls,
-        FLOATS,
-        sized=lambda n: call({"output_size": (2, 3)}, input=(1, 2, 3, n)),
-        sizes=(1, *_SIZES),
+        calls, FLOATS, sized=lambda n: call({"output_size": (2, 3)}, input=(1, 2, 3, n)), sizes=(1, *_SIZES)
     )
     large = [
         call({"output_size": (259, 254)}, input=(1, 1, 370, 366)),
@@ -386,8 +372,7 @@ def adaptive_windows_of(spec: TensorSpec, attributes: Attributes) -> AdaptiveWin
 
 
 def _require_planes(spec: TensorSpec) -> None:
-    if spec.rank not in (_RANK + 1, _RANK + 2):
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 3 or 4 dimensions")
+    require_rank(spec, "input", _RANK + 1, _RANK + 2)
     if min(spec.shape[spec.rank - _RANK - 1 :]) < 1:
         raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have no size 0 besides its batch")
 

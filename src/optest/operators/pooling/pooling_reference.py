@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, spec_of, widen
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet_hooks, spec_of, widen
 from optest.operators.budgets import terms_of_products
 from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
 from optest.spec import Terms
@@ -15,7 +15,6 @@ _MANY = 32
 """Elements of a window above which a step for each of them costs more than NumPy's loop over one window."""
 
 
-@quiet
 def max_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Padding is −∞, the smallest integer for integers; a window with a NaN has NaN."""
     array = np.asarray(inputs[0])
@@ -24,7 +23,6 @@ def max_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     return (_along_both(x, windows_of(spec_of(array), attributes), np.maximum, lowest),)
 
 
-@quiet
 def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     windows = windows_of(spec_of(array), attributes)
@@ -32,7 +30,6 @@ def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     return ((total / divisors(windows, attributes)).astype(np.float64),)
 
 
-@quiet
 def adaptive_avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     windows = adaptive_windows_of(spec_of(array), attributes)
@@ -101,7 +98,6 @@ def _sums_between(x: Array, starts: Array, ends: Array) -> Array:
     return np.asarray(np.add.reduceat(closed, borders, axis=-1)[..., ::2])
 
 
-@quiet
 def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the elements of the window, divided; the division's own rounding counts as a further term."""
     x = np.abs(as_float64(inputs[0]))
@@ -112,7 +108,6 @@ def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...
     return (terms._replace(divided=True),)
 
 
-@quiet
 def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """As those of avg_pool2d, with as many terms as the largest window has."""
     x = np.abs(as_float64(inputs[0]))
@@ -121,3 +116,6 @@ def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[T
     squared, _ = adaptive_sums(x * x, windows)
     terms, first = windows.elements + 1, np.asarray(inputs[0])
     return (terms_of_products(absolute / count, squared / (count * count), terms, first)._replace(divided=True),)
+
+
+quiet_hooks(globals())

@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.describe import in_module, ulp
 from optest.operators.indexing.gather import data
 from optest.operators.samples import CALM_SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_rank
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
 
 PACKED = 8
@@ -33,10 +33,9 @@ DESCRIPTORS = in_module(
 
 
 def infer_dequantize_awq(specs: Specs, _attributes: Attributes) -> Outputs:
-    weight, scales, zeros = (given(specs, index, name) for index, name in enumerate(("qweight", "scales", "zeros")))
+    weight, scales, zeros = all_given(specs, "qweight", "scales", "zeros")
     for name, spec in (("qweight", weight), ("scales", scales), ("zeros", zeros)):
-        if spec.rank != 2:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions")
+        require_rank(spec, name, 2)
     rows, columns = weight.shape
     groups = scales.shape[0]
     if weight.dtype.name != "int32" or zeros.dtype != weight.dtype:

@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.samples import MAIN_FLOATS, SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, optional
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, optional, require_float
 from optest.spec import (
     DType,
     Interval,
@@ -38,7 +38,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="quantize",
-        signature="input, scale, zero_point? -> out",
         aliases=("QuantizeLinear: x, y_scale, y_zero_point? -> y", "quantize_per_tensor", "quantize_per_channel"),
         attributes=(
             _AXIS,
@@ -65,7 +64,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="dequantize",
-        signature="input, scale, zero_point? -> out",
         aliases=("DequantizeLinear: x, x_scale, x_zero_point? -> y",),
         attributes=(
             _AXIS,
@@ -86,6 +84,7 @@ DESCRIPTORS = in_module(
         ),
         description="(input − zero_point) · scale, for the tensor or for each index along axis, as quantize has them.",
     ),
+    signature="input, scale, zero_point? -> out",
 )
 
 _WIDE_ZERO_POINTS = ("int32", "int64")
@@ -95,7 +94,7 @@ _LARGEST_ZERO_POINT = 1024.0
 
 def infer_quantize(specs: Specs, attributes: Attributes) -> Outputs:
     spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
-    _require_float(spec, "input")
+    require_float(spec, "input")
     result = _result(specs, attributes)
     quantized_range(result, attributes)
     _require_parameters(spec, scale, optional(specs, 2), result, attributes)
@@ -122,15 +121,10 @@ def _result(specs: Specs, attributes: Attributes) -> DType:
     return zero_point.dtype
 
 
-def _require_float(spec: TensorSpec, name: str) -> None:
-    if not spec.dtype.is_float:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be a float")
-
-
 def _require_parameters(
     spec: TensorSpec, scale: TensorSpec, zero_point: TensorSpec | None, quantized: DType, attributes: Attributes
 ) -> None:
-    _require_float(scale, "scale")
+    require_float(scale, "scale")
     channel_dim(spec, scale, attributes)
     if zero_point is None:
         return

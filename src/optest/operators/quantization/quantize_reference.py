@@ -8,9 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.numerics import numpy_dtype, round_to, ulp
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet, spec_of, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    inferred,
+    optional_input,
+    quiet_hooks,
+    spec_of,
+    widen,
+)
 from optest.operators.quantization.quantize import channel_dim, infer_dequantize, infer_quantize, quantized_range
-from optest.spec import DType, ErrorBudget, Fault, Reason, TensorSpec, dtype
+from optest.spec import DType, ErrorBudget, Fault, Reason, dtype
 
 _FLOAT32 = dtype("float32")
 _HALVES = ("float16", "bfloat16")
@@ -31,7 +41,6 @@ class _Quotient(NamedTuple):
     result: DType
 
 
-@quiet
 def quantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """round(input / scale) to the even neighbour at ties, plus zero_point, saturated; infinity saturates too.
 
@@ -51,18 +60,17 @@ def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequen
 
     A scale of 16 bits makes the quotient one of 16 bits, too, as ONNX defines it: what the rounded quotient rounds to.
     """
-    with np.errstate(all="ignore"):
-        quotient = _quotient(inputs, attributes)
-        value = quotient.value
-        reach = np.where(_is_tie(quotient), 0.0, _ULPS * ulp(value, _FLOAT32))
-        reach = np.where(np.isfinite(reach), reach, 0.0)
-        lowest, highest = (_stored(np.rint(each), quotient) for each in (value - reach, value + reach))
-        got = widen(actual[0]).astype(np.int64)
-        right = (got >= lowest.astype(np.int64)) & (got <= highest.astype(np.int64))
-        scale = spec_of(np.asarray(inputs[1])).dtype
-        if scale.name in _HALVES:
-            narrow = _stored(np.rint(as_float64(round_to(value, scale))), quotient)
-            right |= got == narrow.astype(np.int64)
+    quotient = _quotient(inputs, attributes)
+    value = quotient.value
+    reach = np.where(_is_tie(quotient), 0.0, _ULPS * ulp(value, _FLOAT32))
+    reach = np.where(np.isfinite(reach), reach, 0.0)
+    lowest, highest = (_stored(np.rint(each), quotient) for each in (value - reach, value + reach))
+    got = widen(actual[0]).astype(np.int64)
+    right = (got >= lowest.astype(np.int64)) & (got <= highest.astype(np.int64))
+    scale = spec_of(np.asarray(inputs[1])).dtype
+    if scale.name in _HALVES:
+        narrow = _stored(np.rint(as_float64(round_to(value, scale))), quotient)
+        right |= got == narrow.astype(np.int64)
     return (right,)
 
 
@@ -74,16 +82,14 @@ def _is_tie(quotient: _Quotient) -> Array:
 
 
 def _quotient(inputs: Inputs, attributes: Attributes) -> _Quotient:
-    array, scale, zero_point = _arrays(inputs)
-    specs: list[TensorSpec | None] = [None if each is None else spec_of(each) for each in (array, scale, zero_point)]
-    (result,) = infer_quantize(specs, attributes)
+    (array, scale, *_), (result,) = inferred(infer_quantize, inputs, attributes)
     low, high = quantized_range(result.dtype, attributes)
     values, divisor = as_float64(array), as_float64(_per_channel(scale, array, scale, attributes))
     quotient = values / divisor
     if np.isnan(quotient).any():
         raise Fault(Reason.BAD_CASE, "input / scale is NaN, for which no integer is defined; choose another fill")
-    added = _zeros() if zero_point is None else widen(_per_channel(zero_point, array, scale, attributes))
-    return _Quotient(quotient, (values, divisor), added.astype(np.int64), low, high, result.dtype)
+    zero_point = _zero_point(inputs, attributes)
+    return _Quotient(quotient, (values, divisor), zero_point, low, high, result.dtype)
 
 
 def _stored(rounded: Array, quotient: _Quotient) -> Array:
@@ -92,12 +98,13 @@ def _stored(rounded: Array, quotient: _Quotient) -> Array:
     return np.clip(integers, quotient.low, quotient.high).astype(numpy_dtype(quotient.result))
 
 
-def _arrays(inputs: Inputs) -> tuple[Array, Array, Array | None]:
-    return np.asarray(inputs[0]), np.asarray(inputs[1]), optional_input(inputs, 2)
-
-
-def _zeros() -> Array:
-    return np.zeros((), np.int64)
+def _zero_point(inputs: Inputs, attributes: Attributes) -> Array:
+    """0 where it is left out."""
+    given = optional_input(inputs, 2)
+    if given is None:
+        return np.zeros((), np.int64)
+    array, scale = np.asarray(inputs[0]), np.asarray(inputs[1])
+    return widen(_per_channel(given, array, scale, attributes)).astype(np.int64)
 
 
 def _per_channel(parameter: Array, array: Array, scale: Array, attributes: Attributes) -> Array:
@@ -108,7 +115,6 @@ def _per_channel(parameter: Array, array: Array, scale: Array, attributes: Attri
     return parameter.reshape(tuple(-1 if each == dim else 1 for each in range(array.ndim)))
 
 
-@quiet
 def dequantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """(input − zero_point) · scale; the difference is exact."""
     values, zero_point, scale = dequantized_parts(inputs, attributes)
@@ -117,15 +123,11 @@ def dequantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
 
 def dequantized_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array]:
     """The input and the zero point as int64, and the scale as float64, ready to broadcast."""
-    array, scale, zero_point = _arrays(inputs)
-    specs: list[TensorSpec | None] = [None if each is None else spec_of(each) for each in (array, scale, zero_point)]
-    infer_dequantize(specs, attributes)
-    subtracted = _zeros() if zero_point is None else widen(_per_channel(zero_point, array, scale, attributes))
+    (array, scale, *_), _ = inferred(infer_dequantize, inputs, attributes)
     factor = as_float64(_per_channel(scale, array, scale, attributes))
-    return widen(array).astype(np.int64), subtracted.astype(np.int64), factor
+    return widen(array).astype(np.int64), _zero_point(inputs, attributes), factor
 
 
-@quiet
 def dequantize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Integers of up to 24 bits and their difference are exact in float32, so that only the product is rounded.
 
@@ -141,3 +143,6 @@ def dequantize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
 def _beyond(integers: Array) -> Array:
     magnitude = np.abs(integers.astype(np.float64))
     return np.where(magnitude > _EXACT, magnitude, 0.0)
+
+
+quiet_hooks(globals())

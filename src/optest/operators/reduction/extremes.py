@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module
@@ -135,21 +136,9 @@ def infer_truth(specs: Specs, attributes: Attributes) -> Outputs:
 _ONE_DIM = (0, 1, -1, -2, -3)
 
 
-def max_samples() -> Iterator[Sample]:
-    yield from _one_dim(_EVERY)
-
-
-def argmax_samples() -> Iterator[Sample]:
-    yield from _one_dim(NUMBERS, keeps_all=True)
-
-
 def amax_samples() -> Iterator[Sample]:
-    yield from _several_dims()
+    yield from amin_samples()
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION), dtype="uint8")
-
-
-def amin_samples() -> Iterator[Sample]:
-    yield from _several_dims()
 
 
 def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) -> Iterator[Sample]:
@@ -179,12 +168,16 @@ def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) 
     )
 
 
+max_samples = partial(_one_dim, _EVERY)
+argmax_samples = partial(_one_dim, NUMBERS, keeps_all=True)
+
+
 def _nothing() -> dict[str, Any]:
     """A dimension without elements has no extreme; another one of the tensor may be empty."""
     return call({"dim": 1}, input=(0, 3))
 
 
-def _several_dims() -> Iterator[Sample]:
+def amin_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
         call(input=(3, 5, 7)),
@@ -192,10 +185,7 @@ def _several_dims() -> Iterator[Sample]:
         call({"dim": [1, -1]}, input=(2, 3, 2, 5, 3)),
     ]
     yield from standard(
-        calls,
-        (*NUMBERS, *BOOL),
-        sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(),
-        special=False,
+        calls, _EVERY, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
     )
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     scalars = [call(input=()), call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())]
@@ -298,22 +288,13 @@ def _largest() -> dict[str, Any]:
     return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
 
 
-def all_samples() -> Iterator[Sample]:
-    yield from _truth([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
-
-
-def any_samples() -> Iterator[Sample]:
-    yield from _truth([[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
-
-
 def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     """Rows of which some are all true, some all false, and most of which one element decides."""
-    variants = (*NUMBERS, *BOOL)
     small = data(rows, {"dim": 1})
     calls = [small, data(rows, {}), data(rows, {"dim": [0, 1], "keepdim": True})]
     yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=("float32", "bool"))
-    yield from variations("dtypes", calls[:1], dtypes=[variant[0] for variant in variants])
+    yield from variations("dtypes", calls[:1], dtypes=[name for (name,) in _EVERY])
     yield from _truth_of_many()
     yield from variations("special", [_odd_truths()], dtypes=MAIN_FLOATS)
     yield from variations("special", [data([[256, 0], [0, 1 << 30]], {"dim": 1}, dtype="int32")])
@@ -328,11 +309,8 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from many_rows({}, generator=_MIXED)
     for dim in DIMS_OF_THREE:
         for keepdim in (False, True):
-            yield from variations(
-                "attributes",
-                [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5), generator=_MIXED)],
-                dtypes=("bool", "uint8"),
-            )
+            each = call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5), generator=_MIXED)
+            yield from variations("attributes", [each], dtypes=("bool", "uint8"))
     yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call(input=(0,)), call({"dim": 0}, input=(3, 0))])
     yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4)))
     for fill in ("ones", "zeros"):
@@ -350,6 +328,8 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
         yield from variations("long", [data(row)], dtypes=("bool", "float32"))
 
 
+all_samples = partial(_truth, [[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
+any_samples = partial(_truth, [[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
 _MIXED = {"fill": "randint", "low": 0, "high": 2}
 
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from optest.numerics import dtype_of, numpy_dtype, round_to
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, magnitudes, quiet, sum_over, widen
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    Reference,
+    as_float64,
+    is_double,
+    magnitudes,
+    quiet_hooks,
+    sum_over,
+    widen,
+    with_rows,
+)
 from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
 from optest.operators.shapes import normalize_dim, reduced_dims
 from optest.spec import DType, ErrorBudget, Terms, dtype
@@ -36,14 +49,9 @@ def rows_of(array: Array, attributes: Attributes) -> Rows:
     dims = tuple(sorted(reduced_dims(attributes.get("dim"), array.ndim)))
     if not array.ndim:
         return Rows(array.reshape(1), (), False)
-    kept = tuple(i for i in range(array.ndim) if i not in dims)
-    shape = tuple(array.shape[i] for i in kept)
-    count = int(np.prod([array.shape[i] for i in dims], dtype=np.int64))
-    values = np.ascontiguousarray(array.transpose((*kept, *dims))).reshape((*shape, count))
-    return Rows(values, dims, bool(attributes.get("keepdim")))
+    return Rows(with_rows(array, dims), dims, bool(attributes.get("keepdim")))
 
 
-@quiet
 def sum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Of the input converted to ``dtype``, if one is stated; integers wrap in it."""
     array = input_in_dtype(inputs[0], attributes)
@@ -52,7 +60,6 @@ def sum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (np.expand_dims(total, dims) if attributes.get("keepdim") and array.ndim else total,)
 
 
-@quiet
 def mean_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """NaN of nothing."""
     array = np.asarray(inputs[0])
@@ -60,7 +67,6 @@ def mean_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (rows.placed(float64(rows.values.sum(-1) / rows.length if rows.length else rows.values.sum(-1) * np.nan)),)
 
 
-@quiet
 def prod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """In long double, whose range holds what partial products of float64 do not; integers in int64, wrapping.
 
@@ -73,7 +79,6 @@ def prod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (rows.placed(float64(rows.values.prod(-1, dtype=np.longdouble))),)
 
 
-@quiet
 def cumsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The input is converted to ``dtype``, if one is stated, before anything is added."""
     converted = input_in_dtype(inputs[0], attributes)
@@ -117,7 +122,6 @@ def _converted(array: Array, target: DType) -> Array:
     return round_to(array, target) if target.is_inexact else widen(array).astype(numpy_dtype(target))
 
 
-@quiet
 def dot_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
     """Integers are multiplied and added modulo 2⁶⁴ and keep their dtype, which keeps the lower bits."""
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
@@ -136,7 +140,6 @@ def float64(values: Array) -> Array:
     return np.asarray(values, dtype=np.float64)
 
 
-@quiet
 def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     values = magnitudes(input_in_dtype(inputs[0], attributes))
     dims = tuple(sorted(reduced_dims(attributes.get("dim"), values.ndim)))
@@ -147,7 +150,6 @@ def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     return (Terms(absolute, squared, count),)
 
 
-@quiet
 def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the elements over n; dividing by n, or multiplying by 1/n, counts as two more."""
     rows = rows_of(magnitudes(inputs[0]), attributes)
@@ -157,7 +159,6 @@ def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     return (Terms(rows.placed(absolute), rows.placed(squared), rows.length + 2, divided=True),)
 
 
-@quiet
 def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """Element k adds up k terms.
 
@@ -175,13 +176,11 @@ def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     return (Terms(absolute.reshape(x.shape), squared.reshape(x.shape), count.reshape(x.shape)),)
 
 
-@quiet
 def dot_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
     products = as_float64(inputs[0]) * as_float64(inputs[1])
     return (Terms(np.abs(products).sum(), (products * products).sum(), products.size),)
 
 
-@quiet
 def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """n − 1 multiplications in any order, each off by u of itself: ``(n − 1)·|y|``, which is certain, not likely.
 
@@ -199,66 +198,41 @@ def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     return (ErrorBudget(rows.placed(worst), rows.placed(y * y * (spread / 3.0) + lost * lost)),)
 
 
-def _rows(inputs: Inputs, attributes: Attributes) -> Rows:
-    return rows_of(widen(np.asarray(inputs[0])), attributes)
+def _of_rows(function: Callable[[Array], Any]) -> Reference:
+    """A reduction that rounds nothing. NaN is larger, or less, than all; the first of equal elements counts, ±0 are."""
+
+    def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        rows = rows_of(widen(np.asarray(inputs[0])), attributes)
+        return (rows.placed(function(rows.values)),)
+
+    return reference
 
 
-@quiet
-def amax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.max(-1)),)
+def _with_place(extreme: Reference, place: Reference) -> Reference:
+    """Of one dimension also where the extreme stands."""
+
+    def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        values = extreme(inputs, attributes)
+        return values if attributes.get("dim") is None else (*values, *place(inputs, attributes))
+
+    return reference
 
 
-@quiet
-def amin_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.min(-1)),)
+def _truth(values: Array, found: Array) -> Array:
+    """uint8 stays uint8. Whatever is not 0 is true, NaN too."""
+    return np.asarray(found, np.uint8 if values.dtype == np.uint8 else np.bool_)
 
 
-@quiet
-def argmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The first of equal elements; NaN is larger than all, and ±0 are equal."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.argmax(-1).astype(np.int64)),)
+amax_reference = _of_rows(lambda values: values.max(-1))
+amin_reference = _of_rows(lambda values: values.min(-1))
+argmax_reference = _of_rows(lambda values: values.argmax(-1).astype(np.int64))
+argmin_reference = _of_rows(lambda values: values.argmin(-1).astype(np.int64))
+max_reference = _with_place(amax_reference, argmax_reference)
+min_reference = _with_place(amin_reference, argmin_reference)
+all_reference = _of_rows(lambda values: _truth(values, (values != 0).all(-1)))
+any_reference = _of_rows(lambda values: _truth(values, (values != 0).any(-1)))
 
 
-@quiet
-def argmin_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The first of equal elements; NaN is less than all, and ±0 are equal."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.argmin(-1).astype(np.int64)),)
-
-
-def max_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    values = amax_reference(inputs, attributes)
-    return values if attributes.get("dim") is None else (*values, *argmax_reference(inputs, attributes))
-
-
-def min_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    values = amin_reference(inputs, attributes)
-    return values if attributes.get("dim") is None else (*values, *argmin_reference(inputs, attributes))
-
-
-@quiet
-def all_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Whatever is not 0 is true, NaN too; true of nothing; uint8 stays uint8."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(_truth(inputs, (rows.values != 0).all(-1))),)
-
-
-@quiet
-def any_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Whatever is not 0 is true, NaN too; false of nothing; uint8 stays uint8."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(_truth(inputs, (rows.values != 0).any(-1))),)
-
-
-def _truth(inputs: Inputs, found: Array) -> Array:
-    array = np.asarray(found)
-    return array.astype(np.uint8) if np.asarray(inputs[0]).dtype == np.uint8 else array
-
-
-@quiet
 def var_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Σ(x − mean)² / max(0, n − correction), by two passes; NaN where nothing is divided by nothing."""
     array = np.asarray(inputs[0])
@@ -270,7 +244,6 @@ def var_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (rows.placed(float64((centred * centred).sum(-1) / np.float64(freedom))),)
 
 
-@quiet
 def norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """(Σ|x|^p)^(1/p); the largest and the least magnitude for p = ±inf, the number of elements not 0 for p = 0."""
     rows = rows_of(np.abs(wide(np.asarray(inputs[0]))), attributes)
@@ -288,7 +261,6 @@ def norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return (rows.placed(float64(found)),)
 
 
-@quiet
 def logsumexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """-inf of nothing and of nothing but -inf; infinity as soon as one element is it."""
     rows = rows_of(wide(np.asarray(inputs[0])), attributes)
@@ -298,7 +270,6 @@ def logsumexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
     return (rows.placed(float64(np.log(total) + largest[..., 0])),)
 
 
-@quiet
 def var_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the mean, the differences, their squares, the sum and the division.
 
@@ -335,7 +306,6 @@ def var_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
     return (ErrorBudget(rows.placed(worst[..., 0]), rows.placed(expected[..., 0])),)
 
 
-@quiet
 def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the powers, the sum and the root, relative to the result y, first order, in units of u.
 
@@ -383,7 +353,6 @@ def _vanished(y: Array, p: float, lost: float) -> Array:
     return np.asarray(np.fmin(lost / p / y ** (p - 1.0), lost ** (1.0 / p)) / 2.0**-24)
 
 
-@quiet
 def logsumexp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the sum of exp(x − max), its logarithm (3 ulp) and the sum with the maximum, first order.
 
@@ -402,3 +371,6 @@ def logsumexp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
     worst = found.worst + 6.0 * logarithm + y
     variance = found.variance + 12.0 * logarithm * logarithm + y * y / 3.0
     return (ErrorBudget(rows.placed(worst[..., 0]), rows.placed(variance[..., 0])),)
+
+
+quiet_hooks(globals())

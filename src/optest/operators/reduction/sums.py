@@ -37,20 +37,20 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_same_dtype
-from optest.operators.variants import BOOL, FLOATS, NUMBERS
-from optest.spec import (
-    DType,
-    Interval,
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    dtype,
-    format_shape,
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    all_given,
+    dense,
+    given,
+    normalize_dim,
+    require_rank,
+    require_same_dtype,
+    require_shape,
 )
+from optest.operators.variants import BOOL, FLOATS, NUMBERS
+from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 ONE_OR_MORE_DIMS = attribute(
     "dim|axis|axes: int|ints = None",
@@ -141,15 +141,11 @@ def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
 
 def infer_dot(specs: Specs, _attributes: Attributes) -> Outputs:
     """Two vectors of one length and dtype; integers keep their dtype and wrap."""
-    left, right = given(specs, 0, "input"), given(specs, 1, "tensor")
-    for name, spec in (("input", left), ("tensor", right)):
-        if spec.rank != 1:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 1 dimension")
+    left, right = all_given(specs, "input", "tensor")
+    require_rank(left, "input", 1)
+    require_rank(right, "tensor", 1)
     require_same_dtype(left, right, "tensor")
-    if left.shape != right.shape:
-        raise UnfitArguments(
-            f"tensor is {format_shape(right.shape)}, but should be {format_shape(left.shape)}, as input"
-        )
+    require_shape(right, "tensor", left.shape, ", as input")
     return (dense(left.dtype, ()),)
 
 

@@ -144,34 +144,22 @@ def torch_call(text: str) -> TorchCall:
         changed.add(call.args[0].index)
     into = written_results(call)
     known = facts_of(call.function).changed
-    beside = (set(written_beside(call)) if known is None else _also_changed(call, known)) - changed - set(into)
+    also_changed, statistics = (written_beside(call), ()) if known is None else _also_changed(call, known)
     named = set(call.tensors())
-    beside_results = tuple(sorted(beside & named))
-    mutates = (*sorted(changed & named), *beside_results)
-    return TorchCall(call, find(call.function), mutates, beside_results, into, _held_constant(call, known))
+    beside = tuple(sorted(({*also_changed} - changed - set(into)) & named))
+    return TorchCall(call, find(call.function), (*sorted(changed & named), *beside), beside, into, statistics)
 
 
-def _also_changed(call: Call, known: ChangedInputs) -> set[int]:
-    """The inputs that the call changes beside its result: running statistics in training, weights that are clipped."""
-    given = _given_inputs(call)
-    if given.get(known.asks, known.default) in (False, None):
-        return set()
-    return {given[name].index for name in known.inputs if isinstance(given.get(name), TensorRef)}
-
-
-def _held_constant(call: Call, known: ChangedInputs | None) -> tuple[int, ...]:
-    """The running statistics that the call reads, or changes without a gradient."""
-    if known is None or not known.are_statistics:
-        return ()
-    given = _given_inputs(call)
-    return tuple(given[name].index for name in known.inputs if isinstance(given.get(name), TensorRef))
-
-
-def _given_inputs(call: Call) -> dict[str, Any]:
+def _also_changed(call: Call, known: ChangedInputs) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The inputs that the call changes beside its result: running statistics in training, weights that are clipped; and
+    the statistics that it reads, or changes without a gradient."""
     try:
-        return named_arguments(call)
+        given = named_arguments(call)
     except CannotBind:
-        return {}
+        return (), ()
+    found = tuple(given[name].index for name in known.inputs if isinstance(given.get(name), TensorRef))
+    is_asked = given.get(known.asks, known.default) not in (False, None)
+    return found if is_asked else (), found if known.are_statistics else ()
 
 
 def leaves_of(returned: Any) -> list[Any]:

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, wraps
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from optest.spec import Fault, Reason
 from optest.torch.calls.call import OperatorsSeen
 from optest.torch.calls.device_under_test import DeviceUnderTest, watched
 from optest.torch.calls.gradients import Differentiated
-from optest.torch.calls.refusals import refusal_within, refusals_unlogged
+from optest.torch.calls.refusals import is_of, refusal_within, refusals_unlogged
 
 __all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
 
@@ -61,13 +60,9 @@ def differentiated_by(
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
     _, answer = _answered(call, tensors, target, differentiate, outputs)
-    with target.allowing():
-        is_gone_back = any(answer.has_gradient()) and not target.fallbacks
-        if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
-            raise Fault(
-                Reason.FALLBACK,
-                f"torch.compile, {target.compiler}: it compiles no gradients, so eager torch went back through it",
-            )
+    is_gone_back = any(answer.has_gradient()) and not target.fallbacks
+    if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
+        target.fell_back(f"{_who(target)}: it compiles no gradients, so eager torch went back through it")
     return answer
 
 
@@ -107,8 +102,9 @@ def _answered(
     torch._dynamo.utils.counters.clear()
     target.compiled = None
     with _watching(target):
-        compiler = _Watched(str(target.compiler))
-        function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
+        handed_back: list[Any] = []
+        compiler = _watched_compiler(str(target.compiler), handed_back)
+        function = torch.compile(call, backend=compiler, fullgraph=True, dynamic=False)
         try:
             answer = use(function, tensors)
         except Exception as error:
@@ -117,7 +113,7 @@ def _answered(
             return call, use(call, tensors)
     has_graph = bool(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     if not refuses:
-        _require_compiled(call, tensors, compiler, target, has_graph=has_graph)
+        _require_compiled(call, tensors, target, has_graph=has_graph, is_handed_back=bool(handed_back))
     is_grad_enabled = torch.is_grad_enabled()
 
     def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
@@ -139,12 +135,13 @@ def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuse
         Fault: COMPILE if it cannot be compiled, FALLBACK if nothing was, and neither is allowed.
     """
     if not target.compilation.was_begun:
-        _require_switched_on(target, error)
+        message = f"{_who(target)}: nothing was compiled, since torch.compile is switched off here"
+        target.fell_back(message, **_details(error))
         return True
     refusal = refusal_within(error) if refuses else None
     if refusal is not None:
         raise refusal from None
-    if not (refuses or _is_of_the_compiler(error) or target.compilation.failed_by(error)):
+    if not (refuses or is_of(error, ("torch._dynamo", "torch._inductor")) or target.compilation.failed_by(error)):
         return False
     if not target.may_fall_back:
         raise Fault(Reason.COMPILE, f"{_who(target)}: {_message_of(error)}", details=_details(error)) from error
@@ -152,14 +149,8 @@ def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuse
     return True
 
 
-def _require_switched_on(target: DeviceUnderTest, error: Exception) -> None:
-    with target.allowing():
-        message = f"{_who(target)}: nothing was compiled, since torch.compile is switched off here"
-        raise Fault(Reason.FALLBACK, message, details=_details(error)) from error
-
-
 def _require_compiled(
-    call: Call, tensors: Sequence[torch.Tensor], compiler: _Watched, target: DeviceUnderTest, *, has_graph: bool
+    call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, has_graph: bool, is_handed_back: bool
 ) -> None:
     """Raise where the call came back without an error, but eager torch answered.
 
@@ -169,25 +160,18 @@ def _require_compiled(
     if not has_graph:
         if not _computes(call, tensors):
             raise Fault(Reason.UNSUPPORTED, f"{_who(target)}: the call computes nothing that can be compiled")
-        with target.allowing():
-            raise Fault(Reason.FALLBACK, f"{_who(target)}: no graph was made, so eager torch answered")
-    if compiler.handed_back:
-        with target.allowing():
-            raise Fault(
-                Reason.FALLBACK,
-                f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
-                "(--compile-backend eager asks for that)",
-            )
+        target.fell_back(f"{_who(target)}: no graph was made, so eager torch answered")
+    if is_handed_back:
+        target.fell_back(
+            f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
+            "(--compile-backend eager asks for that)"
+        )
 
 
 def _computes(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
     with OperatorsSeen() as seen:
         call(*tensors)
     return bool(seen.operators)
-
-
-def _is_of_the_compiler(error: BaseException) -> bool:
-    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
 
 
 def _message_of(error: BaseException) -> str:
@@ -242,32 +226,26 @@ def _keep_headers_in_cache() -> None:
 
 # Compilers that hand back what they got: the call is made by eager torch then, and nothing of it was compiled.
 
-_Compiler = Callable[..., Any]
 
+def _watched_compiler(name: str, handed_back: list[Any]) -> str | Callable[..., Any]:
+    """What ``torch.compile`` takes; graphs that the compiler hands back unchanged are added to ``handed_back``.
 
-@dataclass(slots=True)
-class _Watched:
-    """A compiler by its name, and whether it handed back a graph that it had not changed."""
+    Torch's own compilers go by their names: who asks for ``eager_debug`` knows.
+    """
+    function: Any = torch._dynamo.backends.registry.lookup_backend(name)
+    if str(getattr(function, "__module__", "torch")).partition(".")[0] == "torch":
+        return name
 
-    name: str
-    handed_back: bool = False
+    @wraps(function)
+    def watched(graph: Any, *rest: Any, **options: Any) -> Any:
+        before = _calls_of(graph)
+        made = function(graph, *rest, **options)
+        if _makes_the_calls_of(made, graph) and _calls_of(graph) == before:
+            handed_back.append(graph)
+        return made
 
-    def compiler(self) -> str | _Compiler:
-        """What ``torch.compile`` takes. Torch's own compilers go by their names: who asks for ``eager_debug`` knows."""
-        function: Any = torch._dynamo.backends.registry.lookup_backend(self.name)
-        if str(getattr(function, "__module__", "torch")).partition(".")[0] == "torch":
-            return self.name
-
-        @wraps(function)
-        def watched(graph: Any, *rest: Any, **options: Any) -> Any:
-            before = _calls_of(graph)
-            made = function(graph, *rest, **options)
-            if _makes_the_calls_of(made, graph) and _calls_of(graph) == before:
-                self.handed_back = True
-            return made
-
-        watched.__name__ = self.name  # which torch tells when the compiler fails
-        return watched
+    watched.__name__ = name  # which torch tells when the compiler fails
+    return watched
 
 
 def _calls_of(graph: Any) -> list[tuple[Any, ...]]:

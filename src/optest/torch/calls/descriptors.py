@@ -6,9 +6,9 @@ What is known of some functions before that is in their records (:mod:`optest.to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 from optest.registry import load_object
@@ -16,7 +16,7 @@ from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 from optest.spec.call_names import canonical
 from optest.spec.calls import parse_call
 from optest.torch.fact_sheet import facts_of
-from optest.torch.facts import Collisions, FactorKind
+from optest.torch.facts import Collisions
 
 __all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
 
@@ -71,7 +71,7 @@ class CatalogueTerms:
         call = _bound_or_why_not(self.operator, text, inputs)
         if isinstance(call, str):
             return _close_because(call)
-        return _function(self.operator.terms)(call.inputs, dict(call.attributes))
+        return load_object(self.operator.terms)(call.inputs, dict(call.attributes))
 
 
 def _close_because(why: str) -> Rule:
@@ -98,7 +98,7 @@ class CatalogueAlternatives:
         call = _bound_or_why_not(self.operator, attributes["call"], inputs)
         if isinstance(call, str):
             return [None] * len(actual)
-        return _function(self.operator.alternatives)(call.inputs, dict(call.attributes), actual)
+        return load_object(self.operator.alternatives)(call.inputs, dict(call.attributes), actual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +125,17 @@ class Alternatives:
         masks: list[Any] = [None] * len(actual)
         is_close = self.is_close or (self.terms is not None and self.terms.do_not_hold(inputs, attributes))
         if is_close or attributes.get("grad"):
-            masks = list(_function(_CLOSENESS)(inputs, attributes, actual))
+            masks = list(load_object(_CLOSENESS)(inputs, attributes, actual))
         results = list(actual[:count])
         if not is_close:
             found = [None] if self.known is None else list(self.known(inputs, attributes, results))
             if self.converts:
-                found = list(_function(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
+                found = list(load_object(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
             masks[:count] = (found * count)[:count]  # a call in place yields its result twice
         if self.collisions is not None:
-            several = _function(_COLLISIONS)(inputs, attributes["call"], self.collisions, results)
+            several = load_object(_COLLISIONS)(inputs, attributes["call"], self.collisions, results)
             masks[:count] = [one if other is None else other for one, other in zip(masks, several, strict=False)]
-        readings = _function(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
+        readings = load_object(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
         masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
         return masks
 
@@ -167,11 +167,6 @@ def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[
         return str(error)
 
 
-def _function(hook: Any) -> Callable[..., Any]:
-    found: Callable[..., Any] = load_object(hook)
-    return found
-
-
 class Catalogue(Protocol):
     """The operators that optest knows by name."""
 
@@ -189,8 +184,10 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     """
     spelled = canonical(name)
     facts = facts_of(name)
-    if facts.factors is not None:
-        return _of_factors(name, facts.factors)
+    if facts.factors is not None:  # whose results are looked at together
+        rule = Rule(kind=RuleClass.COMPOSED, formula=facts.factors.formula, stands=True)
+        budgets, as_right = f"{_DECOMPOSITIONS}:budgets", f"{_DECOMPOSITIONS}:as_right"
+        return _OF_A_CALL(name=name, rule=rule, terms=budgets, alternatives=as_right)
     own = _RULES[facts.rule]
     is_catalogued = own is None and catalogue is not None and spelled.operator in catalogue
     known = catalogue.get(spelled.operator) if is_catalogued and catalogue is not None else None
@@ -199,13 +196,8 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     of_known: CatalogueTerms | None = None
     if known is not None and (known.terms is not None or rule.kind is RuleClass.ULP):
         terms = of_known = CatalogueTerms(known, spelled.is_in_place)
-    return OperatorDescriptor(
+    return _OF_A_CALL(
         name=name,
-        category=CATEGORY,
-        signature="*input -> *output",
-        attributes=_ATTRIBUTES,
-        reference=f"{_HOOKS}:expected",
-        refused="optest.torch.calls.refusals:refused",
         terms=terms,
         rule=rule,
         alternatives=Alternatives(
@@ -222,21 +214,14 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     )
 
 
-def _of_factors(name: str, kind: FactorKind) -> OperatorDescriptor:
-    """That of a factorisation, whose results are looked at together."""
-    return OperatorDescriptor(
-        name=name,
-        category=CATEGORY,
-        signature="*input -> *output",
-        attributes=_ATTRIBUTES,
-        reference=f"{_HOOKS}:expected",
-        refused="optest.torch.calls.refusals:refused",
-        terms=f"{_DECOMPOSITIONS}:budgets",
-        rule=Rule(kind=RuleClass.COMPOSED, formula=kind.formula, stands=True),
-        alternatives=f"{_DECOMPOSITIONS}:as_right",
-    )
-
-
+_OF_A_CALL = partial(
+    OperatorDescriptor,
+    category=CATEGORY,
+    signature="*input -> *output",
+    attributes=_ATTRIBUTES,
+    reference=f"{_HOOKS}:expected",
+    refused="optest.torch.calls.refusals:refused",
+)
 CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
 

@@ -15,7 +15,6 @@ from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.compiled import compiled, compiled_function, differentiated_by
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
 from optest.torch.calls.gradients import (
-    Differentiated,
     Draw,
     can_be_differentiated,
     differentiated,
@@ -176,15 +175,9 @@ def _with_gradients(
             tensors,
             target,
             lambda function, given: differentiated(call, function, given, upstream),
-            lambda other: _outputs_of(other, tensors, target),
+            lambda other: other.outputs(tensors, target.device),
         )
-    return _outputs_of(found, tensors, target)
-
-
-def _outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], target: DeviceUnderTest) -> list[Any]:
-    """What the call yields, which inputs have a gradient, and the gradients."""
-    exists = torch.tensor(found.has_gradient(), dtype=torch.bool, device=target.device)
-    return [*found.leaves, exists, *found.dense(tensors)]
+    return found.outputs(tensors, target.device)
 
 
 # A call made ready to be called again and again: compiled where a compiler is asked.
@@ -239,7 +232,7 @@ def _ways(
             )
         return (
             lambda: differentiated(call, back, tensors, above),
-            lambda: _outputs_of(differentiated(call, back, tensors, above), tensors, target),
+            lambda: differentiated(call, back, tensors, above).outputs(tensors, target.device),
         )
     if target.compiler is None:
         ready = call.on(tensors, target.device)

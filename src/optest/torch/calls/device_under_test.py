@@ -93,19 +93,15 @@ class DeviceUnderTest:
     further: list[tuple[str, list[Array]]] = field(default_factory=list)
     """How it was called again with the first values, and what it yielded: where its bits are not those of the first."""
 
-    @contextmanager
-    def allowing(self) -> Iterator[None]:
+    def fell_back(self, message: str, **details: Any) -> None:
         """Keep a fall-back for the record where it is allowed.
 
         Raises:
-            Fault: FALLBACK where it is not, and whatever else is raised within.
+            Fault: FALLBACK where it is not.
         """
-        try:
-            yield
-        except Fault as fault:
-            if fault.reason is not Reason.FALLBACK or not self.may_fall_back:
-                raise
-            self.fallbacks.append(fault.message)
+        if not self.may_fall_back:
+            raise Fault(Reason.FALLBACK, message, details=details)
+        self.fallbacks.append(message)
 
     def checks(self) -> list[Check]:
         """What there is to be told beside the values."""
@@ -143,9 +139,8 @@ def kept_on_device(target: DeviceUnderTest) -> Iterator[None]:
     for each in heard:
         if str(each.message) not in messages:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    with target.allowing():
-        if messages and target.device.type != "cpu":
-            raise Fault(Reason.FALLBACK, f"{target.device} had the CPU compute: {messages[0].strip().splitlines()[0]}")
+    if messages and target.device.type != "cpu":
+        target.fell_back(f"{target.device} had the CPU compute: {messages[0].strip().splitlines()[0]}")
 
 
 def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bool) -> None:
@@ -156,15 +151,11 @@ def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bo
     """
     if not isinstance(leaf, torch.Tensor) or _place(leaf.device) == _place(target.device):
         return
-    details = {"device": str(leaf.device)}
     if leaf.device.type != "cpu":
         message = f"an output is on {leaf.device}, but should be on {target.device}"
-        raise Fault(Reason.WRONG_DEVICE, message, details=details)
-    if is_for_the_host:
-        return
-    with target.allowing():
-        message = f"an output came back on the CPU, but should be on {target.device}"
-        raise Fault(Reason.FALLBACK, message, details=details)
+        raise Fault(Reason.WRONG_DEVICE, message, details={"device": str(leaf.device)})
+    if not is_for_the_host:
+        target.fell_back(f"an output came back on the CPU, but should be on {target.device}", device=str(leaf.device))
 
 
 def _place(device: torch.device) -> tuple[str, int]:

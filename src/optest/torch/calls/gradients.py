@@ -15,7 +15,7 @@ import torch
 from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.call import TorchCall, with_alpha_beta_to_power, with_rounded_scalars
+from optest.torch.calls.call import CPU, TorchCall, with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.refusals import NO_KERNEL, first_line
 from optest.torch.tensors import WIDE, as_array, is_inexact, on_cpu, widened
@@ -27,7 +27,6 @@ __all__ = [
     "can_be_differentiated",
     "differentiated",
     "expected_gradients",
-    "gradient_names",
     "has_floating_input",
     "in_float64",
     "roundings",
@@ -51,6 +50,11 @@ class Differentiated:
     def has_gradient(self) -> list[bool]:
         return [each is not None for each in self.gradients.values()]
 
+    def outputs(self, tensors: Sequence[torch.Tensor], device: torch.device = CPU) -> list[Any]:
+        """What the call yields, which inputs have a gradient, and the gradients."""
+        exists = torch.tensor(self.has_gradient(), dtype=torch.bool, device=device)
+        return [*self.leaves, exists, *self.dense(tensors)]
+
     def dense(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Every gradient, zeros where there is none, so that each has its place."""
         return [
@@ -64,11 +68,6 @@ def _with_memory(gradient: torch.Tensor) -> torch.Tensor:
     if gradient.is_sparse:
         return gradient.to_dense()
     return gradient.clone() if gradient._is_zerotensor() else gradient
-
-
-def gradient_names(found: Differentiated) -> list[str]:
-    """The names of the outputs that stand behind the call's own."""
-    return ["grad.exists", *(f"grad.input{index}" for index in found.gradients)]
 
 
 def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor], upstream: Draw) -> Differentiated:
@@ -232,12 +231,11 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     if not any(found.has_gradient()):
         notes.append(ReferenceNote(f"{call.call.function} gives no gradient: none of its outputs depends on an input"))
     arrays = [as_array(each) for each in found.dense(on_cpu(inputs) if in_own_dtype else widened(inputs))]
-    exists = NamedOutput(gradient_names(found)[0], np.array(found.has_gradient(), dtype=bool), rule=_EXACT)
     return [
-        exists,
+        NamedOutput("grad.exists", np.array(found.has_gradient(), dtype=bool), rule=_EXACT),
         *(
-            NamedOutput(name, Unrounded(array, kind), rule=rule, terms=terms)
-            for name, array, kind, (rule, terms) in zip(gradient_names(found)[1:], arrays, dtypes, judged, strict=True)
+            NamedOutput(f"grad.input{index}", Unrounded(array, kind), rule=rule, terms=terms)
+            for index, array, kind, (rule, terms) in zip(found.gradients, arrays, dtypes, judged, strict=True)
         ),
         *notes,
     ]
@@ -313,16 +311,12 @@ def _terms(
         found_for = in_float64(with_alpha_beta_to_power(call, power), tensors, drawn)
         return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
-    absolute, squared = made(torch.abs, 1), made(_squared, 2)
+    absolute, squared = made(torch.abs, 1), made(lambda each: each.abs().square(), 2)
     counts = made(_own_ones if call.changes else _ones, 0)
     return [
         Terms(one, two, int(np.max(count, initial=0.0)))
         for one, two, count in zip(absolute, squared, counts, strict=True)
     ]
-
-
-def _squared(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.abs().square()
 
 
 def _ones(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from optest.operators.shapes import for_each_dim
 from optest.spec import Argument, Fault, Interval, Reason, TensorSpec, TestCase
 from optest.spec.calls import Call, TensorRef, parse_call
 from optest.torch.fact_sheet import facts_of
 
 __all__ = [
-    "Literal",
     "Positions",
     "domain",
     "literals_of",
@@ -61,18 +61,12 @@ def positions_of(text: str, specs: Shapes) -> list[Positions]:
         return []  # a call with other arguments than it should have: torch says which
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A position that is written out in the call, and how far it may reach."""
-
-    value: int
-    low: int
-    high: int
-    what: str
+_Literal = tuple[int, Positions]
 
 
-def literals_of(text: str, specs: Shapes) -> list[Literal]:
-    """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
+def literals_of(text: str, specs: Shapes) -> list[_Literal]:
+    """Every integer in the call that is used as a position, with how far it may reach: in a subscript, or as the index
+    of ``select``."""
     call = parse_call(text)
     find = _LITERAL_WAYS.get(facts_of(call.function).literal_positions)
     if find is None:
@@ -92,7 +86,7 @@ def _argument(call: Call, place: int, name: str) -> Any:
     return call.kwargs[name] if name in call.kwargs else call.args[place]
 
 
-def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None, *, low: int | None = None) -> Positions:
+def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None) -> Positions:
     shape = specs[owner.index].shape
     if dim is None:
         size, what = prod(shape), f"the {prod(shape)} elements of input{owner.index}"
@@ -100,7 +94,15 @@ def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None, *,
         axis = dim % len(shape) if shape else 0
         size = shape[axis] if shape else 1
         what = f"dimension {axis} of input{owner.index}, which has the size {size}"
-    return Positions(reference.index, 0 if low is None else low, size - 1, what)
+    return Positions(reference.index, 0, size - 1, what)
+
+
+def _from_either_end(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None) -> Positions:
+    """Raises:
+    IndexError: for a dimension that there is not.
+    """
+    found = _within(reference, owner, specs, dim)
+    return replace(found, low=-1 - found.high if dim is None else -specs[owner.index].shape[dim])
 
 
 def _embedding(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -120,14 +122,11 @@ def _along(call: Call, specs: Shapes) -> Iterator[Positions]:
 def _filled_along(call: Call, specs: Shapes) -> Iterator[Positions]:
     """Of those along a dimension the one that counts from the end, too."""
     owner, dim = _argument(call, 0, "input"), _argument(call, 1, "dim")
-    shape = specs[owner.index].shape
-    yield _within(_argument(call, 2, "index"), owner, specs, dim, low=-shape[dim] if shape else -1)
+    yield _from_either_end(_argument(call, 2, "index"), owner, specs, dim if specs[owner.index].shape else None)
 
 
 def _take(call: Call, specs: Shapes) -> Iterator[Positions]:
-    owner = _argument(call, 0, "input")
-    size = prod(specs[owner.index].shape)
-    yield _within(_argument(call, 1, "index"), owner, specs, None, low=-size)
+    yield _from_either_end(_argument(call, 1, "index"), _argument(call, 0, "input"), specs, None)
 
 
 def _take_along_dim(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -150,9 +149,9 @@ def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     is_functional = call.function.startswith("torch.nn.functional.")
     sizes = call.argument(5 if is_functional else 2, "output_size")
     if sizes is None:
-        kernel = _each(_argument(call, 2, "kernel_size"), axes)
-        step = _each(call.argument(3, "stride") or kernel, axes)
-        padding = _each(call.argument(4, "padding") or 0, axes)
+        kernel = for_each_dim(_argument(call, 2, "kernel_size"), axes)
+        step = for_each_dim(call.argument(3, "stride") or kernel, axes)
+        padding = for_each_dim(call.argument(4, "padding") or 0, axes)
         plane = specs[_argument(call, 0, "input").index].shape[-axes:]
         sizes = [(size - 1) * s - 2 * p + k for size, s, p, k in zip(plane, step, padding, kernel, strict=True)]
     yield _in_plane(_argument(call, 1, "indices"), sizes[-axes:])
@@ -167,10 +166,6 @@ def _pooled(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 def _in_plane(reference: Any, sizes: Sequence[int]) -> Positions:
     return Positions(reference.index, 0, prod(sizes) - 1, f"a plane of {prod(sizes)} elements")
-
-
-def _each(value: Any, axes: int) -> Sequence[int]:
-    return value if isinstance(value, (list, tuple)) else [value] * axes
 
 
 def _rows(call: Call, _: Shapes) -> Iterator[Positions]:
@@ -188,25 +183,20 @@ def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
     owner = call.args[0]
     for dim, part in _parts(call, specs):
         if isinstance(part, TensorRef) and specs[part.index].dtype.is_integer:
-            yield _within(part, owner, specs, dim, low=-specs[owner.index].shape[dim])
+            yield _from_either_end(part, owner, specs, dim)
 
 
-def _in_subscripts(call: Call, specs: Shapes) -> Iterator[Literal]:
+def _in_subscripts(call: Call, specs: Shapes) -> Iterator[_Literal]:
     for dim, part in _parts(call, specs):
         for value in _leaves(part):
             if type(value) is int:
-                yield _literal(value, call.args[0], specs, dim)
+                yield value, _from_either_end(call.args[0], call.args[0], specs, dim)
 
 
-def _selected(call: Call, specs: Shapes) -> Iterator[Literal]:
+def _selected(call: Call, specs: Shapes) -> Iterator[_Literal]:
     owner, value = _argument(call, 0, "input"), _argument(call, 2, "index")
     if type(value) is int:
-        yield _literal(value, owner, specs, _argument(call, 1, "dim"))
-
-
-def _literal(value: int, owner: TensorRef, specs: Shapes, dim: int) -> Literal:
-    reach = _within(owner, owner, specs, dim, low=-specs[owner.index].shape[dim])
-    return Literal(value, reach.low, reach.high, reach.what)
+        yield value, _from_either_end(owner, owner, specs, _argument(call, 1, "dim"))
 
 
 def _parts(call: Call, specs: Shapes) -> Iterator[tuple[int, Any]]:
@@ -248,12 +238,10 @@ def _dimensions_of(part: Any, specs: Shapes) -> int:
 
 def _index(call: Call, specs: Shapes) -> Iterator[Positions]:
     """``aten.index`` and ``index_put``: one tensor, or None, for each dimension."""
-    owner = call.args[0]
-    shape = specs[owner.index].shape
     dim = 0
     for part in call.args[1]:
         if part is not None and specs[part.index].dtype.is_integer:
-            yield _within(part, owner, specs, dim, low=-shape[dim])
+            yield _from_either_end(part, call.args[0], specs, dim)
         dim += 1 if part is None else max(1, _dimensions_of(part, specs))
 
 
@@ -272,7 +260,7 @@ _WAYS: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
     "subscript": _subscripts,
     "dimensions": _index,
 }
-_LITERAL_WAYS: Mapping[str, Callable[[Call, Shapes], Iterator[Literal]]] = {
+_LITERAL_WAYS: Mapping[str, Callable[[Call, Shapes], Iterator[_Literal]]] = {
     "subscript": _in_subscripts,
     "index": _selected,
 }
@@ -289,12 +277,12 @@ def require_legal_positions(case: TestCase) -> None:
     """
     if case.expects_error is not None:
         return
-    for literal in literals_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
-        if not literal.low <= literal.value <= literal.high:
+    for value, reach in literals_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
+        if not reach.low <= value <= reach.high:
             raise Fault(
                 Reason.BAD_CASE,
-                f"the call states the position {literal.value} in {literal.what}; "
-                f"state {literal.low} to {literal.high}, or expects_error if it should be refused",
+                f"the call states the position {value} in {reach.what}; "
+                f"state {reach.low} to {reach.high}, or expects_error if it should be refused",
             )
     if case.generator is not None:
         return
@@ -364,9 +352,7 @@ def require_chosen_elements(case: TestCase) -> None:
     call = parse_call(case.attributes["call"])
     for index in masks_of(call, [argument.spec for argument in case.inputs]):
         argument = case.inputs[index]
-        if not argument.spec.elements:
-            continue
-        if _is_nowhere(argument):
+        if argument.spec.elements and _is_nowhere(argument):
             raise Fault(
                 Reason.BAD_CASE,
                 f"input{index} is filled by {argument.fill} and is the mask of {call.function}, but is False "

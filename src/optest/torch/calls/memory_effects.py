@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.cases import STRIDES
 from optest.torch.fact_sheet import facts_of
-from optest.torch.tensors import memory_of, on_cpu, span_of, to_read
+from optest.torch.tensors import has_memory, memory_of, on_cpu, span_of, to_read
 
 __all__ = [
     "compare_strides",
@@ -89,43 +88,31 @@ def require_memory_as_on_cpu(
     """
     returned = leaves[: len(leaves) - len(call.mutates)]
     _require_contiguous(call, returned)
-    found = _Sharing.of(returned, given)
-    _require_changed_tensors(call, returned, given, found)
-    questionable = {pair for pair in found.with_inputs if pair[1] not in call.changes}
+    with_inputs, with_results = _shared(returned, given), _shared_among(returned)
+    _require_changed_tensors(call, returned, given, with_inputs)
+    questionable = {pair for pair in with_inputs if pair[1] not in call.changes}
     strange = [number for number, each in enumerate(returned) if _is_strange(each)]
     promises_views = facts_of(call.call.function).is_view
-    is_copied = promises_views and _is_copied(returned, found.with_inputs)
-    if not (questionable or found.with_results or strange or is_copied):
+    is_copied = promises_views and _is_copied(returned, with_inputs)
+    if not (questionable or with_results or strange or is_copied):
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
         of_cpu = call.on(tensors)()[: len(returned)]
     for number in strange:
         _require_kind_of_memory(number, returned[number], of_cpu[number] if number < len(of_cpu) else None)
-    on_the_cpu = _Sharing.of(of_cpu, tensors)
-    for number, index in sorted(questionable - on_the_cpu.with_inputs):
+    with_inputs_on_cpu = _shared(of_cpu, tensors)
+    for number, index in sorted(questionable - with_inputs_on_cpu):
         raise _has_foreign_memory(f"output{number} is the memory of input{index}", "its")
-    for one, other in sorted(found.with_results - on_the_cpu.with_results):
+    for one, other in sorted(with_results - _shared_among(of_cpu)):
         raise _has_foreign_memory(f"output{one} and output{other} are the same memory", "their")
-    for number, index in sorted(on_the_cpu.with_inputs - found.with_inputs if promises_views else ()):
+    for number, index in sorted(with_inputs_on_cpu - with_inputs if promises_views else ()):
         message = f"output{number} should be a view of input{index}, but is a copy: what is written into one of them "
         raise Fault(Reason.STATE, f"{message}does not change the other")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sharing:
-    """Which results lie in memory that is not theirs alone: pairs of a result and an input, and pairs of results."""
-
-    with_inputs: set[tuple[int, int]]
-    with_results: set[tuple[int, int]]
-
-    @classmethod
-    def of(cls, returned: Sequence[Any], tensors: Sequence[torch.Tensor]) -> _Sharing:
-        return cls(_shared(returned, tensors), _shared_among(returned))
-
-
 def _require_changed_tensors(
-    call: TorchCall, returned: Sequence[Any], given: Sequence[torch.Tensor], found: _Sharing
+    call: TorchCall, returned: Sequence[Any], given: Sequence[torch.Tensor], with_inputs: set[tuple[int, int]]
 ) -> None:
     """A call in place returns the tensor that it changed, and a call with ``out=`` the one that it was given."""
     first = returned[0] if returned and _is_in_place(call) else None
@@ -135,7 +122,7 @@ def _require_changed_tensors(
             message = f"the call changes input{changed}, but returns another tensor than the one it changed"
             raise Fault(Reason.STATE, message)
     for index in call.into:
-        if given[index].numel() and all(pair[1] != index for pair in found.with_inputs):
+        if given[index].numel() and all(pair[1] != index for pair in with_inputs):
             message = f"the call should put a result into input{index} and return that, but returns another"
             raise Fault(Reason.STATE, message)
 
@@ -183,7 +170,7 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
     first: list[int] = []
     found = set()
     for number, each in enumerate(returned):
-        if isinstance(each, torch.Tensor) and each.layout is torch.strided and each.numel() and storage_address(each):
+        if has_memory(each) and storage_address(each):
             owner = next((one for one in first if have_common_memory(returned[one], each)), None)
             if owner is None:
                 first.append(number)
@@ -207,16 +194,13 @@ def _is_in_place(call: TorchCall) -> bool:
 
 
 def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:
-    """Which results lie in the memory of which inputs; tensors without values lie in none."""
+    """Pairs of a result and the input in whose memory it lies; tensors without values lie in none."""
     owners = {storage_address(tensor): index for index, tensor in enumerate(tensors) if tensor.numel()}
     owners.pop(0, None)
     return {
         (number, owners[storage_address(leaf)])
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor)
-        and leaf.layout is torch.strided
-        and leaf.numel()
-        and storage_address(leaf) in owners
+        if has_memory(leaf) and storage_address(leaf) in owners
     }
 
 

@@ -136,28 +136,22 @@ def _require_operator(name: str, found: Any) -> None:
         raise NotAnOperator(f"{name} opens a file and writes to it")
     if home.startswith("torch.ops.profiler"):
         raise NotAnOperator(f"{name} records what is called and computes nothing")
-    if home == "torch._C" and not _is_overridable(found):
-        raise NotAnOperator(f"{name} is no operator")
     if home.startswith("torch.ops") and not type(found).__module__.startswith("torch._ops"):
         raise NotAnOperator(f"{name} is no operator of torch.ops")
-    if home == "torch.ops" or (home == "torch" and last == "import_ir_module"):
+    has_to_be_listed = home == "torch._C" or (home == "torch" and inspect.isfunction(found))
+    is_unlisted = has_to_be_listed and found not in _overridable()
+    if is_unlisted or home == "torch.ops" or (home == "torch" and last == "import_ir_module"):
         raise NotAnOperator(f"{name} is no operator")
     if inspect.isbuiltin(found) and last.startswith("set_"):
         raise NotAnOperator(f"{name} sets something and computes nothing")
-    if inspect.isfunction(found) and home == "torch" and not _is_overridable(found):
-        raise NotAnOperator(f"{name} is no operator")
     if not str(getattr(found, "__module__", None) or "torch").startswith("torch"):
         raise NotAnOperator(f"{name} is not of torch's own")
 
 
 @lru_cache(maxsize=1)
 def _overridable() -> frozenset[Any]:
+    """What torch takes for operators: what a tensor of another kind may do differently."""
     return frozenset(each for several in torch.overrides.get_overridable_functions().values() for each in several)
-
-
-def _is_overridable(function: Any) -> bool:
-    """Whether torch takes it for an operator: something that a tensor of another kind may do differently."""
-    return function in _overridable()
 
 
 def _unknown(name: str) -> str:

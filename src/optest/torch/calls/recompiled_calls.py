@@ -22,9 +22,9 @@ from optest.torch.calls.call import TorchCall
 from optest.torch.calls.device_under_test import DeviceUnderTest, may_draw, random_numbers_kept
 from optest.torch.calls.gradients import Draw, differentiated
 from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
-from optest.torch.calls.refusals import NO_KERNEL
+from optest.torch.calls.refusals import NO_KERNEL, first_line
 from optest.torch.fact_sheet import takes_ordered_integers
-from optest.torch.tensors import as_array, copied, is_inexact, memory_of, on_cpu
+from optest.torch.tensors import as_array, copied, has_memory, is_inexact, memory_of, on_cpu
 
 __all__ = ["ChangedValues", "FirstCall", "changed_values", "require_later_calls_right"]
 
@@ -143,7 +143,8 @@ def _called_with_changed(
             return None
         raise Fault(
             Reason.RAISED,
-            f"with {changed.how}, what {first.target.compiler} compiled raises {_first_line(error)}; torch does not",
+            f"with {changed.how}, what {first.target.compiler} compiled raises {type(error).__name__}: "
+            f"{first_line(error)}; torch does not",
             details={"input": index},
         ) from error
 
@@ -169,13 +170,9 @@ def _called(given: Sequence[torch.Tensor], how: str, first: FirstCall) -> list[A
         leaves = first.compiled(given)
         first.target.synchronize()
     except Exception as error:
-        message = f"{how}, what {first.target.compiler} compiled raises {_first_line(error)}"
+        message = f"{how}, what {first.target.compiler} compiled raises {type(error).__name__}: {first_line(error)}"
         raise Fault(Reason.RAISED, message) from error
     return leaves
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
 def _require_inputs_unchanged(
@@ -207,19 +204,15 @@ def _in_other_memory(first: FirstCall) -> Sequence[torch.Tensor]:
 def _require_results_kept(first: FirstCall, leaves: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
     owned = {storage_address(each) for each in inputs} | {0}
     for each in leaves:
-        if not _has_memory(each) or storage_address(each) in owned:
+        if not has_memory(each) or storage_address(each) in owned:
             continue
         for number, kept in enumerate(first.leaves):
-            if _has_memory(kept) and have_common_memory(kept, each):
+            if has_memory(kept) and have_common_memory(kept, each):
                 raise Fault(
                     Reason.STATE,
                     f"output{number} of the first call is written by the second call of what {first.target.compiler} "
                     "compiled: both results are the same memory",
                 )
-
-
-def _has_memory(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and bool(leaf.numel())
 
 
 def _are_same(first: Sequence[Array], second: Sequence[Array]) -> bool:
@@ -313,8 +306,7 @@ def _by_torch(first: FirstCall, index: int, other: ChangedValues | None) -> list
     if first.upstream is None:
         with torch.no_grad():
             return call.on(tensors)()
-    found = differentiated(call, call.on_copies(), tensors, first.upstream)
-    return [*found.leaves, None, *found.dense(tensors)]
+    return differentiated(call, call.on_copies(), tensors, first.upstream).outputs(tensors)
 
 
 def _is_nearly(array: Array, expected: torch.Tensor) -> bool:

@@ -89,7 +89,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
             results = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
     found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(results, kinds, strict=True)]
-    return [*(_changed_first(call, found) if is_moved else _beside(call, found)), *notes]
+    return [*_named(call, found, is_moved=is_moved), *notes]
 
 
 @contextmanager
@@ -111,23 +111,15 @@ def _refusal_is_a_fault(call: TorchCall) -> Iterator[None]:
         ) from None
 
 
-def _changed_first(call: TorchCall, found: list[Any]) -> list[Any]:
-    """What moves elements that it has changed before, as ``embedding`` does with ``max_norm``: neither is exact."""
-    results = len(found) - len(call.beside)
-    moved = [NamedOutput(f"output{number}", each, rule=CLOSE) for number, each in enumerate(found[:results])]
-    return [*moved, *_beside(call, found)[results:]]
+def _named(call: TorchCall, found: list[Any], *, is_moved: bool) -> list[Any]:
+    """What the call changes beside its results has a name, and torch.testing's defaults in place of their rule.
 
-
-def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
-    """What the call changes beside its results has a name, and torch.testing's defaults in place of their rule."""
+    So has what it moves after it changed that, as ``embedding`` does with ``max_norm``: neither is exact.
+    """
     results = len(found) - len(call.beside)
-    return [
-        *found[:results],
-        *(
-            NamedOutput(f"input{index} afterwards", each, rule=CLOSE)
-            for index, each in zip(call.beside, found[results:], strict=True)
-        ),
-    ]
+    names = [f"output{number}" if is_moved else "" for number in range(results)]
+    names += [f"input{index} afterwards" for index in call.beside]
+    return [NamedOutput(name, each, rule=CLOSE) if name else each for name, each in zip(names, found, strict=True)]
 
 
 def _in_float64(
@@ -138,7 +130,7 @@ def _in_float64(
     ``tensors`` are the inputs, to be read.
     """
     try:
-        leaves = in_blocks(call, inputs, [_as_it_is]) if _are_large(inputs) else None
+        leaves = in_blocks(call, inputs, [lambda each: each]) if _are_large(inputs) else None
         if leaves is None:
             leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
     except NO_KERNEL as error:
@@ -154,10 +146,6 @@ _LARGE = 1 << 21
 
 def _are_large(inputs: Sequence[Any]) -> bool:
     return bool(sum(array.size for array in inputs) >= _LARGE)
-
-
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _narrow(call: TorchCall, inputs: Sequence[Any], why: str) -> list[Any]:
@@ -268,12 +256,10 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
     if sum(each.numel() for each in tensors) <= _QUICKLY_MADE:
         with suppress(*NO_KERNEL):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
-    try:
+    with suppress(*NO_KERNEL):  # where the values decide
         leaves = call.without_values(tensors)
         if len(leaves) == 1 and isinstance(leaves[0], torch.Tensor):
-            return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
-    except NO_KERNEL:
-        pass  # the values decide
+            return [(_shape(leaf), _dtype_of(leaf)) for leaf in leaves]
     return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "first_line",
     "in_words_of_eager_torch",
     "is_a_lack",
+    "is_of",
     "mixed_dtypes_refused",
     "refusal_within",
     "refusals_unlogged",
@@ -68,16 +69,17 @@ def first_line(error: BaseException) -> str:
 def refusal_within(error: BaseException) -> BaseException | None:
     """The refusal that an error of a compiled call is, or holds as its cause; None where the compiler failed."""
     found: BaseException | None = error
-    while found is not None and _is_of(found, _COMPILER):
+    while found is not None and is_of(found, _COMPILER):
         if isinstance(found, torch._dynamo.exc.BackendCompilerFailed):
             return None
         outer, found = found, found.__cause__
-        if found is None and outer.__context__ is not None and _is_of(outer.__context__, _COMPILER):
+        if found is None and outer.__context__ is not None and is_of(outer.__context__, _COMPILER):
             found = outer.__context__  # one exception of the compiler's made another one of it
-    return None if found is None or _is_of(found, _TRACING) else found
+    return None if found is None or is_of(found, _TRACING) else found
 
 
-def _is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
+def is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
+    """Whether the class of an error, or one that it is derived from, is of one of the modules."""
     return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
 
 

@@ -342,6 +342,4 @@ def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> lis
 
 
 def gradients_of(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
-    found = in_float64(call, tensors, draw)
-    leaves: list[Any] = [*found.leaves, torch.tensor(found.has_gradient(), dtype=torch.bool), *found.dense(tensors)]
-    return [as_array(each) for each in leaves]
+    return [as_array(each) for each in in_float64(call, tensors, draw).outputs(tensors)]

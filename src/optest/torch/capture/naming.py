@@ -14,6 +14,7 @@ from torch.overrides import resolve_name
 from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 from optest.torch.fact_sheet import facts_of
+from optest.torch.tensors import tensors_of
 
 __all__ = ["NamedCall", "NoCase", "Unwritten", "named_aten", "named_torch"]
 
@@ -162,17 +163,12 @@ def _with_tensors_in_place(call: NamedCall, parameters: Mapping[str, inspect.Par
     if len(positional) != len(parameters) or len(args) > len(positional):
         return call
     rest = positional[len(args) :]
-    last = max((place for place, each in enumerate(rest, 1) if _holds_tensor(kwargs.get(each.name))), default=0)
+    holds_tensor = [any(True for _ in tensors_of(kwargs.get(each.name))) for each in rest]
+    last = max((place for place, holds in enumerate(holds_tensor, 1) if holds), default=0)
     if any(each.name not in kwargs and each.default is each.empty for each in rest[:last]):
         return call
     args += [kwargs.pop(each.name, each.default) for each in rest[:last]]
     return call._replace(args=tuple(args), kwargs=kwargs)
-
-
-def _holds_tensor(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_holds_tensor, value))
-    return isinstance(value, torch.Tensor)
 
 
 def _is_default(value: Any, default: Any) -> bool:

@@ -103,10 +103,7 @@ def warnings_at_the_model() -> Iterator[None]:
 
 
 def _caller_of_warnings() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename in (__file__, warnings.__file__):
-        frame = frame.f_back
-    return next(_of_model(frame), None)
+    return next((each for each in _of_model(sys._getframe(1)) if each.f_code.co_filename != warnings.__file__), None)
 
 
 # The text of the code around a line of a file: a call that spans several lines is shown as one.

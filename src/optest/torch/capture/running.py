@@ -78,11 +78,8 @@ def _shrunk(entry: Mapping[str, Any], limit: int) -> tuple[dict[str, Any], list[
     from optest.torch.capture.shrinking import shrunk
 
     found, became = shrunk(entry, limit)
-    if not became:
-        return found, []
-    return found, [
-        "smaller than in the model: " + ", ".join(f"{size} is {now}" for size, now in sorted(became.items()))
-    ]
+    sizes = ", ".join(f"{size} is {now}" for size, now in sorted(became.items()))
+    return found, [f"smaller than in the model: {sizes}"] if became else []
 
 
 def _seed(seed: int) -> None:

@@ -23,14 +23,13 @@ from optest.torch.calls.call import values_of_call
 from optest.torch.capture.naming import NamedCall, NoCase
 from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
-from optest.torch.tensors import DTYPE_NAMES, is_inexact
+from optest.torch.tensors import DTYPE_NAMES, is_inexact, tensors_of
 
 __all__ = [
     "Described",
     "described",
     "shortest",
     "tensor_entries",
-    "tensors_of",
     "value_text",
     "words_of_mask",
     "written",
@@ -93,18 +92,6 @@ def _require_own_elements(
     own = sum((count - 1) * step for count, step in zip(input.shape, input.stride(), strict=True))
     if begin < 0 or begin + reach > own or (storage_offset is not None and input.storage_offset()):
         raise NoCase("reach beyond the tensor that they are given, or count from the start of its memory")
-
-
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in lists, tuples, dicts and slices."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors_of(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors_of(each)
 
 
 def tensor_entries(case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

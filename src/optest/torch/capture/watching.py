@@ -19,7 +19,8 @@ from optest.spec.call_names import canonical
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
 from optest.torch.capture.places import is_of_initialisation, place_of_call, warnings_at_the_model
-from optest.torch.capture.values import Described, described, tensors_of
+from optest.torch.capture.values import Described, described
+from optest.torch.tensors import tensors_of
 
 __all__ = ["LEVELS", "CapturedCase", "Recorder", "Selection", "watched"]
 

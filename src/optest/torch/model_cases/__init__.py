@@ -5,11 +5,9 @@ A file of it becomes a plan before anything else looks at it, so that its cases 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from optest.plan.dialects import Facts, Translated
-from optest.plan.yaml_source import Source
 from optest.torch.model_cases.schema import model_cases_schema
 from optest.torch.model_cases.translation import translated
 
@@ -20,15 +18,11 @@ class ModelCases:
     """See :class:`optest.plan.dialects.Dialect`."""
 
     backend = "torch"
+    schema = staticmethod(model_cases_schema)
+    translated = staticmethod(translated)
 
     def is_written_in(self, data: Mapping[str, Any]) -> bool:
         return "model" in data
-
-    def translated(self, source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
-        return translated(source, facts, below)
-
-    def schema(self) -> dict[str, Any]:
-        return model_cases_schema()
 
 
 DIALECT = ModelCases()

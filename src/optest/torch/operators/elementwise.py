@@ -15,12 +15,9 @@ from optest.torch.tensors import TORCH_DTYPES, Inexpressible, torch_dtype
 __all__ = ["CALLS"]
 
 
-def _unary(function: Callable[[Any], torch.Tensor]) -> TorchCall:
-    return lambda tensors, _: function(tensors[0])
-
-
-def _binary(function: Callable[[Any, Any], torch.Tensor]) -> TorchCall:
-    return lambda tensors, _: function(tensors[0], tensors[1])
+def _of_all(function: Callable[..., torch.Tensor]) -> TorchCall:
+    """A call of the tensors alone."""
+    return lambda tensors, _: function(*tensors)
 
 
 def _scaled(function: Callable[..., torch.Tensor]) -> TorchCall:
@@ -65,7 +62,7 @@ def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return source.to(torch_dtype(target))
 
 
-_UNARY = (
+_PLAIN = (
     "neg",
     "abs",
     "sign",
@@ -88,8 +85,9 @@ _UNARY = (
     "trunc",
     "logical_not",
     "bitwise_not",
-)
-_BINARY = (
+    "relu",
+    "sigmoid",
+    "where",
     "mul",
     "floor_divide",
     "remainder",
@@ -196,25 +194,21 @@ def _dequantize_awq(tensors: Tensors, _: Attributes) -> torch.Tensor:
 
 
 CALLS: dict[str, TorchCall] = {
-    **{name: _unary(getattr(torch, name)) for name in _UNARY},
-    **{name: _binary(getattr(torch, name)) for name in _BINARY},
+    **{name: _of_all(getattr(torch, name)) for name in _PLAIN},
     "add": _scaled(torch.add),
     "sub": _scaled(torch.sub),
     "div": _div,
     "round": _round,
     "clip": _clip,
-    "where": lambda tensors, _: torch.where(tensors[0], tensors[1], tensors[2]),
     "cast": _cast,
     "gelu": _gelu,
-    "relu": lambda tensors, _: torch.relu(tensors[0]),
     "leaky_relu": lambda tensors, attributes: functional.leaky_relu(
         tensors[0], negative_slope=attributes.get("negative_slope", 0.01)
     ),
-    "sigmoid": lambda tensors, _: torch.sigmoid(tensors[0]),
-    "silu": lambda tensors, _: functional.silu(tensors[0]),
+    "silu": _of_all(functional.silu),
     "softplus": _softplus,
     "elu": lambda tensors, attributes: functional.elu(tensors[0], alpha=attributes.get("alpha", 1.0)),
-    "hardswish": lambda tensors, _: functional.hardswish(tensors[0]),
+    "hardswish": _of_all(functional.hardswish),
     "swiglu": _swiglu,
     "quantize": _quantize,
     "dequantize": _dequantize,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from optest.operators.shapes import stated_slices
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -32,11 +33,7 @@ def _split(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
 def _slice(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     """torch's own slices; a negative step, which it does not have, is an ``index_select``."""
     result = tensors[0]
-    stated = [attributes.get(name) for name in ("dim", "start", "end", "step")]
-    count = max((len(values) for values in stated if values is not None), default=1)
-    dims = stated[0] or range(count)
-    bounds = [values or (None,) * count for values in stated[1:]]
-    for dim, start, end, step in zip(dims, *bounds, strict=True):
+    for dim, start, end, step in stated_slices(attributes):
         result = _sliced(result, dim, start, end, 1 if step is None else step)
     return result.contiguous()
 

@@ -14,20 +14,11 @@ from optest.torch.operators.calls import Attributes, Tensors, TorchCall
 __all__ = ["CALLS"]
 
 
-def _over_dims(function: Callable[..., Any]) -> TorchCall:
-    """For functions that take several dimensions, or None for all."""
+def _over_dims(function: Callable[..., Any], every: Any = None) -> TorchCall:
+    """For functions that take several dimensions, or ``every`` for all."""
 
     def call(tensors: Tensors, attributes: Attributes) -> Any:
-        return function(tensors[0], dim=attributes.get("dim") or None, keepdim=attributes.get("keepdim", False))
-
-    return call
-
-
-def _over_named_dims(function: Callable[..., Any]) -> TorchCall:
-    """For functions to which no dimension at all is ()."""
-
-    def call(tensors: Tensors, attributes: Attributes) -> Any:
-        return function(tensors[0], attributes.get("dim") or (), keepdim=attributes.get("keepdim", False))
+        return function(tensors[0], dim=attributes.get("dim") or every, keepdim=attributes.get("keepdim", False))
 
     return call
 
@@ -198,8 +189,8 @@ CALLS: dict[str, TorchCall] = {
     "logsumexp": _logsumexp,
     "max": _extreme(torch.max),
     "min": _extreme(torch.min),
-    "amax": _over_named_dims(torch.amax),
-    "amin": _over_named_dims(torch.amin),
+    "amax": _over_dims(torch.amax, ()),
+    "amin": _over_dims(torch.amin, ()),
     "argmax": _place(torch.argmax),
     "argmin": _place(torch.argmin),
     "all": _over_dims(torch.all),

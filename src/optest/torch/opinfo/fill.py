@@ -125,11 +125,8 @@ def tensors_of(sample: Any) -> list[torch.Tensor]:
 def _gather(value: Any, found: dict[int, torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
         found.setdefault(id(value), value)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            _gather(each, found)
-    elif isinstance(value, slice):
-        for each in (value.start, value.stop, value.step):
+    elif isinstance(value, (list, tuple, slice)):
+        for each in (value.start, value.stop, value.step) if isinstance(value, slice) else value:
             _gather(each, found)
 
 

@@ -288,17 +288,14 @@ def _tensor_keys(tensors: Sequence[torch.Tensor], place: Mapping[str, Any]) -> d
     for index, tensor in enumerate(tensors):
         path = f"input{index}"
         _require_plain(tensor)
+        try:
+            digest = digest_of(array_of(tensor))
+        except ValueError:
+            raise Unstatable(f"a tensor has {tensor.dim()} dimensions, more than NumPy holds") from None
         shapes[path] = _layout(tensor)
         dtypes[path] = str(tensor.dtype).removeprefix("torch.")
-        fills[path] = {"fill": "opinfo", **place, "tensor": index, "digest": _digest(tensor)}
+        fills[path] = {"fill": "opinfo", **place, "tensor": index, "digest": digest}
     return {"shapes": shapes, "dtypes": dtypes, "generator": fills}
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    try:
-        return digest_of(array_of(tensor))
-    except ValueError:
-        raise Unstatable(f"a tensor has {tensor.dim()} dimensions, more than NumPy holds") from None
 
 
 def _require_plain(tensor: torch.Tensor) -> None:

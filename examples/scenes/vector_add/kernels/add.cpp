@@ -1,0 +1,9 @@
+#include "optest_scene.h"
+
+extern "C" void kernel_entry(const optest::Block& block, const optest::Arguments& args) {
+    const float* a = args[0].as<float>();
+    const float* b = args[1].as<float>();
+    float* sum = args[2].as<float>();
+    const int64_t total = args[0].elements;
+    for (int64_t i = block.begin(total); i < block.end(total); ++i) sum[i] = a[i] + b[i];
+}

@@ -1,0 +1,107 @@
+"""What runs of scenes leave behind: timelines and dumped tensors, a folder for each process, flat in the end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from optest.generators.files import save_tensors
+from optest.reporting.timeline import event, trace_of
+from optest.scenes.declaration import SceneTestCase
+from optest.scenes.runtimes import Span
+from optest.spec import TestCase
+from optest.store import write_atomically
+
+__all__ = ["OUTPUTS", "Recorder", "collect_outputs", "flatten_perf_subdirs", "folder_of"]
+
+OUTPUTS = Path("outputs")
+_SUBFOLDER = "perf_"
+
+
+def folder_of(scene: SceneTestCase, case: TestCase, device_ids: Sequence[int]) -> Path:
+    """Where the process that runs a case writes: by runtime and device, or by the case for one of level 3."""
+    if scene._scene_level == 2:
+        return OUTPUTS / f"{_SUBFOLDER}l2_{scene._scene_runtime}_dev{device_ids[0]}"
+    return OUTPUTS / f"{_SUBFOLDER}l3_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
+
+
+class Recorder:
+    """The timeline and the tensors of one run of a case, written when it is over."""
+
+    def __init__(self, case: TestCase, folder: Path, *, profiles: bool, dumps: bool) -> None:
+        self.profiles, self.dumps = profiles, dumps
+        self._case = case
+        self._folder = folder
+        self._spans: list[Span] = []
+        self._tensors: dict[str, Any] = {}
+
+    def span(self, span: Span) -> None:
+        self._spans.append(span)
+
+    def tensor(self, task: str, when: str, place: int, array: Any) -> None:
+        self._tensors[f"{task}/{when}/{place}"] = array
+
+    def make_folder(self) -> Path:
+        """The folder of this process, where the runtime itself may write profiles, too."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder.absolute()
+
+    def write(self) -> None:
+        """Write ``perf_swimlane_….json``, which Chrome and Perfetto show, and ``tensor_dump_….safetensors``."""
+        if not (self._spans or self._tensors):
+            return
+        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{self._case.descriptor.name.partition('.')[2]}"
+        stamp = f"{stamp}_{self._case.attributes['case']}"
+        folder = self.make_folder()
+        if self._spans:
+            path = _unused(folder / f"perf_swimlane_{stamp}.json")
+            write_atomically(path, _trace(self._spans).encode())
+        if self._tensors:
+            path = _unused(folder / f"tensor_dump_{stamp}.safetensors")
+            save_tensors(self._tensors, path, self._case.id)
+            index = {
+                name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in self._tensors.items()
+            }
+            write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
+
+
+def _trace(spans: Sequence[Span]) -> str:
+    return trace_of(
+        event(each.name, process=each.device, row=each.row, began_s=each.began_s, took_s=each.ended_s - each.began_s)
+        for each in spans
+    )
+
+
+def _unused(path: Path, tag: str = "") -> Path:
+    """The path, or one with ``tag`` and a number behind its stem that is not there yet."""
+    number, free = 0, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}__{tag}{number if number > 1 or not tag else ''}")
+    return free
+
+
+def collect_outputs(run_folder: Path) -> None:
+    """Bring what the processes of a run wrote into ``outputs``, and write an index of it to the run's folder."""
+    if moved := flatten_perf_subdirs():
+        names = json.dumps([str(each.absolute()) for each in moved], indent=1)
+        write_atomically(run_folder / "outputs.json", names.encode())
+
+
+def flatten_perf_subdirs(outputs: Path = OUTPUTS) -> list[Path]:
+    """Move the files of every ``perf_…`` folder up into ``outputs`` and return where they are; none is overwritten.
+
+    The first writer keeps the name, the others get the tag of their folder: ``perf_swimlane_…__gw1.json``.
+    """
+    moved: list[Path] = []
+    for folder in sorted(each for each in outputs.glob(f"{_SUBFOLDER}*") if each.is_dir()):
+        tag = folder.name.removeprefix(_SUBFOLDER)
+        files = sorted(each for each in folder.iterdir() if each.is_file())
+        moved += [file.rename(_unused(outputs / file.name, tag)) for file in files]
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    return moved

@@ -1,0 +1,262 @@
+"""``optest ctest``: a build folder's CTest tests as cases; CTest runs them, and its reports become their results."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import xml.etree.ElementTree as ET
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from optest.backends import BackendDriver
+from optest.core.executors import Executor
+from optest.core.runner import ExecutionResult
+from optest.errors import NothingSelected, OptestError, Unavailable, UnknownName, UsageError
+from optest.guests import CommandContext
+from optest.process import CannotStart, Finished
+from optest.process import run as run_process
+from optest.settings import environment
+from optest.settings.platforms import PLATFORMS, device_ids, is_device, why_skipped
+from optest.spec import BackendTarget, Evidence, OperatorDescriptor, Reason, Skip, Status, TestCase, Timings, Verdict
+
+__all__ = ["CtestDriver", "ctest_command", "label_arguments"]
+
+_LABEL = re.compile(r"requires_hardware(?:_(.+))?")
+_MOST_OUTPUT = 1 << 27
+_TAIL = 8192
+_Reported: TypeAlias = dict[str, deque[tuple[Verdict, Timings]]]
+_TEST = OperatorDescriptor(name="ctest", signature="-> out", open_attributes=True)
+
+
+def ctest_command(context: CommandContext, *, include_dir: bool, **given: Any) -> int:
+    """As the help of ``optest ctest`` says.
+
+    Raises:
+        UsageError: for a folder, device list, label or regular expression that is wrong.
+        UnknownName: for a platform that is neither built in nor named by a label.
+        NothingSelected: if there is no test.
+        Unavailable: without CMake.
+    """
+    if include_dir:
+        context.echo(str(Path(__file__).parent / "include"))
+        return 0
+    own = {name: given.pop(name) for name in ("test_dir", "platform", "resource_type", "regex", "timeout")}
+    jobs = given.pop("jobs") or os.cpu_count() or 1
+    driver = CtestDriver(devices=device_ids(given.pop("devices")), jobs=jobs, **own)
+    facts = {"command": "ctest", "platform": driver.platform, "device": driver.device_list}
+    return context.run(driver.cases(), driver, facts, given)
+
+
+def label_arguments(platform: str | None) -> list[str]:
+    """CTest's arguments for the tests whose labels are for a platform; those of ``settings.platforms.why_skipped``."""
+    if not is_device(platform):
+        return ["-LE", "^requires_hardware(_.+)?$"]
+    return ["-L", f"^requires_hardware(_{re.escape(platform or '')})?$"]
+
+
+@dataclass(slots=True, kw_only=True)
+class CtestDriver(BackendDriver):
+    """CTest in a build folder, with what one run of it is given."""
+
+    name = "ctest"
+    kind = "ctest"
+    test_dir: str
+    platform: str | None
+    devices: tuple[int, ...]
+    resource_type: str
+    jobs: int
+    timeout: float
+    regex: str | None
+
+    @property
+    def device_list(self) -> str:
+        return ",".join(map(str, self.devices))
+
+    def cases(self) -> list[TestCase]:
+        """The tests as cases, in CTest's order; those of other platforms are skipped, with the reason.
+
+        Raises:
+            OptestError: as :func:`ctest_command`.
+        """
+        listing = self._listed([])
+        labels = [label for test in listing["tests"] for label in _property(test, "LABELS", ())]
+        known = (*PLATFORMS, *(match[1] for match in map(_LABEL.fullmatch, labels) if match and match[1]))
+        if self.platform is not None and self.platform not in known:
+            raise UnknownName("platform", self.platform, known)
+        if not listing["tests"]:
+            how = f" whose name matches {self.regex}" if self.regex else "; does its CMakeLists.txt enable_testing()?"
+            raise NothingSelected(f"there is no test in {self.test_dir}{how}")
+        chosen = {_identity(test) for test in self._listed(label_arguments(self.platform))["tests"]}
+        target = BackendTarget(name=self.name, kind=self.kind, device=self.platform)
+        return [
+            TestCase(
+                descriptor=_TEST,
+                inputs=(),
+                name=test["name"],
+                attributes={"test": test["name"]},
+                backend=target,
+                backend_config={self.name: {"command": test.get("command", [])}},
+                tags=tuple(_property(test, "LABELS", ())),
+                where=_where(test, listing["backtraceGraph"]),
+                skip=None if _identity(test) in chosen else Skip(reason=self._why_left_out(test)),
+            )
+            for test in listing["tests"]
+        ]
+
+    def _why_left_out(self, test: Mapping[str, Any]) -> str:
+        stated = [match[1] for match in map(_LABEL.fullmatch, _property(test, "LABELS", ())) if match]
+        try:
+            whys = [why_skipped((name,) if name else (), self.platform) for name in stated]
+        except UsageError as error:
+            raise UsageError(f"the labels of test {test['name']} are wrong: {error}") from None
+        return (whys or [why_skipped(None, self.platform)])[0] or "left out by CTest"
+
+    def _listed(self, arguments: Sequence[str]) -> Any:
+        done = self.ctest([*arguments, "--show-only=json-v1"])
+        if done.returncode or not done.stdout_tail.lstrip().startswith("{"):
+            said = (done.stderr_tail.strip() or done.stdout_tail.strip()).partition("\n")[0]
+            why = said or f"ctest ended with {done.returncode}"
+            raise UsageError(
+                f"the tests in {self.test_dir} cannot be listed: "
+                f"{why if os.path.isdir(self.test_dir) else 'there is no such folder'}\n"
+                "  --test-dir names the folder that CMake built in: cmake -B build && cmake --build build"
+            )
+        return json.loads(done.stdout_tail)
+
+    def ctest(self, arguments: Sequence[str]) -> Finished:
+        """Run CTest in the build folder.
+
+        Raises:
+            Unavailable: if there is none.
+        """
+        names = [] if self.regex is None else ["-R", self.regex]
+        command = ["ctest", "--test-dir", self.test_dir, *names, *arguments]
+        try:
+            return run_process(command, cwd=".", env=environment(), timeout_s=None, tail_bytes=_MOST_OUTPUT)
+        except CannotStart:
+            raise Unavailable("ctest", "install CMake, 3.21 or newer") from None
+
+    def executor(self, folder: Path) -> Executor:
+        return _Executor(self, folder.absolute())
+
+    def command_line(self, case: TestCase) -> Sequence[str]:
+        words = ["ctest", "--test-dir", self.test_dir, "--device", self.device_list]
+        words += [] if self.platform is None else ["--platform", self.platform]
+        words += [] if self.resource_type == "npus" else ["--resource-type", self.resource_type]
+        return [*words, "-R", f"^{re.escape(case.name)}$"]
+
+    def versions(self) -> Mapping[str, str]:
+        first = self.ctest(["--version"]).stdout_tail.partition("\n")[0]
+        return {"ctest": first.removeprefix("ctest version ")}
+
+
+def _property(test: Mapping[str, Any], name: str, default: Any) -> Any:
+    return next((each["value"] for each in test["properties"] if each["name"] == name), default)
+
+
+def _identity(test: Mapping[str, Any]) -> tuple[str, str]:
+    """Folders of one project may have tests of the same name."""
+    return test["name"], _property(test, "WORKING_DIRECTORY", "")
+
+
+def _where(test: Mapping[str, Any], graph: Mapping[str, Any]) -> str:
+    """The line that adds the test."""
+    node = graph["nodes"][test["backtrace"]] if "backtrace" in test else {}
+    return f"{os.path.relpath(graph['files'][node['file']])}:{node['line']}" if "line" in node else ""
+
+
+@dataclass(slots=True)
+class _Executor:
+    """Has CTest run all tests at once when the first result is asked for; ``folder`` keeps what it reads and writes."""
+
+    looks_ahead: ClassVar[bool] = False
+
+    driver: CtestDriver
+    folder: Path
+    _reported: _Reported | None = field(default=None, init=False)
+
+    def execute(
+        self,
+        cases: Sequence[TestCase],
+        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
+    ) -> ExecutionResult:
+        """What CTest reports of the test.
+
+        Raises:
+            OptestError: if CTest itself ends without a report.
+        """
+        if self._reported is None:
+            self._reported = self._run()
+        results = self._reported[cases[0].name]
+        verdict, timings = results.popleft() if results else (_not_run("CTest reported nothing of it"), Timings())
+        details = {**verdict.details, **cases[0].backend_config[self.driver.name]}
+        return ExecutionResult((replace(verdict, details=details),), timings)
+
+    def close(self) -> None:
+        return None
+
+    def _run(self) -> _Reported:
+        driver, report, resources = self.driver, self.folder / "ctest.xml", self.folder / "resources.json"
+        slots = [{"id": str(device), "slots": 1} for device in driver.devices]
+        spec = {"version": {"major": 1, "minor": 0}, "local": [{driver.resource_type: slots}]}
+        resources.write_text(json.dumps(spec, indent=2) + "\n")
+        # Always with the file: without one CTest runs tests that need devices, and gives them none.
+        arguments = ["--resource-spec-file", str(resources), "--output-on-failure", "--output-junit", str(report)]
+        arguments += ["-j", str(driver.jobs), "--timeout", f"{driver.timeout:g}"]
+        done = driver.ctest([*label_arguments(driver.platform), *arguments])
+        if not report.exists():
+            said = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
+            raise OptestError(f"ctest ended with {done.returncode} and wrote no report\n{said}")
+        results: _Reported = defaultdict(deque)
+        endings = dict(_endings(done.stdout_tail))
+        for test in ET.parse(report).getroot().iter("testcase"):
+            name = test.get("name", "")
+            results[name].append((_verdict(test, endings.get(name, "")), Timings(run_s=float(test.get("time", 0)))))
+        return results
+
+
+_ENDING = re.compile(r"\s*\d+ - (.+?) \(([^()]+)\)(?:\s{2,}.*)?")
+
+
+def _endings(printed: str) -> Iterator[tuple[str, str]]:
+    """How tests that failed ended, by name, from the list at the end: the JUnit report does not tell crash and deadline
+    from another failure."""
+    for line in printed.rpartition("The following tests FAILED:")[2].splitlines():
+        if match := _ENDING.fullmatch(line):
+            yield match[1], match[2]
+
+
+_FAILED = (Status.FAILED, Reason.EXIT_CODE, "the test failed")
+_LATE = (Status.TIMEOUT, Reason.DEADLINE, "it did not end in time, and CTest ended it")
+_FAILURES = {"": _FAILED, "Failed": _FAILED, "Timeout": _LATE}
+_OF_SKIPS = ("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION")
+_MORE_SLOTS = re.compile(r"(\n +1 slot)\1+")
+_NO_TEST_PASSED = re.compile(r"^\[  PASSED  \] 0 tests\.", re.MULTILINE)
+
+
+def _verdict(test: ET.Element, ending: str) -> Verdict:
+    """Of an element of the JUnit report, and the word in the list of those that failed."""
+    output = test.findtext("system-out") or ""
+    why = next((node.get("message", "") for tag in ("failure", "skipped") for node in test.iter(tag)), "").strip()
+    match test.get("status"):
+        case "run" if _NO_TEST_PASSED.search(output):
+            return Verdict(status=Status.SKIPPED, message="GoogleTest passed no test: it skipped all, or had none")
+        case "run":
+            return Verdict(status=Status.PASSED, evidence=Evidence.EXTERNAL_REPORT)
+        case "disabled":
+            return Verdict(status=Status.SKIPPED, message="disabled in CMake")
+        case "fail":
+            status, reason, said = _FAILURES.get(ending, (Status.CRASHED, Reason.SIGNAL, f"CTest: {ending}"))
+            return Verdict(status=status, reason=reason, message=why or said, details={"stdout_tail": output[-_TAIL:]})
+        case _ if why.startswith(_OF_SKIPS):
+            return Verdict(status=Status.SKIPPED, message=f"the test skipped itself ({why})")
+    output = _MORE_SLOTS.sub(lambda match: f"{match[1]} × {match[0].count('slot')}", output)
+    return _not_run(output.partition("\n\nResource spec file:")[0].strip() or why)
+
+
+def _not_run(why: str) -> Verdict:
+    return Verdict(status=Status.ERROR, reason=Reason.UNAVAILABLE, message=f"not run: {why}", details={"not_run": True})

@@ -1,0 +1,74 @@
+"""What a scene's ``CALLABLE`` has to state, and the Python function among its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from optest.errors import OptestError
+from optest.registry import load_file
+from optest.scenes.declaration import TaskArgs
+from optest.spec import Fault, Reason
+
+__all__ = ["numbers_of", "orchestration_in_python", "require_level_2", "required", "source_in"]
+
+
+def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
+    """
+    Raises:
+        Fault: BAD_CASE if there is no such entry, or one of another kind.
+    """
+    value = mapping.get(key)
+    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, but should be stated ({kind.__name__})")
+    return value
+
+
+def source_in(entry: Mapping[str, Any]) -> tuple[Path, str]:
+    """The file that an entry names, and the function in it.
+
+    Raises:
+        Fault: BAD_CASE if either is not stated, or the file is not there.
+    """
+    path, name = Path(required(entry, "source", str)), required(entry, "function_name", str)
+    if not path.is_file():
+        raise Fault(Reason.BAD_CASE, f"source {path} is not there")
+    return path, name
+
+
+def require_level_2(runtime: str, level: int) -> None:
+    """
+    Raises:
+        Fault: BAD_CASE for another level.
+    """
+    if level != 2:
+        raise Fault(
+            Reason.BAD_CASE, f"runtime {runtime} has one device for a case; it needs level=2, not level={level}"
+        )
+
+
+def numbers_of(args: TaskArgs) -> dict[str, Any]:
+    """The scalars by name, those of ctypes as numbers."""
+    values = {name: getattr(args, name) for name in args.scalar_names()}
+    return {name: getattr(value, "value", value) for name, value in values.items()}
+
+
+def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: A002 - the seed's name
+    """The function that ``orchestration`` is, or that it names in a Python source.
+
+    Raises:
+        Fault: BAD_CASE if there is none; COMPILE if the source cannot be imported.
+    """
+    function: Any = callable.get("orchestration")
+    if isinstance(function, Mapping):
+        path, name = source_in(function)
+        try:
+            function = getattr(load_file(path), name, None)
+        except OptestError as error:
+            raise Fault(Reason.BAD_CASE, str(error)) from None
+        except Exception as error:  # border: the source may raise anything
+            raise Fault(Reason.COMPILE, f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
+        if function is None:
+            raise Fault(Reason.BAD_CASE, f"{path.name} has no function {name}")
+    return required({"orchestration": function}, "orchestration", Callable)  # type: ignore[no-any-return]

@@ -1,0 +1,141 @@
+"""C++ sources as shared objects, kept on disk by what they are made of: text, headers, flags and compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from optest.errors import Unavailable
+from optest.process import command
+from optest.settings import environment
+from optest.spec import Fault, Reason
+from optest.store import write_atomically
+
+__all__ = ["GXX", "Toolchain", "compiled"]
+
+_TIMEOUT_S = 300.0
+_TAIL_LINES = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """A compiler with g++'s options: the one that ``variable`` names, else ``usual``."""
+
+    variable: str
+    usual: str
+    flags: tuple[str, ...]
+
+    def compiler(self) -> str:
+        """
+        Raises:
+            Unavailable: if it is not there.
+        """
+        name = environment().get(self.variable) or self.usual
+        path = shutil.which(name.split()[0])
+        if path is None:
+            raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
+        return path
+
+
+GXX = Toolchain(
+    variable="CXX",
+    usual="g++",
+    flags=("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall"),
+)
+
+
+@cache
+def _identity(compiler: str) -> str:
+    ended = command.run([compiler, "--version"], cwd="/", env=environment(), timeout_s=30)
+    return ended.stdout_tail
+
+
+def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, toolchain: Toolchain = GXX) -> Path:
+    """The shared object of a source file; the one that was made of the same before, unless ``rebuild``.
+
+    Raises:
+        Fault: BAD_CASE if the file is missing, COMPILE with the compiler's words.
+        Unavailable: without a compiler.
+    """
+    if not source.is_file():
+        raise Fault(Reason.BAD_CASE, f"source {source} is not there")
+    compiler = toolchain.compiler()
+    arguments = [*toolchain.flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
+    key = _digest(repr((arguments, _identity(compiler))).encode() + source.read_bytes())
+    folder = _cache()
+    manifest = folder / f"{key}.json"
+    if not rebuild and (made := _kept(manifest)) is not None:
+        return made
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made, uses = Path(scratch, "made.so"), Path(scratch, "made.d")
+        words = [compiler, *arguments, "-MMD", "-MF", str(uses), "-o", str(made)]
+        ended = command.run(words, cwd=source.parent, env=environment(), timeout_s=_TIMEOUT_S, tail_bytes=1 << 16)
+        if ended.timed_out:
+            raise Fault(Reason.COMPILE, f"{source} took more than {_TIMEOUT_S:.0f} s to compile")
+        if ended.returncode:
+            raise Fault(Reason.COMPILE, f"{source.name} does not compile:\n{_first_errors(ended.stderr_tail)}")
+        headers = {each: _digest(Path(each).read_bytes()) for each in _headers(uses.read_text(), source)}
+        name = f"{_digest(json.dumps([key, headers]).encode())}.so"
+        os.replace(made, folder / name)
+    write_atomically(manifest, json.dumps({"object": name, "headers": headers}).encode())
+    return folder / name
+
+
+def _kept(manifest: Path) -> Path | None:
+    """What was compiled, if it is there and no header has changed."""
+    try:
+        record: Mapping[str, object] = json.loads(manifest.read_text())
+        headers = record["headers"]
+        assert isinstance(headers, dict)
+        if any(_digest(Path(each).read_bytes()) != digest for each, digest in headers.items()):
+            return None
+        made = manifest.parent / str(record["object"])
+        return made if made.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):  # a torn entry is made again
+        return None
+
+
+def _headers(rule: str, source: Path) -> list[str]:
+    """The files that a make rule names behind its target, but for the source itself."""
+    words = rule.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
+    files = [str((source.parent / word.replace("\0", " ")).absolute()) for word in words]
+    return [each for each in dict.fromkeys(files) if each != str(source)]
+
+
+def _first_errors(text: str) -> str:
+    lines = text.strip().splitlines()
+    first = next((place for place, line in enumerate(lines) if "error" in line or "undefined reference" in line), 0)
+    return "\n".join(lines[first : first + _TAIL_LINES])
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+@cache
+def _cache() -> Path:
+    """``.optest/cache`` in the working directory, where it can be written; else a folder of the user's own among
+    temporary files.
+
+    Raises:
+        Unavailable: if that is somebody else's: what lies there is loaded.
+    """
+    folder = Path(".optest", "cache", "scenes").absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder.parent / ".gitignore").write_text("*\n")
+        with tempfile.TemporaryDirectory(dir=folder):
+            return folder
+    except OSError:
+        fallback = Path(tempfile.gettempdir(), f"optest-scenes-{os.getuid()}")
+        fallback.mkdir(mode=0o700, exist_ok=True)
+        if fallback.lstat().st_uid != os.getuid():
+            raise Unavailable("a folder for compiled scenes", f"make {folder} writable") from None
+        return fallback

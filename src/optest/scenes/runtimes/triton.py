@@ -1,0 +1,81 @@
+"""Scenes of Triton kernels: ``tritonsim`` is its interpreter, ``cuda`` a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from optest.errors import Unavailable
+from optest.numerics import dtype_of
+from optest.registry import is_installed
+from optest.scenes.declaration import TaskArgs
+from optest.scenes.runtimes import BaseRuntime, RunOptions, ordinal
+from optest.scenes.runtimes.callables import (
+    numbers_of,
+    orchestration_in_python,
+    require_level_2,
+    required,
+    source_in,
+)
+from optest.scenes.runtimes.cuda import lack_of_cuda
+from optest.spec import TensorSpec
+
+__all__ = ["TritonRuntime"]
+
+
+class TritonRuntime(BaseRuntime):
+    """``orchestration`` with ``source`` and ``function_name``: a function in Python that takes the scene's arguments,
+    with torch tensors on the device, and launches the ``@triton.jit`` functions of its source.
+
+    The source is imported where it runs: Triton decides before whether it interprets.
+    """
+
+    name = "triton"
+    platforms = ("tritonsim", "cuda")
+
+    def lack(self, platform: str) -> str | None:
+        if not (is_installed("triton") and is_installed("torch")):
+            return "runtime triton is unavailable: pip install optest[triton]"
+        return None if platform.endswith("sim") else lack_of_cuda()
+
+    def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> dict[str, Any]:  # noqa: A002, ARG002
+        require_level_2(self.name, level)
+        source_in(required(callable, "orchestration", Mapping))
+        return dict(callable)
+
+    def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
+        return _Worker(None if platform.endswith("sim") else ordinal(platform, device_ids[0]))
+
+
+class _Worker:
+    def __init__(self, gpu: int | None) -> None:
+        """
+        Raises:
+            Unavailable: if Triton was imported already to do the other thing.
+        """
+        from optest.torch.triton_kernels import device_for_triton
+
+        self._device = device_for_triton(None if gpu is None else f"cuda:{gpu}")
+        if (self._device.type == "cpu") is not (gpu is None):
+            raise Unavailable("triton on a GPU", "TRITON_INTERPRET is set")
+
+    def run(self, program: dict[str, Any], args: TaskArgs, options: RunOptions) -> None:  # noqa: ARG002
+        from optest.torch.triton_kernels import GuardedMemory
+
+        if "function" not in program:
+            program["function"] = orchestration_in_python(program)
+        memory, placed, buffers = GuardedMemory(self._device), args.clone(), {}
+        for name in args.tensor_names():
+            array = getattr(args, name)
+            spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
+            buffers[name], tensor = memory.placed(name, spec, array)
+            setattr(placed, name, tensor)
+        vars(placed).update(numbers_of(args))
+        with memory:
+            program["function"](placed)
+        memory.fetch()
+        for name, buffer in buffers.items():
+            getattr(args, name)[...] = buffer.array
+
+    def close(self) -> None:
+        """Nothing: torch frees its memory itself."""

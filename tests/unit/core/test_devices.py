@@ -1,0 +1,112 @@
+"""Who holds which device, and whether a device works."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from optest.core.devices import Health, Leases, examined
+from optest.errors import UsageError
+from optest.settings.platforms import Platform, parse_devices
+from optest.settings.variables import leases_folder
+
+CHIP = Platform(name="chip", probe=("sh", "-c", "exit {device}"))
+
+
+def never() -> bool:
+    return False
+
+
+def is_free(folder: Path, device: int) -> bool:
+    lock = FileLock(folder / f"chip-{device}.lock", thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except TimeoutError:
+        return False
+    lock.release()
+    return True
+
+
+def test_who_holds_a_device_is_written_beside_its_lock(tmp_path: Path) -> None:
+    leases = Leases(tmp_path, [CHIP], "optest run")
+    assert leases.acquire([4, 2], 2, pytest.fail, never) == (4, 2)
+    assert json.loads((tmp_path / "chip-4.json").read_text()) == {"pid": os.getpid(), "command": "optest run"}
+    assert not is_free(tmp_path, 2)
+    leases.release()
+    assert is_free(tmp_path, 2)
+    assert not (tmp_path / "chip-4.json").exists()
+
+
+def test_a_process_that_waits_for_a_device_holds_none_above_it(tmp_path: Path) -> None:
+    """Two processes that each held what the other waits for would wait for ever."""
+    other = Leases(tmp_path, [CHIP], "optest run other.yaml")
+    other.acquire([3], 1, pytest.fail, never)
+    held_meanwhile: list[dict[int, bool]] = []
+
+    def say(note: str) -> None:
+        assert note == f"device 3 is held by optest run other.yaml (pid {os.getpid()}); waiting"
+        held_meanwhile.append({device: not is_free(tmp_path, device) for device in (2, 4)})
+        other.release()
+
+    assert Leases(tmp_path, [CHIP], "mine").acquire([2, 3, 4], 3, say, never) == (2, 3, 4)
+    assert held_meanwhile == [{2: True, 4: False}]
+
+
+def test_simulations_hold_nothing(tmp_path: Path) -> None:
+    first, second = (Leases(tmp_path, [Platform(name="chipsim")], "") for _ in range(2))
+    assert first.acquire([0], 1, pytest.fail, never) == second.acquire([0], 1, pytest.fail, never) == (0,)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"leases of devices cannot be kept in .*file/leases: Not a directory"):
+        Leases(tmp_path / "file" / "leases", [CHIP], "").acquire([0], 1, pytest.fail, never)
+
+
+def test_leases_lie_where_the_user_alone_keeps_things(tmp_path: Path) -> None:
+    assert leases_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "optest"
+    gone = leases_folder({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})
+    assert gone.name == f"optest-{os.getuid()}"
+
+
+RESET = ("sh", "-c", "echo no such card >&2; exit 7")
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "health"),
+    [
+        ({"probe": ()}, 3, Health(True)),
+        ({}, 0, Health(True)),
+        ({}, 3, Health(False, "device 3 failed its probe (exit code 3)")),
+        (
+            {"reset": RESET},
+            3,
+            Health(False, "device 3 failed its probe (exit code 3), the reset failed (exit code 7: no such card)"),
+        ),
+        (
+            {"reset": ("true",)},
+            3,
+            Health(False, "device 3 failed its probe (exit code 3), after a reset too (exit code 3)"),
+        ),
+    ],
+)
+def test_a_device_is_probed_and_reset(changes: dict[str, tuple[str, ...]], device: int, health: Health) -> None:
+    known = {"probe": CHIP.probe, **changes}
+    assert examined(Platform(name="chip", **known), device) == health  # type: ignore[arg-type]
+
+
+def test_a_probe_that_is_not_there_is_said() -> None:
+    assert "no-such-tool" in examined(Platform(name="chip", probe=("no-such-tool",)), 0).note
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [("0", (0,)), ("0-7", tuple(range(8))), ("0,2,5", (0, 2, 5)), ("0-3,6", (0, 1, 2, 3, 6)), ("8 - 9, 4", (8, 9, 4))],
+)
+def test_lists_of_devices_are_read(text: str, ids: tuple[int, ...]) -> None:
+    assert parse_devices(text) == ids

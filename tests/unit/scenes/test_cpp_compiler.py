@@ -1,0 +1,157 @@
+"""Objects of C++ sources: made once for the same text, headers, flags and compiler, and errors with their lines."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from optest.errors import Unavailable
+from optest.scenes.runtimes import lack_of_runtime
+from optest.scenes.runtimes.cpp import compiler
+from optest.scenes.runtimes.cpp.compiler import compiled
+from optest.spec import Fault, Reason
+
+pytestmark = [pytest.mark.cxx, pytest.mark.usefixtures("compile_cache")]
+
+cache_folder = compiler._cache.__wrapped__
+KERNEL = '#include "scale.h"\nextern "C" int scaled(int x) { return kScale * x; }\n'
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The calls of a compiler that is a new one to the cache, a line each."""
+    log, script = tmp_path / "calls", tmp_path / "logged_gxx"
+    log.touch()
+    script.write_text(f'#!/bin/sh\ncase "$1" in --version) echo {tmp_path};; *) echo >> {log};; esac\nexec g++ "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CXX", str(script))
+    return log
+
+
+def written(folder: Path, text: str = KERNEL, scale: int = 2) -> Path:
+    (folder / "scale.h").write_text(f"constexpr int kScale = {scale};\n")
+    (folder / "kernel.cpp").write_text(text)
+    return folder / "kernel.cpp"
+
+
+def count(calls: Path) -> int:
+    return len(calls.read_text().splitlines())
+
+
+def test_the_same_text_is_compiled_once(tmp_path: Path, calls: Path) -> None:
+    source = written(tmp_path)
+    first = compiled(source, ())
+    assert compiled(source, ()) == first
+    written(tmp_path)  # another time, the same text
+    assert compiled(source, ()) == first
+    assert count(calls) == 1
+
+
+def test_a_changed_header_is_another_object(tmp_path: Path, calls: Path) -> None:
+    first = compiled(written(tmp_path), ())
+    second = compiled(written(tmp_path, scale=3), ())
+    assert first != second
+    assert count(calls) == 2
+    assert compiled(written(tmp_path, scale=2), ()) == first
+    assert first.is_file()
+
+
+def test_changed_text_is_another_object(tmp_path: Path, calls: Path) -> None:
+    first = compiled(written(tmp_path), ())
+    assert compiled(written(tmp_path, KERNEL.replace("* x", "+ x")), ()) != first
+    assert compiled(written(tmp_path), ()) == first
+    assert count(calls) == 2
+
+
+def test_rebuild_compiles_again(tmp_path: Path, calls: Path) -> None:
+    source = written(tmp_path)
+    assert compiled(source, (), rebuild=True) == compiled(source, (), rebuild=True)
+    assert count(calls) == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"object": "gone.so"}', '{"object": "gone.so", "headers": {}}'])
+def test_a_torn_entry_is_made_again(tmp_path: Path, calls: Path, compile_cache: Path, content: str) -> None:
+    source, before = written(tmp_path), {*compile_cache.glob("*.json")}
+    first = compiled(source, ())
+    (manifest,) = {*compile_cache.glob("*.json")} - before
+    manifest.write_text(content)
+    assert compiled(source, ()) == first
+    assert count(calls) == 2
+
+
+def test_an_object_that_is_gone_is_made_again(tmp_path: Path, calls: Path) -> None:
+    source = written(tmp_path)
+    compiled(source, ()).unlink()
+    assert compiled(source, ()).is_file()
+    assert count(calls) == 2
+
+
+@pytest.mark.usefixtures("calls")
+def test_several_at_once_get_the_same(tmp_path: Path, compile_cache: Path) -> None:
+    source, before = written(tmp_path), {*compile_cache.iterdir()}
+    with ThreadPoolExecutor(4) as pool:
+        made = {*pool.map(lambda _: compiled(source, ()), range(4))}
+    assert len(made) == 1
+    assert {each.suffix for each in {*compile_cache.iterdir()} - before} == {".so", ".json"}
+
+
+def test_compile_errors_have_their_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        Fault, match=r"(?s)kernel.cpp does not compile:\n.*kernel.cpp:2:\d+: error: .*kNothing"
+    ) as caught:
+        compiled(written(tmp_path, KERNEL.replace("kScale", "kNothing")), ())
+    assert caught.value.reason is Reason.COMPILE
+    assert "kNothing * x" in str(caught.value), "the line itself"
+
+
+def test_link_errors_have_their_line(tmp_path: Path) -> None:
+    text = 'int nowhere(int);\nextern "C" int f(int x) { return nowhere(x); }\n'
+    with pytest.raises(Fault, match=r"kernel.cpp:2: undefined reference to .nowhere") as caught:
+        compiled(written(tmp_path, text), ())
+    assert caught.value.reason is Reason.COMPILE
+
+
+def test_a_failed_compilation_leaves_nothing(tmp_path: Path, compile_cache: Path) -> None:
+    before = {*compile_cache.iterdir()}
+    with pytest.raises(Fault):
+        compiled(written(tmp_path, "int"), ())
+    assert {*compile_cache.iterdir()} == before
+
+
+def test_a_missing_source_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=r"gone.cpp is not there") as caught:
+        compiled(tmp_path / "gone.cpp", ())
+    assert caught.value.reason is Reason.BAD_CASE
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Unavailable, match=r"compiler no-such-compiler is unavailable: install g\+\+"):
+        compiled(written(tmp_path), ())
+    assert "no-such-compiler" in str(lack_of_runtime("cpp", "cpusim"))
+
+
+def test_folders_with_spaces(tmp_path: Path, calls: Path) -> None:
+    (folder := tmp_path / "a b").mkdir()
+    first = compiled(written(folder), ())
+    assert compiled(written(folder, scale=3), ()) != first
+    assert count(calls) == 2
+
+
+def test_a_folder_that_cannot_be_written_has_a_substitute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the place of the folder keeps also root from writing there."""
+    substitute = tmp_path / "temporary"
+    substitute.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(substitute))
+    assert cache_folder() == tmp_path / ".optest" / "cache" / "scenes"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".optest").touch()
+    monkeypatch.chdir(tmp_path / "other")
+    assert cache_folder().parent == substitute
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(Unavailable, match=r"make .* writable"):
+        cache_folder()

@@ -1,0 +1,240 @@
+"""What the driver of scenes makes of a run: verdicts, checks of memory, dumps and profiles."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any
+
+import numpy as np
+import pytest
+import toy_runtime  # noqa: F401 - registers the runtime
+
+from optest.api.running import RunOutcome, run
+from optest.scenes.artifacts import flatten_perf_subdirs
+from optest.spec import CheckState, Reason, Status
+
+_SCENE = """
+import numpy as np
+from optest.scenes import ArgDirection as D
+from optest.scenes import Scalar, SceneTestCase, TaskArgsBuilder, Tensor, scene_test
+
+
+def kernel(args, options, worker):
+{kernel}
+
+
+@scene_test(level={level}, runtime="toy", platforms=["cpusim"])
+class TestToy(SceneTestCase):
+    CALLABLE = {{"function": kernel{signature}}}
+    CASES = [{{"name": "default", "params": {{"size": 64}}}}]
+{attributes}
+
+    def generate_args(self, params):
+        return TaskArgsBuilder(
+            Tensor("x", np.random.standard_normal(params["size"]).astype({dtype})),
+            Tensor("y", np.zeros(params["size"], {dtype})),
+            Scalar("factor", 2),
+        )
+
+    def compute_golden(self, args, params):
+{golden}
+"""
+_RIGHT = "args.y[:] = args.x * args.factor"
+
+
+def asked(
+    folder: Path,
+    kernel: str = _RIGHT,
+    *,
+    golden: str = _RIGHT,
+    signature: str = "[D.IN, D.OUT]",
+    attributes: str = "",
+    dtype: str = "np.float32",
+    level: int = 2,
+    **options: Any,
+) -> RunOutcome:
+    text = _SCENE.format(
+        kernel=indent(dedent(kernel), "    "),
+        golden=indent(golden, "        "),
+        signature=f', "signature": {signature}' if signature else "",
+        attributes=indent(attributes, "    "),
+        dtype=dtype,
+        level=level,
+    )
+    file = folder / "test_toy.py"
+    file.write_text(text)
+    from optest.scenes import cases
+
+    cases._scenes_in.cache_clear()
+    return run({"source": [f"scene:{file}"], "isolate": "none", "quiet": 2, **options})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that is rewritten in the same second is read again
+    return tmp_path
+
+
+def test_a_right_kernel_passes(folder: Path) -> None:
+    outcome = asked(folder)
+    (result,) = outcome.results
+    assert (result.id, result.status, outcome.exit_status) == ("TestToy[cpusim]::default", Status.PASSED, 0)
+    states = {check.name: check.state for check in result.verdict.checks}
+    assert states["guard zones"] is CheckState.DONE
+    assert states["outputs written"] is CheckState.NOT_POSSIBLE
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        ("args.y[:-1] = args.x[:-1] * args.factor", Reason.VALUE),
+        ("args.y[:] = args.x * 2 * np.float32(1 + 3e-5)", Reason.VALUE),
+        ("args.y[:] = np.nan", Reason.NAN),
+        ("pass", Reason.VALUE),
+        (f"{_RIGHT}; args.x[7] = 0", Reason.INPUT_MUTATED),
+        (f"{_RIGHT}; np.lib.stride_tricks.as_strided(args.y, (65,), (4,))[64] = 1", Reason.OUT_OF_BOUNDS),
+        (f"{_RIGHT}; np.lib.stride_tricks.as_strided(args.x, (65,), (4,))[64] = 1", Reason.OUT_OF_BOUNDS),
+        ("raise RuntimeError('device is busy')", Reason.RAISED),
+    ],
+)
+def test_wrong_kernels(folder: Path, kernel: str, reason: Reason) -> None:
+    (result,) = asked(folder, kernel).results
+    assert result.verdict.reason is reason
+    assert "optest run --source scene:test_toy.py --platform cpusim --case 'TestToy[cpusim]::default'" in result.repro
+
+
+def test_the_output_is_named(folder: Path) -> None:
+    (result,) = asked(folder, "args.y[:] = args.x").results
+    assert [measure.output for measure in result.verdict.measures] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("golden", "text"),
+    [
+        ("pass", "a kernel that does nothing would pass"),
+        ("args.y = args.x[:3]", "compute_golden made y"),
+        ("raise KeyError('size')", "compute_golden raised KeyError"),
+    ],
+)
+def test_wrong_goldens(folder: Path, golden: str, text: str) -> None:
+    (result,) = asked(folder, golden=golden).results
+    assert result.verdict.reason is Reason.REFERENCE_FAILED
+    assert text in result.verdict.message
+
+
+@pytest.mark.parametrize(
+    ("signature", "text"),
+    [
+        ("[D.IN]", "the signature has 1 entries, but generate_args makes 2 tensors"),
+        ("[D.IN, D.OUT, D.OUT, D.OUT]", "the signature has 4 entries"),
+        ("[D.IN, D.IN]", "no output"),
+    ],
+)
+def test_wrong_signatures(folder: Path, signature: str, text: str) -> None:
+    (result,) = asked(folder, signature=signature).results
+    assert result.verdict.reason is Reason.BAD_CASE
+    assert text in result.verdict.message
+
+
+def test_without_a_signature_every_tensor_is_compared(folder: Path) -> None:
+    assert asked(folder, signature="").results[0].status is Status.PASSED
+    (result,) = asked(folder, f"{_RIGHT}; args.x[7] = 0", signature="").results
+    assert result.verdict.reason is Reason.VALUE
+
+
+def test_a_stated_tolerance_decides(folder: Path) -> None:
+    off = "args.y[:] = args.x * 2 * np.float32(1 + 3e-4)"
+    assert asked(folder, off, attributes="RTOL = 1e-3\nATOL = 0.0").results[0].status is Status.PASSED
+    assert asked(folder, off, attributes="RTOL = 1e-4\nATOL = 0.0").results[0].verdict.reason is Reason.VALUE
+
+
+def test_integers_are_exact_whatever_is_stated(folder: Path) -> None:
+    (result,) = asked(folder, f"{_RIGHT}; args.y[3] += 1", dtype="np.int32", attributes="RTOL = ATOL = 5").results
+    assert result.verdict.reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("where", ["option", "class"])
+def test_skip_golden_is_unchecked(folder: Path, where: str) -> None:
+    how = {"skip_golden": True} if where == "option" else {"attributes": "SKIP_GOLDEN = True"}
+    outcome = asked(folder, "pass", golden="raise AssertionError", **how)
+    assert [each.status for each in outcome.results] == [Status.UNCHECKED]
+    assert outcome.exit_status == 0
+
+
+def test_outputs_are_reset_between_rounds(folder: Path) -> None:
+    outcome = asked(folder, "args.y += args.x * args.factor", rounds=3)
+    assert [each.status for each in outcome.results] == [Status.PASSED] * 3
+    assert Path("toy.log").read_text().count("open") == 1
+
+
+def test_arguments_are_the_same_in_every_run(folder: Path) -> None:
+    keep = "np.save(f'seen{len(__import__(\"os\").listdir())}.npy', args.x)"
+    asked(folder, f"{_RIGHT}; {keep}")
+    asked(folder, f"{_RIGHT}; {keep}")
+    one, other = (np.load(each) for each in sorted(folder.glob("seen*.npy")))
+    assert (one == other).all()
+
+
+def test_variables_are_set_while_it_runs(folder: Path) -> None:
+    kernel = f"""
+        import os
+        assert os.environ["MODEL_DIR"] == os.path.join(os.getcwd(), "weights")
+        assert os.environ["FAST"] == "1"
+        {_RIGHT}
+    """
+    attributes = 'RUNTIME_ENV = {"MODEL_DIR": "weights", "FAST": "1"}'
+    assert asked(folder, kernel, attributes=attributes).results[0].status is Status.PASSED
+
+
+def test_profiles_of_the_first_round_alone(folder: Path) -> None:
+    kernel = f"""
+        from optest.scenes.runtimes import Span
+        import os, pathlib
+        if options.recording.profiles:
+            options.recording.span(Span(name="task", device=0, row=1, began_s=2.0, ended_s=2.5))
+            pathlib.Path(os.environ["TOY_PROFILES"], "own.json").write_text("1")
+        {_RIGHT}
+    """
+    asked(folder, kernel, rounds=2, enable_profiling=True)
+    (file,) = Path("outputs").glob("perf_swimlane_*_TestToy_default.json")
+    event = json.loads(file.read_text())["traceEvents"][-1]
+    assert (event["name"], event["ts"], event["dur"]) == ("task", 2e6, 5e5)
+    assert sorted(each.name for each in Path("outputs").iterdir()) == ["own.json", file.name]
+    (index,) = Path(".optest/runs").glob("*/outputs.json")
+    assert {Path(each).name for each in json.loads(index.read_text())} == {"own.json", file.name}
+
+
+def test_dumps_of_every_round(folder: Path) -> None:
+    pytest.importorskip("safetensors")
+    from safetensors.numpy import load_file
+
+    kernel = f"""
+        if options.recording.dumps:
+            options.recording.tensor("task 0", "before", 0, args.x)
+        {_RIGHT}
+    """
+    asked(folder, kernel, rounds=2, dump_tensor=True)
+    files = list(Path("outputs").glob("tensor_dump_*.safetensors"))
+    assert len(files) == 2
+    assert load_file(files[0])["task 0/before/0"].shape == (64,)
+
+
+def test_flatten_overwrites_nothing(folder: Path) -> None:
+    for _ in range(2):
+        for tag in ("gw0", "gw1"):
+            place = folder / "outputs" / f"perf_{tag}"
+            place.mkdir(parents=True)
+            (place / "perf_swimlane_1.json").write_text(tag)
+        flatten_perf_subdirs(folder / "outputs")
+    names = sorted(each.name for each in (folder / "outputs").iterdir())
+    assert names == [
+        "perf_swimlane_1.json",
+        "perf_swimlane_1__gw0.json",
+        "perf_swimlane_1__gw1.json",
+        "perf_swimlane_1__gw12.json",
+    ]
+    assert flatten_perf_subdirs(folder / "nothing") == []

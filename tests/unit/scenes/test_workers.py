@@ -1,0 +1,61 @@
+"""Workers of scenes as processes: one for each device and runtime, given back in the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from optest.api.running import run
+from optest.spec import Status
+
+_SCENE = """
+from pathlib import Path
+import numpy as np
+from optest.scenes import ArgDirection as D
+from optest.scenes import SceneTestCase, TaskArgsBuilder, Tensor, scene_test
+
+
+def kernel(args, options, worker):
+    args.y[:] = args.x + 1
+
+
+class Base(SceneTestCase):
+    CALLABLE = {"function": kernel, "signature": [D.IN, D.OUT]}
+    CASES = [{"name": f"n{size}", "params": {"size": size}} for size in range(1, 7)]
+
+    def generate_args(self, params):
+        size = params["size"]
+        return TaskArgsBuilder(Tensor("x", np.ones(size, np.float32)), Tensor("y", np.zeros(size, np.float32)))
+
+    def compute_golden(self, args, params):
+        args.y[:] = args.x + 1
+
+
+@scene_test(level=2, runtime="toy", platforms=["cpusim"])
+class TestOne(Base):
+    pass
+
+
+@scene_test(level=2, runtime="toy", platforms=["cpusim"])
+class TestOther(Base):
+    pass
+"""
+
+
+@pytest.mark.parametrize("devices", ["3", "0,2"])
+def test_one_worker_for_each_device(devices: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened once, used by every class, case and round, and closed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPTEST_PLUGINS", "toy_runtime")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "plugins"))
+    Path("test_toy.py").write_text(_SCENE)
+    outcome = run({"source": ["scene:test_toy.py"], "device": devices, "rounds": 2, "max_parallel": "2", "quiet": 2})
+    assert Counter(each.status for each in outcome.results) == {Status.PASSED: 24}
+    lines = [line.split() for line in Path("toy.log").read_text().splitlines()]
+    did = Counter((what, ids) for what, _, _, ids in lines)
+    used = [device for device in devices.split(",") if did["run", device]]
+    assert {(what, device): 1 for what in ("open", "close") for device in used}.items() <= did.items()
+    assert sum(did["run", device] for device in used) == 24
+    assert len({pid for _, pid, _, _ in lines}) == len(used)
