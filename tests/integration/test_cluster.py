@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,6 +180,16 @@ def test_code_and_data_of_the_current_folder_travel(nodes: Nodes) -> None:
     assert message.endswith("the data"), out + err
     assert "travelled.py" in message
     assert str(nodes.folder) not in message
+
+
+@pytest.mark.cxx
+def test_a_scene_is_built_and_run_on_a_node(nodes: Nodes) -> None:
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "scenes" / "vector_add", nodes.folder, dirs_exist_ok=True)
+    words = ["run", "--source", f"scene:{nodes.folder}", "--platform", "cpusim", "--cluster", nodes.address]
+    process = nodes.start([sys.executable, "-m", "optest", *words])
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
+    assert {result.status for result in nodes.results()} == {Status.PASSED}
 
 
 def test_a_lost_worker_is_replaced_on_another_node_and_said(nodes: Nodes) -> None:

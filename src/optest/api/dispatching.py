@@ -24,9 +24,9 @@ from optest.settings import Settings
 from optest.settings.platforms import Platform, device_ids, platform_called, share_of_devices
 from optest.settings.variables import leases_folder
 
-__all__ = ["Devices", "device_requests", "devices_of", "listed", "runs_in_its_own_order", "stated_parallel"]
+__all__ = ["FINISH_S", "Devices", "device_requests", "devices_of", "listed", "runs_in_its_own_order", "stated_parallel"]
 
-_FINISH_S = 10.0
+FINISH_S = 10.0
 """How long a runtime may take to give its devices back."""
 _MOST_NAMED = 10
 
@@ -49,7 +49,7 @@ class Devices:
             mine = dataclasses.replace(
                 options,
                 options={**options.options, "device_ids": list(ids)},
-                finish_s=_FINISH_S,
+                finish_s=FINISH_S,
                 environment={**options.environment, **mask},
             )
             return WorkerProcess(mine, f"worker-{next(started)}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from optest.api.dispatching import device_requests, devices_of, listed, stated_parallel
+from optest.api.dispatching import FINISH_S, device_requests, devices_of, listed, stated_parallel
 from optest.api.run_request import RunRequest, driver_options
 from optest.backends.abilities import DeviceRequest, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
@@ -128,7 +128,7 @@ def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
         slots = cluster.slots(set(kinds.values()))
         jobs = min(slots, stated_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
         options = _worker_options(request, directory, jobs)
-        travelling = cluster.travelling(options)
+        travelling = cluster.travelling(dataclasses.replace(options, finish_s=FINISH_S if requests else 0.0))
     except BaseException:
         cluster.close()
         raise

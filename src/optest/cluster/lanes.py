@@ -43,7 +43,7 @@ _LARGE_BYTES = 100 << 20
 _RUN_AGAIN, _START_AGAIN = 2, 5
 """How often what a lost worker had not answered is run again, and how often one is started that is lost at once."""
 
-_REACH_S, _LOOK_S, _SAY_S, _CLOSE_S = 10.0, 1.0, 15.0, 5.0
+_REACH_S, _LOOK_S, _SAY_S, _CLOSE_S = 10.0, 1.0, 15.0, 15.0
 """How long reaching a cluster may take, how often a lane that waits for an actor looks up, when the user hears of it,
 how long an actor's end may take."""
 
