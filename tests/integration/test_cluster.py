@@ -34,7 +34,7 @@ class Travelled(BackendDriver):
     name = kind = "travelled"
 
     def run(self, case, inputs):
-        raise Fault(Reason.RAISED, f"{__file__} {open(os.path.join(case.base_dir, 'data.txt')).read()}")
+        raise Fault(Reason.RAISED, f"{__file__} {case.base_dir} {open(os.path.join(case.base_dir, 'data.txt')).read()}")
 
 backend_manager.register(Travelled())
 """
