@@ -242,20 +242,24 @@ class Session:
         """One lane for each job, which takes from what remains; results come as they finish."""
         rest = deque(remaining)
         outcomes: _Outcomes = queue.SimpleQueue()
-        executors = [self.make_executor(lane) for lane in range(self.policy.jobs)]
+        executors = {lane: self.make_executor(lane) for lane in range(self.policy.jobs)}
         taking = threading.Lock()
+
+        def end(lane: int) -> None:
+            executor = executors.pop(lane, None)  # so that it is closed once
+            if executor is not None:
+                executor.close()
 
         def close() -> None:
             rest.clear()
-            for executor in list(executors):
-                executor.close()
+            for lane in list(executors):
+                end(lane)
 
-        def run_lane(executor: Executor) -> None:
+        def run_lane(lane: int, executor: Executor) -> None:
             self._run_lane(executor, rest, taking, outcomes)
-            executors.remove(executor)
-            executor.close()  # another lane may wait for what it holds
+            end(lane)  # another lane may wait for what it holds
 
-        self._run_lanes([partial(run_lane, each) for each in list(executors)], outcomes, close)
+        self._run_lanes([partial(run_lane, *each) for each in executors.items()], outcomes, close)
 
     def _run_on_devices(self, dispatcher: Dispatcher) -> None:
         """A lane for each unit that may run at a time."""
