@@ -26,6 +26,7 @@ _GUESTS = (
     "optest.clib.guest:GUEST",
     "optest.onnx.guest:GUEST",
     "optest.scenes.guest:GUEST",
+    "optest.cluster.guest:GUEST",
     "optest.backends.function:GUEST",
     "optest.scenes.ctest_guest:GUEST",
 )

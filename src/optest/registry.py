@@ -48,6 +48,7 @@ EXTRAS = {
     "pyopencl": "optest[opencl]",
     "safetensors": "optest[safetensors]",
     "pycparser": "optest[ffi]",
+    "ray": "optest[cluster]",
 }
 """What brings a package that optest can do without, by the name of its module."""
 

@@ -96,6 +96,8 @@ class ToyDevices(BackendDriver):
                 ctypes.string_at(0)
             case "killed":
                 os.kill(os.getpid(), 9)
+            case "lose":
+                _kill_actor()
             case "hang":
                 time.sleep(1_000)
             case "poison" | "ruin":
@@ -118,6 +120,15 @@ class ToyDevices(BackendDriver):
         file = os.open(folder() / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, line.encode())
         os.close(file)
+
+
+def _kill_actor() -> None:
+    """What a lost machine is to a run on a cluster: the process of Ray above this one is gone."""
+    pid = os.getpid()
+    while not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid, 9)
+    time.sleep(1_000)
 
 
 class ToyCompiler(ToyDevices):

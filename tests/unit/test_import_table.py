@@ -19,7 +19,7 @@ ROWS: list[set[str]] = [
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
     {"reporting"},
-    {"torch", "clib", "jax", "onnx"},
+    {"torch", "clib", "jax", "onnx", "cluster"},
     {"infiniop", "suites", "scenes"},
     {"api"},
     {"cli", "pytest_plugin"},
@@ -50,6 +50,7 @@ THIRD_PARTY = {
     "signal": {"process", "core", "spec"},
     "importlib": {"registry"},
     "filelock": {"core"},
+    "ray": {"cluster"},
 }
 
 

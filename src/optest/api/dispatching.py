@@ -24,9 +24,9 @@ from optest.settings import Settings
 from optest.settings.platforms import Platform, device_ids, platform_called, share_of_devices
 from optest.settings.variables import leases_folder
 
-__all__ = ["Devices", "devices_of", "runs_in_its_own_order"]
+__all__ = ["FINISH_S", "Devices", "device_requests", "devices_of", "listed", "runs_in_its_own_order", "stated_parallel"]
 
-_FINISH_S = 10.0
+FINISH_S = 10.0
 """How long a runtime may take to give its devices back."""
 _MOST_NAMED = 10
 
@@ -49,7 +49,7 @@ class Devices:
             mine = dataclasses.replace(
                 options,
                 options={**options.options, "device_ids": list(ids)},
-                finish_s=_FINISH_S,
+                finish_s=FINISH_S,
                 environment={**options.environment, **mask},
             )
             return WorkerProcess(mine, f"worker-{next(started)}")
@@ -97,7 +97,7 @@ def runs_in_its_own_order(request: RunRequest) -> bool:
     """Whether cases need devices, so that the order is that of a schedule. Among processes that share the devices each
     runs what it is given alone."""
     in_workers = request.settings["isolate"] != "none"
-    return request.device_share is None and in_workers and bool(_requests_of(request))
+    return request.device_share is None and in_workers and bool(device_requests(request))
 
 
 def devices_of(request: RunRequest) -> Devices | None:
@@ -107,7 +107,7 @@ def devices_of(request: RunRequest) -> Devices | None:
         UsageError: for options that say nothing of use, and if a case needs more devices than there are: nothing runs.
         UnknownName: for a platform that is not registered.
     """
-    requests, settings = _requests_of(request), request.settings
+    requests, settings = device_requests(request), request.settings
     if not requests:
         return None
     platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
@@ -120,13 +120,10 @@ def devices_of(request: RunRequest) -> Devices | None:
     ids = device_ids(settings["device"])
     if request.device_share is not None:
         ids = share_of_devices(ids, *request.device_share)
-    too_wide = {case.id: requests[id(case)].count for case in request.cases if _count(requests, case) > len(ids)}
+    too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
     if too_wide:
-        named = [f"\n  {name} needs {count}" for name, count in too_wide.items()]
-        more = [f"\n  and {len(named) - _MOST_NAMED} others"] if len(named) > _MOST_NAMED else []
         raise UsageError(
-            f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}"
-            f"{''.join([*named[:_MOST_NAMED], *more])}\n"
+            f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}{listed(too_wide)}\n"
             "  widen --device, or reduce the device_count of these cases"
         )
     has_hardware = any(each.is_device for each in platforms)
@@ -138,13 +135,19 @@ def devices_of(request: RunRequest) -> Devices | None:
     return Devices(ids=ids, requests=requests, platforms=platforms, rules=rules)
 
 
-def _requests_of(request: RunRequest) -> dict[int, DeviceRequest]:
+def device_requests(request: RunRequest) -> dict[int, DeviceRequest]:
     """What cases need of devices, by their identity; of those that are skipped, nothing."""
     driver = request.driver
     if not isinstance(driver, NeedsDevices):
         return {}
     stated = {id(case): driver.devices_of(case) for case in request.cases if case.skip is None}
     return {key: each for key, each in stated.items() if each is not None}
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Lines below a message, and how many more there are."""
+    more = [f"and {len(lines) - _MOST_NAMED} others"] if len(lines) > _MOST_NAMED else []
+    return "".join(f"\n  {line}" for line in [*lines[:_MOST_NAMED], *more])
 
 
 def _count(requests: Mapping[int, DeviceRequest], case: object) -> int:
@@ -157,14 +160,22 @@ def _max_parallel(settings: Settings, devices: int, has_hardware: bool) -> int:
     Raises:
         UsageError: for anything but ``auto`` or a number above 0.
     """
+    stated = stated_parallel(settings)
+    if settings["bench"] and not has_hardware:
+        return 1
+    return stated or (devices if has_hardware else max(1, min(_processors(), devices)))
+
+
+def stated_parallel(settings: Settings) -> int | None:
+    """The number that ``--max-parallel`` states, None for ``auto``.
+
+    Raises:
+        UsageError: for anything else, and for 0.
+    """
     text = settings["max_parallel"]
     if text != "auto" and (not text.isdecimal() or int(text) < 1):
         raise UsageError(f"--max-parallel is {text!r}, but should be auto, or a number of processes from 1 on")
-    if settings["bench"] and not has_hardware:
-        return 1
-    if text != "auto":
-        return int(text)
-    return devices if has_hardware else max(1, min(_processors(), devices))
+    return None if text == "auto" else int(text)
 
 
 def _processors() -> int:

@@ -6,10 +6,11 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from optest.api.dispatching import devices_of
+from optest.api.dispatching import FINISH_S, device_requests, devices_of, listed, stated_parallel
 from optest.api.run_request import RunRequest, driver_options
-from optest.backends.abilities import NeedsEnvironment, keeps_deadline
+from optest.backends.abilities import DeviceRequest, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.dispatcher import Dispatcher
@@ -17,9 +18,12 @@ from optest.core.executors import BringsExecutor, Executor, InProcess
 from optest.core.messages import NotInWorker
 from optest.core.session import Execution, Interruption
 from optest.core.worker_process import WorkerOptions, WorkerProcess
-from optest.errors import UsageError
+from optest.errors import Unavailable, UsageError
 from optest.guests import run_hooks
+from optest.registry import load_object
+from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
+from optest.spec import TestCase
 from optest.store import RunDirectory
 
 __all__ = ["Lanes", "bench_notes", "bench_options", "lanes_of", "worker_environment"]
@@ -42,6 +46,12 @@ class Lanes:
     dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
     notes: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    cases: Sequence[TestCase] | None = None
+    """The cases in the order in which the lanes should take them, where that is not the plan's."""
+    notes_at_end: list[str] = field(default_factory=list)
+    """What is to be said of the lanes after the run."""
+    close: Callable[[], None] = lambda: None
+    """Called after the run."""
 
 
 def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
@@ -55,6 +65,8 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         executor = request.driver.executor(directory.path)
         return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
+    if request.settings["cluster"]:
+        return _lanes_of_cluster(request, directory)
     if (devices := devices_of(request)) is not None:
         jobs = devices.rules.max_parallel
         options = _worker_options(request, directory, jobs)
@@ -86,6 +98,55 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         jobs=jobs,
         notes=bench_notes(options.bench, jobs),
     )
+
+
+def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
+    """Workers on the nodes of a Ray cluster: as many as it has slots, or as are stated.
+
+    Raises:
+        UsageError: for what no cluster can do, or this one cannot.
+        Unavailable: without Ray.
+    """
+    settings, requests = request.settings, device_requests(request)
+    for flag, is_stated, why in (
+        ("--bench", settings["bench"], "others compute on its machines, which differ"),
+        ("--isolate none", settings["isolate"] == "none", "its workers are elsewhere"),
+        ("--device", requests and settings.stated("device"), "Ray chooses devices"),
+    ):
+        if is_stated:
+            raise UsageError(f"{flag} is not for a run on a cluster: {why}; drop it, or --cluster")
+    try:
+        connect = load_object("optest.cluster.lanes:connect")
+    except Unavailable as error:
+        raise Unavailable("--cluster", error.remedy) from None
+    cluster = connect(settings["cluster"], requests.values())
+    try:
+        kinds = {case.id: requests.get(id(case)) for case in request.cases}
+        lacks = {kind: lack for kind in set(kinds.values()) if (lack := cluster.lack(kind))}
+        if lines := [f"{name} needs {lacks[kind]}" for name, kind in kinds.items() if kind in lacks]:
+            raise UsageError(f"no node of the cluster has what cases need{listed(lines)}")
+        slots = cluster.slots(set(kinds.values()))
+        jobs = min(slots, stated_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
+        options = _worker_options(request, directory, jobs)
+        travelling = cluster.travelling(dataclasses.replace(options, finish_s=FINISH_S if requests else 0.0))
+    except BaseException:
+        cluster.close()
+        raise
+    executor, nodes = load_object("optest.cluster.lanes:ClusterExecutor"), len(cluster.nodes())
+    return Lanes(
+        make=lambda _: executor(cluster, travelling, requests),
+        isolation="case" if options.fresh else "worker",
+        jobs=jobs,
+        notes=(f"on {plural(nodes, 'node')} of a Ray cluster ({settings['cluster']})",),
+        cases=sorted(request.cases, key=lambda case: _by_devices(requests.get(id(case)))),
+        notes_at_end=cluster.notes,
+        close=cluster.close,
+    )
+
+
+def _by_devices(request: DeviceRequest | None) -> tuple[Any, ...]:
+    """Cases that need the same devices one after the other, the widest first."""
+    return () if request is None else (-request.count, request.platform, request.runtime)
 
 
 def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> WorkerOptions:

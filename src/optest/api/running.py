@@ -167,16 +167,24 @@ def run_cases(
 
 
 def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering) -> RunOutcome:
+    lanes = lanes_of(begun.request, begun.directory, steering.interruption)
+    try:
+        return _run_in_lanes(begun, lanes, manager, steering)
+    finally:
+        lanes.close()
+
+
+def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steering: Steering) -> RunOutcome:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
-    lanes = lanes_of(request, directory, steering.interruption)
     info = _info(begun, lanes)
     directory.write_info(info)
     session = Session(
         info=info,
-        cases=request.cases,
+        cases=request.cases if lanes.cases is None else lanes.cases,
         driver=request.driver,
         make_executor=lanes.make,
         dispatcher=lanes.dispatcher,
+        notes=lanes.notes_at_end,
         journal=begun.writer,
         listener=manager,
         policy=Policy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -62,6 +63,22 @@ class Leases:
                 waits = True
                 time.sleep(_LOOK_AGAIN_S)
         return tuple(ids)
+
+    def acquire_some(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
+        """Hold the first ``count`` of ``ids`` that are free, as soon as there are as many, and return them.
+
+        Raises:
+            UsageError: as :meth:`acquire`.
+        """
+        while True:
+            held: list[int] = []
+            for device in ids:
+                if len(held) < count and self._try(device):
+                    held.append(device)
+            if len(held) == count:
+                return tuple(held)
+            self.release()
+            time.sleep(_LOOK_AGAIN_S * (1.0 + random.random()))
 
     def release(self) -> None:
         """Give all of them back."""

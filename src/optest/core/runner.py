@@ -60,6 +60,8 @@ class ExecutionResult:
     """Whether the process is no longer what it was, so that nothing else should run in it."""
     devices: tuple[int, ...] = ()
     """The ids of the devices that it had."""
+    attempts: int = 1
+    """How often it began: more than once where a machine was lost under it."""
 
 
 def execute(

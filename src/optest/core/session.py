@@ -138,7 +138,7 @@ class Session:
     dispatcher: Callable[[Sequence[Execution]], Dispatcher] | None = None
     """Makes who gives devices to the executions, where they need any; ``make_executor`` is not asked then."""
     notes: list[str] = field(default_factory=list)
-    """What the summary has to say of the run's devices."""
+    """What the summary has to say of the run's devices and machines."""
     results: list[CaseResult] = field(default_factory=list)
     bad: int = 0
     failure: OptestError | None = None
@@ -242,15 +242,24 @@ class Session:
         """One lane for each job, which takes from what remains; results come as they finish."""
         rest = deque(remaining)
         outcomes: _Outcomes = queue.SimpleQueue()
-        executors = [self.make_executor(lane) for lane in range(self.policy.jobs)]
+        executors = {lane: self.make_executor(lane) for lane in range(self.policy.jobs)}
         taking = threading.Lock()
+
+        def end(lane: int) -> None:
+            executor = executors.pop(lane, None)  # so that it is closed once
+            if executor is not None:
+                executor.close()
 
         def close() -> None:
             rest.clear()
-            for executor in executors:
-                executor.close()
+            for lane in list(executors):
+                end(lane)
 
-        self._run_lanes([partial(self._run_lane, each, rest, taking, outcomes) for each in executors], outcomes, close)
+        def run_lane(lane: int, executor: Executor) -> None:
+            self._run_lane(executor, rest, taking, outcomes)
+            end(lane)  # another lane may wait for what it holds
+
+        self._run_lanes([partial(run_lane, *each) for each in executors.items()], outcomes, close)
 
     def _run_on_devices(self, dispatcher: Dispatcher) -> None:
         """A lane for each unit that may run at a time."""
@@ -316,9 +325,9 @@ class Session:
         A lane takes a share of what remains, which shrinks towards the end (guided self-scheduling), so that slow
         executions at the end do not queue up behind one worker while another is idle.
         """
-        looks_ahead = executor.looks_ahead and not self.policy.maxfail
         taken: deque[tuple[Execution, Verdict | None]] = deque()
         while True:
+            looks_ahead = executor.looks_ahead and not self.policy.maxfail
             with taking:  # a driver is asked by one thread at a time
                 depth = min(_LOOKED_AHEAD, len(rest) // (_SHARE * self.policy.jobs)) if looks_ahead else 0
                 while rest and len(taken) <= depth:
@@ -344,15 +353,18 @@ class Session:
             return _Outcome(execution, ExecutionResult((refusal,) * len(cases), Timings()))
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
-            return _Outcome(execution, executor.execute(cases, following), 1, began)
+            outcome = executor.execute(cases, following)
+            return _Outcome(execution, outcome, outcome.attempts, began)
         earlier: Verdict | None = None
+        lost = 0
         for attempt in range(1, allowed + 1):
             outcome = executor.execute(cases)
+            lost += outcome.attempts - 1
             if attempt == allowed or not any(verdict.status in _ASK_AGAIN for verdict in outcome.verdicts):
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        return _Outcome(execution, replace(outcome, verdicts=verdicts), attempt, began)
+        return _Outcome(execution, replace(outcome, verdicts=verdicts), attempt + lost, began)
 
     def _report(self, outcome: _Outcome) -> None:
         for result in self._results_of(outcome):

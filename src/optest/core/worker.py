@@ -50,7 +50,7 @@ from optest.process import (
 )
 from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, Timings, dtype
 
-__all__ = ["main"]
+__all__ = ["broken", "cases_of", "main"]
 
 _LONG_S = 3600.0
 _DYING_S = 5.0
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
         try:
             serving = _Serving(hello, phases, *_load(hello))
         except OptestError as error:
-            channel.send(encode(_broken(0, error)))
+            channel.send(encode(broken(0, error)))
             return
         channel.send(encode(Ready()))
         if hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1):
@@ -144,7 +144,7 @@ def _before_fork(message: bytes, driver: BackendDriver) -> None:
     if not isinstance(driver, RunsInForks):
         return
     with suppress(OptestError, Fault):
-        for case in _cases_of(_asked(message)):
+        for case in cases_of(_asked(message)):
             driver.before_fork(case)
 
 
@@ -218,7 +218,8 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-def _broken(number: int, error: OptestError) -> Broken:
+def broken(number: int, error: OptestError) -> Broken:
+    """The answer that hands an error to the parent, which :func:`optest.core.messages.refusal` makes one again."""
     match error:
         case Unavailable():
             return Broken(number, "unavailable", str(error))
@@ -233,8 +234,9 @@ def _asked(message: bytes) -> Asked:
     return asked
 
 
-def _cases_of(asked: Asked) -> list[TestCase]:
-    """
+def cases_of(asked: Asked) -> list[TestCase]:
+    """The cases of a question.
+
     Raises:
         OptestError: for one that cannot be built here.
     """
@@ -244,9 +246,9 @@ def _cases_of(asked: Asked) -> list[TestCase]:
 def _answer(message: bytes, serving: _Serving) -> ToParent:
     request, hello = _asked(message), serving.hello
     try:
-        cases = _cases_of(request)
+        cases = cases_of(request)
     except OptestError as error:
-        return _broken(request.number, error)
+        return broken(request.number, error)
     side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None
     with directory_kept():
         execution = execute(

@@ -346,9 +346,10 @@ class WorkerProcess:
             self._busy.release()
         running[0].kill()
         with self._busy:  # who still waits for the worker learns that it is gone before its pipes are closed
-            running[0].close()
-            running[1].close()
-            self._running = None
+            if self._running is running:  # nobody else closed it meanwhile
+                running[0].close()
+                running[1].close()
+                self._running = None
 
     def _greet(self, child: Child) -> None:
         with suppress(BrokenPipeError):  # one that died at once has no answer either

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_a_process_that_waits_for_a_device_holds_none_above_it(tmp_path: Path) -
 
     assert Leases(tmp_path, [CHIP], "mine").acquire([2, 3, 4], 3, say, never) == (2, 3, 4)
     assert held_meanwhile == [{2: True, 4: False}]
+
+
+def test_some_of_the_devices_are_held_and_the_others_left(tmp_path: Path) -> None:
+    other, mine = Leases(tmp_path, [CHIP], "other"), Leases(tmp_path, [CHIP], "mine")
+    assert other.acquire_some([4, 5, 6, 7], 2) == (4, 5)
+    assert mine.acquire_some([4, 5, 6, 7], 1) == (6,)
+    assert is_free(tmp_path, 7)
+    threading.Timer(0.3, other.release).start()
+    assert Leases(tmp_path, [CHIP], "late").acquire_some([4, 5, 6, 7], 3) == (4, 5, 7)
+    assert Leases(tmp_path, [Platform(name="chipsim")], "").acquire_some([0, 1], 2) == (0, 1)
 
 
 def test_simulations_hold_nothing(tmp_path: Path) -> None:

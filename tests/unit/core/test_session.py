@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -348,6 +349,47 @@ def test_lanes_run_everything_once_and_are_closed() -> None:
     assert summary.finished == 78
     assert sorted(int(result.id) for result in heard.results if result.round == 1) == list(range(1, 40))
     assert executor.closed == 4
+
+
+def test_a_lane_that_has_nothing_left_gives_back_what_it_holds() -> None:
+    """Another one may wait for it: devices of a cluster."""
+    is_closed, begun = threading.Event(), threading.Barrier(2)
+
+    class First(Scripted):
+        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
+            begun.wait(20)
+            return Scripted.execute(self, cases, following)
+
+        def close(self) -> None:
+            Scripted.close(self)
+            is_closed.set()
+
+    class Waits(First):
+        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
+            result = First.execute(self, cases, following)
+            assert is_closed.wait(20)
+            return result
+
+    executors = [First({}), Waits({})]
+    session, heard = session_of([case_named("a", 1), case_named("b", 2)], executors[0], jobs=2)
+    session.make_executor = lambda lane: executors[lane]
+    session.run()
+    assert len(heard.results) == 2
+    assert [each.closed for each in executors] == [1, 1]
+
+
+def test_attempts_on_machines_that_were_lost_count() -> None:
+    class Loses(Scripted):
+        def execute(self, cases: Sequence[TestCase], following: Any = ()) -> runner.ExecutionResult:
+            return replace(Scripted.execute(self, cases, following), attempts=2)
+
+    crash = Verdict(status=Status.CRASHED, reason=Reason.SIGNAL)
+    session, heard = session_of([case_named("a"), case_named("b", 4, retries=1)], Loses({"b": [crash, PASS]}))
+    session.run()
+    assert [(result.id, result.attempts, result.status) for result in heard.results] == [
+        ("a", 2, Status.PASSED),
+        ("b", 4, Status.SUSPECT),
+    ]
 
 
 def test_a_case_survives_the_wire() -> None:

@@ -1,0 +1,1 @@
+"""Runs beyond one machine: a session's lanes have their workers on the nodes of a Ray cluster."""

@@ -1,0 +1,20 @@
+"""What a cluster brings to optest: its option. Ray is not imported here."""
+
+from __future__ import annotations
+
+from optest.guests import Guest, Option
+
+__all__ = ["GUEST"]
+
+GUEST = Guest(
+    options=(
+        Option(
+            name="cluster",
+            flags=("--cluster",),
+            group="How to run",
+            metavar="ADDRESS|local",
+            commands=("run", "check"),
+            help="Run on the Ray cluster at this address (auto finds it), or on one that is started here.",
+        ),
+    ),
+)

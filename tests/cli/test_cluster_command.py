@@ -1,0 +1,59 @@
+"""``--cluster`` as a user types it: what is refused, and a cluster on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from user_shell import user_environment
+
+from optest.api.running import run
+from optest.errors import Unavailable, UsageError
+from optest.store import read_journal
+
+ADD = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x4", "--shape", "input1=4x4")
+GIVEN: dict[str, Any] = {"op": ("add",), "dtype": "float32", "shape": ("input0=4", "input1=4"), "cluster": "local"}
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [({"bench": True}, "--bench is not for a run on a cluster"), ({"isolate": "none"}, "elsewhere")],
+)
+def test_what_no_cluster_can_do_is_refused_before_ray_is_asked(
+    option: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=words):
+        run({**GIVEN, **option, "runs_dir": str(tmp_path)})
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in [name for name in sys.modules if name.startswith("optest.cluster.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(Unavailable, match=r"^--cluster is unavailable: pip install .*optest\[cluster\]"):
+        run({**GIVEN, "runs_dir": str(tmp_path)})
+
+
+@pytest.mark.slow
+def test_a_cluster_on_this_machine(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs ray: pip install 'optest[cluster]'")
+    command = [sys.executable, "-m", "optest", *ADD, "--cluster", "local", "--rounds", "9", "-j", "2"]
+    ended = subprocess.run(command, cwd=tmp_path, env=user_environment(), capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    assert "note: on 1 node of a Ray cluster (local)" in ended.stdout
+    assert "9 passed" in ended.stdout
+    (journal,) = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
+    results = list(read_journal(journal).results)
+    assert [result.round for result in sorted(results, key=lambda each: each.round)] == list(range(9))
+    assert {result.isolation for result in results} == {"worker"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "ray://127.0.0.1:1"])
+def test_an_address_where_nothing_is_ends_with_one_line(address: str, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="needs ray: pip install 'optest[cluster]'")
+    with pytest.raises(UsageError, match="should be HOST:PORT of a cluster, auto or local"):
+        run({**GIVEN, "cluster": address, "runs_dir": str(tmp_path)})
