@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -120,10 +121,16 @@ def devices_of(request: RunRequest) -> Devices | None:
     ids = device_ids(settings["device"])
     if request.device_share is not None:
         ids = share_of_devices(ids, *request.device_share)
+    for platform in platforms:
+        missing = [words[0] for words in (platform.probe, platform.reset) if words and not shutil.which(words[0])]
+        if missing:
+            raise UsageError(f"platform {platform.name} is examined by {missing[0]}, which is not there: install it")
     too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
     if too_wide:
+        by_default = "" if settings["device"] else " (no --device is given)"
         raise UsageError(
-            f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}{listed(too_wide)}\n"
+            f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}{by_default}"
+            f"{listed(too_wide)}\n"
             "  widen --device, or reduce the device_count of these cases"
         )
     has_hardware = any(each.is_device for each in platforms)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.dispatching import runs_in_its_own_order
+from optest.api.dispatching import devices_of, runs_in_its_own_order
 from optest.api.run_request import RunRequest
 from optest.api.running import Steering, run_cases
 from optest.core.session import Execution, Turn, executions
@@ -47,6 +47,13 @@ class CaseStream:
         self._steering = Steering(choose=None if self._is_whole else self._turns)
         self.info: RunInfo | None = None
         """What the run says of itself, None before it began."""
+
+    def require_devices(self) -> None:
+        """
+        Raises:
+            OptestError: if a case cannot have its devices, so that nothing would run.
+        """
+        devices_of(self._request)
 
     def groups(self) -> list[tuple[TestCase, ...]]:
         """The cases that share an execution, the first of each stands for the others."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from optest.backends import BackendDriver
 from optest.backends.abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
-from optest.core.devices import Leases, examined
+from optest.core.devices import Health, Leases, examined
 from optest.core.executors import Closed, Executor
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher", "Turn"]
 
+_LOOK_S = 0.1
 _MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 
@@ -206,7 +207,7 @@ class Dispatcher:
         if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
             return outcome
         for device in turn.assignment.ids:
-            health = examined(platform, device)
+            health = self._health(platform, device)
             if not health.is_healthy:
                 turn.lost = device
                 self._lose(device, health.note)
@@ -242,6 +243,16 @@ class Dispatcher:
                 self._schedule.drop(each)
             if len(self.ids) == 1:
                 self._order.popleft()
+
+    def _health(self, platform: Platform, device: int) -> Health:
+        """What a device's probe says; a run that ends waits for no probe."""
+        self.say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
+        found: list[Health] = []
+        asking = threading.Thread(target=lambda: found.append(examined(platform, device)), daemon=True)
+        asking.start()
+        while asking.is_alive() and not self._is_closed:
+            asking.join(_LOOK_S)
+        return found[0] if found else Health(True)
 
     def _next_to_prepare(self) -> Unit | None:
         with self._changed:

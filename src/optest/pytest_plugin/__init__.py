@@ -70,7 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
         if name not in PLATFORMS:
             register_platform(Platform(name=name))
     if platform is not None and platform not in PLATFORMS:
-        bootstrap()  # a plug-in may add it
+        try:
+            bootstrap()  # a plug-in may add it
+        except OptestError as error:
+            raise pytest.UsageError(str(error)) from None
     if platform is not None and platform not in PLATFORMS:
         known = f"known: {', '.join(PLATFORMS)}; the ini's optest_platforms adds others"
         hint = did_you_mean(platform, PLATFORMS, known)
@@ -203,6 +206,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
     if hasattr(session.config, "workerinput"):
         sharing.hide_duplicates(session, results)
+        return
+    try:
+        results.require_devices()
+    except OptestError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 @pytest.hookimpl(tryfirst=True)

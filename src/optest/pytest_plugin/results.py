@@ -30,6 +30,14 @@ class Results:
         self._in_order = items
         self._place_of = {id(item): place for place, item in enumerate(items)}
 
+    def require_devices(self) -> None:
+        """
+        Raises:
+            OptestError: if a scene cannot have its devices.
+        """
+        for stream, _ in self._streams:
+            stream.require_devices()
+
     def of(self, item: CaseItem) -> Any:
         """The result of one item, which is run now unless it shares what was run before."""
         stream = self._stream_of[id(item.case)]

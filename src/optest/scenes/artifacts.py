@@ -13,7 +13,7 @@ from optest.generators.files import save_tensors
 from optest.reporting.timeline import event, trace_of
 from optest.scenes.declaration import SceneTestCase
 from optest.scenes.runtimes import Span
-from optest.spec import TestCase
+from optest.spec import Fault, Reason, TestCase
 from optest.store import write_atomically
 
 __all__ = ["OUTPUTS", "Recorder", "collect_outputs", "flatten_perf_subdirs", "folder_of"]
@@ -47,7 +47,10 @@ class Recorder:
 
     def make_folder(self) -> Path:
         """The folder of this process, where the runtime itself may write profiles, too."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Fault(Reason.BAD_CASE, f"{self._folder} cannot be made: {error.strerror}") from None
         return self._folder.absolute()
 
     def write(self) -> None:
