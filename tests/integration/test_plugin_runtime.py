@@ -114,6 +114,7 @@ def optest(folder: Path, *words: str, vendor: str = "vendor") -> str:
         "OPTEST_PLUGINS": "simpler_runtime",
         "PYTHONPATH": os.pathsep.join(paths),
         "STAND_IN_LOG": str(folder / "log"),
+        "PATH": os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]),
     }
     command = [sys.executable, "-m", "optest", *words, "--source", "scene:test_add.py"]
     ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
@@ -133,7 +134,15 @@ def test_its_scenes_pass(folder: Path) -> None:
     assert [each.name for each in folder.glob("outputs/**/*.json")] == ["perf_swimlane_1.json"]
 
 
+def test_hardware_without_its_tool(folder: Path) -> None:
+    """Found before a device is condemned for it."""
+    assert "examined by npu-smi, which is not there" in optest(folder, "run", "--platform", "a2a3")
+
+
 def test_hardware_and_its_own_build(folder: Path) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin" / "npu-smi").write_text("#!/bin/sh\n")
+    (folder / "bin" / "npu-smi").chmod(0o755)
     output = optest(folder, "run", "--platform", "a2a3", "--build")
     assert "PASSED  TestAdd[a2a3]::default" in output, output
     assert said(folder)[0]["paths"] == ["tensormap_and_ringbuffer", "a2a3", "built", ""]
