@@ -302,25 +302,26 @@ def _installed_nowhere(file: Path) -> bool:
     return not {"site-packages", "dist-packages"} & set(file.parts)
 
 
-def load_file(path: Path) -> ModuleType:
-    """Import a Python file by its path, under its own stem; files beside it can be imported while it loads.
+def load_file(path: Path, *, name: str = "") -> ModuleType:
+    """Import a Python file by its path, under its own stem or ``name``; files beside it can be imported while it loads.
 
     Raises:
         UsageError: if the file is none that Python can load. Whatever its code raises passes.
     """
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = name or path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is no file of Python")
     module = importlib.util.module_from_spec(spec)
-    before = sys.modules.get(path.stem)
-    sys.modules[path.stem] = module  # dataclasses look their module up there
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
     except BaseException:
         if before is None:
-            sys.modules.pop(path.stem, None)
+            sys.modules.pop(name, None)
         else:
-            sys.modules[path.stem] = before
+            sys.modules[name] = before
         raise
     return module
 

@@ -126,7 +126,7 @@ def devices_of(request: RunRequest) -> Devices | None:
         if missing:
             raise UsageError(f"platform {platform.name} is examined by {missing[0]}, which is not there: install it")
     too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
-    if too_wide:
+    if too_wide and request.device_share is None:  # of a worker of xdist such cases alone are errors
         by_default = "" if settings["device"] else " (no --device is given)"
         raise UsageError(
             f"--device has {len(ids)} of the devices that cases need: {','.join(map(str, ids))}{by_default}"

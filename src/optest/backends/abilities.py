@@ -48,6 +48,7 @@ __all__ = [
     "PreparesPrograms",
     "Program",
     "ProgramNode",
+    "ReadsFiles",
     "RunsInForks",
     "RunsPrograms",
     "Script",
@@ -453,6 +454,12 @@ class KnowsExpectationsOfSamples(Protocol, metaclass=_Ability):
 class CountsOperators(Protocol, metaclass=_Ability):
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
         """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
+
+
+@runtime_checkable
+class ReadsFiles(Protocol, metaclass=_Ability):
+    def files_of(self, cases: Sequence[TestCase]) -> Sequence[Path]:
+        """Files on which results depend and which no case names: a run is resumed only if none of them has changed."""
 
 
 @runtime_checkable

@@ -6,8 +6,10 @@ worker that they get with it.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +25,7 @@ from optest.core.executors import Closed, Executor
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
 from optest.core.verdicts import excused, fault_verdict
+from optest.process import exits_refused
 from optest.settings.platforms import Platform, platform_called
 from optest.spec import Fault, Reason, Status, TestCase, Timings, Verdict
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Dispatcher", "Turn"]
 
 _LOOK_S = 0.1
+_BUILD_S = 300.0
+"""How long a build may take at least; a case's own deadline is about what runs."""
 _MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 
@@ -248,10 +253,7 @@ class Dispatcher:
         """What a device's probe says; a run that ends waits for no probe."""
         self.say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
         found: list[Health] = []
-        asking = threading.Thread(target=lambda: found.append(examined(platform, device)), daemon=True)
-        asking.start()
-        while asking.is_alive() and not self._is_closed:
-            asking.join(_LOOK_S)
+        self._waits_for(lambda: found.append(examined(platform, device)))
         return found[0] if found else Health(True)
 
     def _next_to_prepare(self) -> Unit | None:
@@ -265,12 +267,31 @@ class Dispatcher:
     def _fault_of_program(self, case: TestCase) -> Verdict | None:
         if not isinstance(self.driver, PreparesPrograms) or case.expects_error is not None:
             return None  # whether an error is the expected one, the worker judges
-        try:
-            with Border("the backend's `prepare`", Reason.RAISED):
-                self.driver.prepare(case)
-        except Fault as fault:
-            return fault_verdict(fault)
-        return None
+        driver, found = self.driver, list[Verdict | None]()
+
+        def build() -> None:
+            try:
+                with exits_refused(), Border("the backend's `prepare`", Reason.RAISED):
+                    driver.prepare(case)
+            except Fault as fault:
+                found.append(fault_verdict(fault))
+            else:
+                found.append(None)
+
+        allowed_s = max(_BUILD_S, case.timeout_s or 0.0)
+        if self._waits_for(build, allowed_s):
+            return found[0]
+        message = f"its program was not built within {allowed_s:g} s"
+        return Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
+
+    def _waits_for(self, work: Callable[[], None], allowed_s: float = math.inf) -> bool:
+        """Whether foreign code comes to its end in a thread of its own, before the run does and in the time that it
+        has; nothing ends such a thread."""
+        thread, ends = threading.Thread(target=work, daemon=True), time.monotonic() + allowed_s
+        thread.start()
+        while thread.is_alive() and not self._is_closed and time.monotonic() < ends:
+            thread.join(_LOOK_S)
+        return not thread.is_alive()
 
     def _without_device(self, unit: Unit, verdict: Verdict) -> None:
         executions = self.units[unit][1]

@@ -14,6 +14,7 @@ from typing import Any
 
 from optest import __version__
 from optest.backends import BackendDriver
+from optest.backends.abilities import ReadsFiles
 from optest.registry import file_of_module, neighbours_of_module, version_of
 from optest.spec import RunInfo, TestCase
 from optest.store import RunDirectory
@@ -74,6 +75,8 @@ def fingerprint(
         prints |= _prints_of_code(f"code at {hook}", module)
     for path, may_be_built in sorted(_command_files(cases).items()):
         prints[f"{_BUILT if may_be_built and _is_binary(path) else 'command file '}{path}"] = _digest_of(path)
+    if isinstance(driver, ReadsFiles):
+        prints |= {f"file {path}": _digest_of(path) for path in driver.files_of(cases)}
     for path in sorted(_data_files(cases)):
         prints[f"data file {path}"] = _digest_of(path)
     prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import NoReturn
+import threading
+from typing import Any, ClassVar, NoReturn
 
 from optest.spec import Fault, Reason, Status
 
@@ -23,14 +24,24 @@ class exits_refused:  # noqa: N801 - a verb, as in `with exits_refused():`
     Copies of this process that foreign code forks may still leave by it. An ``exit`` in C cannot be refused.
     """
 
-    __slots__ = ("_before", "_owner")
+    __slots__ = ("_owner",)
+    _lock: ClassVar[Any] = threading.Lock()
+    _before: ClassVar[list[Any]] = []
+    """What ``os._exit`` was, once for each that lasts."""
 
     def __enter__(self) -> None:
-        self._before, self._owner = os._exit, os.getpid()
-        os._exit = self._refuse
+        """Several threads may be inside at once."""
+        self._owner = os.getpid()
+        with self._lock:
+            self._before.append(self._before[0] if self._before else os._exit)
+            if len(self._before) == 1:
+                os._exit = self._refuse
 
     def __exit__(self, *_: object) -> None:
-        os._exit = self._before
+        with self._lock:
+            before = self._before.pop()
+            if not self._before:
+                os._exit = before
 
     def _refuse(self, status: int) -> NoReturn:
         if os.getpid() != self._owner:

@@ -21,6 +21,7 @@ from optest.errors import OptestError, UnknownName, UsageError
 from optest.guests import Values
 from optest.plan.select import selects
 from optest.plan.sources import Collected, SourceRequest
+from optest.process import exits_refused
 from optest.registry import load_file, loaded_from
 from optest.scenes import compat  # noqa: F401 - files may import what stands in for simpler
 from optest.scenes.declaration import SceneCase, SceneTestCase
@@ -102,23 +103,34 @@ def scenes_in(file: Path) -> list[type[SceneTestCase]]:
 @lru_cache(maxsize=4096)
 def _scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
     try:
-        module = loaded_from(file) or _imported(file)
-    except OptestError:
+        with exits_refused():
+            module = loaded_from(file) or _imported(file)
+    except (OptestError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-    return tuple(
-        each
-        for each in vars(module).values()
-        if is_scene(each) and each._scene_file == file and vars(each).get("__test__", True)
-    )
+    scenes = [each for each in vars(module).values() if is_scene(each) and vars(each).get("__test__", True)]
+    for scene in scenes:
+        if not scene._scene_file.name.startswith("test_"):
+            where = f"{scene.__name__} of {file} is declared in {scene._scene_file}"
+            raise UsageError(f"{where}: a scene is run from the file that declares it, test_….py")
+    return tuple(each for each in scenes if each._scene_file == file)
 
 
 def _imported(file: Path) -> ModuleType:
     """A new module; files beside it can be imported as long as this process lives, as under pytest."""
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    return load_file(file)
+    folder = str(file.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        return load_file(file)
+    finally:
+        sys.path.remove(folder)  # the first, which goes before those of other scenes' files
+        for name in set(sys.modules) - before:  # a file of another folder has neighbours of its own
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder) and name != file.stem:
+                del sys.modules[name]
 
 
 def is_scene(thing: object) -> bool:
@@ -200,7 +212,9 @@ def _relative(file: Path) -> str:
 def _digest(scene: type[SceneTestCase]) -> str:
     """Over the file and every source that the class names: what a resumed run must find unchanged."""
     digest = hashlib.blake2b(scene._scene_file.read_bytes(), digest_size=8)
-    for source in _sources(absolute_sources(scene.CALLABLE, scene._scene_file.parent)):
+    folder = scene._scene_file.parent
+    golden = (str(folder / scene.GOLDEN),) if scene.GOLDEN else ()
+    for source in (*golden, *_sources(absolute_sources(scene.CALLABLE, folder))):
         path = Path(source)
         digest.update(path.read_bytes() if path.is_file() else b"-")
     return digest.hexdigest()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import copy
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -40,6 +42,7 @@ _CHECKS = (
 _GUARD_BYTES = 1 << 16
 """A tile or a row that is written behind the end falls into it."""
 _PATHS = ("_DIR", "_PATH")
+_SOURCES = frozenset([".py", ".c", ".cc", ".cpp", ".cu", ".cl", ".h", ".hh", ".hpp", ".cuh", ".inc"])
 _made: dict[str, TaskArgs] = {}
 """The arguments that the generator made for the case that runs next, by its key."""
 
@@ -53,11 +56,12 @@ class SceneArguments:
         Raises:
             Fault: BAD_CASE for arguments that are none, REFERENCE_FAILED for a golden that is none.
         """
-        scene, params = scene_of(case), case_of(case).params
+        scene, params = scene_of(case), copy.deepcopy(case_of(case).params)
         seed_global_state(case)
         made = _generated(scene, params)
         if not isinstance(made, TaskArgs):
             raise Fault(Reason.BAD_CASE, f"generate_args returned {type(made).__name__}, but should return TaskArgs")
+        _require_own_memory(made)
         args = _as_arrays(made)
         directions_of(scene, args)
         _made.clear()
@@ -68,34 +72,62 @@ class SceneArguments:
 def _generated(scene: SceneTestCase, params: Mapping[str, Any]) -> Any:
     if not scene.GOLDEN:
         return scene.generate_args(params)
-    return load_file(scene._scene_file.parent / scene.GOLDEN).generate_inputs(params)
+    return _golden_of(scene).generate_inputs(params)
+
+
+def _golden_of(scene: SceneTestCase) -> Any:
+    """The file ``GOLDEN``, under a name that no other module has."""
+    file = scene._scene_file.parent / scene.GOLDEN
+    return load_file(file, name=f"optest_golden_{file.stem}")
+
+
+def _require_own_memory(args: TaskArgs) -> None:
+    """A runtime gets each tensor by itself; two over one memory would be two others.
+
+    Raises:
+        Fault: BAD_CASE for two tensors that share memory.
+    """
+    arrays = {name: _as_array(getattr(args, name), name, copies=False) for name in args.tensor_names()}
+    for one, other in itertools.combinations(arrays, 2):
+        if np.may_share_memory(arrays[one], arrays[other]):
+            raise Fault(Reason.BAD_CASE, f"tensors {one} and {other} share memory; give each its own")
 
 
 def _golden(scene: SceneTestCase, params: Mapping[str, Any], made: TaskArgs) -> list[NamedOutput]:
     golden = made.clone()
     try:
         if scene.GOLDEN:
-            load_file(scene._scene_file.parent / scene.GOLDEN).compute_golden(golden, params)
+            _golden_of(scene).compute_golden(golden, params)
         else:
             scene.compute_golden(golden, params)
     except Exception as error:
         raise Fault(Reason.REFERENCE_FAILED, f"compute_golden raised {type(error).__name__}: {error}") from error
     before, expected = _as_arrays(made), _as_arrays(golden)
     directions = directions_of(scene, before)
-    outputs, is_same = [], True
+    outputs, same = [], list[str]()
     for name in [each for each, direction in directions.items() if direction is not ArgDirection.IN]:
         first, value = getattr(before, name), getattr(expected, name)
         if (value.shape, value.dtype) != (first.shape, first.dtype):
             shapes = [f"{each.dtype}{list(each.shape)}" for each in (value, first)]
             raise Fault(Reason.REFERENCE_FAILED, f"compute_golden made {name} {shapes[0]}, but it is {shapes[1]}")
-        is_same = is_same and bool(np.array_equal(bits(first), bits(value)))
+        if value.size and _are_equal(first, value):
+            same.append(name)
         outputs.append(NamedOutput(name, value, rule=_rule(value)))
-    if is_same and any(each.value.size for each in outputs):
+    written = [name for name in same if directions[name] is ArgDirection.OUT]
+    if written or (same and len(same) == sum(bool(each.value.size) for each in outputs)):
         raise Fault(
             Reason.REFERENCE_FAILED,
-            "compute_golden leaves every output as generate_args made it: a kernel that does nothing would pass",
+            f"compute_golden leaves {', '.join(written or same)} as generate_args made it: a kernel that does nothing "
+            "would pass; let it begin with other values",
         )
     return outputs
+
+
+def _are_equal(one: Array, other: Array) -> bool:
+    """Whether two arrays are equal for a comparison: zeros of either sign, and any NaN."""
+    if not dtype_of(one.dtype).is_inexact:
+        return bool(np.array_equal(bits(one), bits(other)))
+    return bool(np.all((one == other) | ((one != one) & (other != other))))
 
 
 def _rule(value: Array) -> Rule:
@@ -115,14 +147,16 @@ def _as_arrays(args: TaskArgs) -> TaskArgs:
     return converted
 
 
-def _as_array(value: Any, name: str) -> Array:
+def _as_array(value: Any, name: str, *, copies: bool = True) -> Array:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        value = load_object("optest.torch.tensors:as_array")(value.detach().cpu().contiguous())
+        value = load_object("optest.torch.tensors:as_array")(
+            value.detach().cpu().contiguous() if copies else value.detach()
+        )
     if not isinstance(value, np.ndarray):
         raise Fault(Reason.BAD_CASE, f"tensor {name} is {type(value).__name__}, but should be an array or a tensor")
     dtype_of(value.dtype)
-    array: Array = np.ascontiguousarray(value).reshape(value.shape)
+    array: Array = np.ascontiguousarray(value).reshape(value.shape) if copies else value
     return array
 
 
@@ -235,6 +269,10 @@ class SceneDriver(BackendDriver):
         if key not in self._workers:
             self._workers[key] = _runtime(runtime).open(platform, ids, rebuild=bool(self._options.get("build")))
         return self._workers[key]
+
+    def files_of(self, cases: Sequence[TestCase]) -> Sequence[Path]:
+        folders = {scene_of(case)._scene_file.parent for case in cases}
+        return sorted({file for folder in folders for file in folder.rglob("*.*") if file.suffix in _SOURCES})
 
     def end_run(self, folder: Path) -> None:
         self._close()

@@ -44,12 +44,14 @@ def infini_root(variables: Mapping[str, str] | None = None) -> Path:
 
 
 def leases_folder(variables: Mapping[str, str] | None = None) -> Path:
-    """Where the processes of one user on one host keep who holds which device."""
+    """Where the processes of one user on one host keep who holds which device: the same for a shell and for cron, so no
+    variable but ``OPTEST_LEASES`` has a say."""
     variables = environment() if variables is None else variables
-    stated = variables.get("XDG_RUNTIME_DIR", "").strip()
-    if stated and os.path.isdir(stated):
-        return Path(stated) / "optest"
-    return Path(tempfile.gettempdir()) / f"optest-{os.getuid() if hasattr(os, 'getuid') else 'leases'}"
+    stated = variables.get("OPTEST_LEASES", "").strip()
+    if stated:
+        return Path(stated)
+    shared = "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()
+    return Path(shared) / f"optest-{os.getuid() if hasattr(os, 'getuid') else 'leases'}"
 
 
 def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ import pytest
 import toy_runtime  # noqa: F401 - registers the runtime
 
 from optest.api.running import RunOutcome, run
+from optest.errors import UsageError
+from optest.scenes import cases
 from optest.scenes.artifacts import flatten_perf_subdirs
 from optest.spec import CheckState, Reason, Status
 
@@ -66,11 +68,15 @@ def asked(
     )
     file = folder / "test_toy.py"
     file.write_text(text)
-    from optest.scenes import cases
-
-    cases._scenes_in.cache_clear()
-    sys.modules.pop(file.stem, None)  # the file is another one now
+    forget()
     return run({"source": [f"scene:{file}"], "isolate": "none", "quiet": 2, **options})
+
+
+def forget() -> None:
+    """Read files of scenes again, which are others now."""
+    cases._scenes_in.cache_clear()
+    for name in ("test_toy", "test_other", "test_exit", "factory", "common"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture(autouse=True)
@@ -250,3 +256,73 @@ def test_two_files_with_a_class_of_one_name(folder: Path) -> None:
         f"{name}/test_toy.py::TestToy[cpusim]::default" for name in ("one", "two")
     ]
     assert outcome.exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("golden", "text"),
+    [("args.y[:] = -args.y", "leaves y as"), ("args.y[:] = args.x * 0", "leaves y as")],
+)
+def test_zeros_of_either_sign_are_what_was_there(folder: Path, golden: str, text: str) -> None:
+    (result,) = asked(folder, "pass", golden=golden).results
+    assert text in result.verdict.message
+
+
+def test_tensors_over_one_memory_are_refused(folder: Path) -> None:
+    asked(folder)
+    text = Path("test_toy.py").read_text()
+    Path("test_toy.py").write_text(
+        text.replace('Tensor("y", np.zeros(params["size"], np.float32))', 'Tensor("y", x)').replace(
+            'Tensor("x", np.random.standard_normal(params["size"]).astype(np.float32))',
+            'Tensor("x", x := np.zeros(params["size"], np.float32))',
+        )
+    )
+    forget()
+    (result,) = run({"source": ["scene:test_toy.py"], "isolate": "none", "quiet": 2}).results
+    assert result.verdict.message == "tensors x and y share memory; give each its own"
+
+
+def test_parameters_are_a_copy(folder: Path) -> None:
+    asked(folder)
+    text = Path("test_toy.py").read_text()
+    Path("test_toy.py").write_text(
+        text.replace("        return TaskArgs", "        params['size'] += 1\n        return TaskArgs")
+    )
+    forget()
+    outcome = run({"source": ["scene:test_toy.py"], "isolate": "none", "quiet": 2, "rounds": 2})
+    assert [each.verdict.measures[0].shape for each in outcome.results] == [(65,), (65,)]
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(0)", "import os; os._exit(0)"])
+def test_a_file_that_exits_is_no_success(folder: Path, code: str) -> None:
+    (folder / "test_exit.py").write_text(code)
+    with pytest.raises(UsageError, match=r"test_exit\.py cannot be imported"):
+        run({"source": ["scene:test_exit.py"], "isolate": "none", "quiet": 2})
+
+
+def test_neighbours_of_the_own_folder(folder: Path) -> None:
+    """Two folders have a module `common`, each with another golden."""
+    for name, addend in (("one", 1), ("two", 100)):
+        (folder / name).mkdir()
+        asked(folder / name, "args.y[:] = args.x + 1", golden="args.y[:] = args.x + ADDEND")
+        file = folder / name / "test_toy.py"
+        file.write_text(f"from common import ADDEND\n{file.read_text()}")
+        (folder / name / "common.py").write_text(f"ADDEND = {addend}")
+    forget()
+    outcome = run({"source": ["scene:one,two"], "isolate": "none", "quiet": 2})
+    assert [each.status for each in outcome.results] == [Status.PASSED, Status.FAILED]
+
+
+def test_a_scene_of_a_helper_module_is_an_error(folder: Path) -> None:
+    asked(folder)
+    (folder / "test_toy.py").rename(folder / "factory.py")
+    (folder / "test_other.py").write_text("from factory import TestToy\n")
+    with pytest.raises(UsageError, match="is run from the file that declares it"):
+        run({"source": ["scene:test_other.py"], "isolate": "none", "quiet": 2})
+
+
+def test_resume_refuses_where_a_header_changed(folder: Path) -> None:
+    (folder / "scale.h").write_text("1")
+    asked(folder)
+    (folder / "scale.h").write_text("2")
+    with pytest.raises(UsageError, match=r"scale\.h"):
+        run({"source": ["scene:test_toy.py"], "isolate": "none", "quiet": 2, "resume": "latest"})

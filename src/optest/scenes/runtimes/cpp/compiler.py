@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +24,9 @@ __all__ = ["GXX", "Toolchain", "compiled"]
 
 _TIMEOUT_S = 300.0
 _TAIL_LINES = 25
+_SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
+_OF_THE_COMPILER = ("/usr/include/", "/usr/lib/")
+"""Headers that change with the system; the compiler's version stands for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +37,30 @@ class Toolchain:
     usual: str
     flags: tuple[str, ...]
 
-    def compiler(self) -> str:
-        """
+    def compiler(self) -> tuple[str, ...]:
+        """With the options that stand behind it, ``ccache g++``.
+
         Raises:
             Unavailable: if it is not there.
         """
         name = environment().get(self.variable) or self.usual
-        path = shutil.which(name.split()[0])
+        first, *options = shlex.split(name)
+        path = shutil.which(first)
         if path is None:
             raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
-        return path
+        return (path, *options)
 
 
 GXX = Toolchain(
     variable="CXX",
     usual="g++",
-    flags=("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall"),
+    flags=("-std=c++20", "-O2", "-g", "-fPIC", "-shared", "-pthread", "-Wl,-z,defs", "-Wall", "-fno-gnu-unique"),
 )
 
 
 @cache
-def _identity(compiler: str) -> str:
-    ended = command.run([compiler, "--version"], cwd="/", env=environment(), timeout_s=30)
+def _identity(compiler: tuple[str, ...]) -> str:
+    ended = command.run([*compiler, "--version"], cwd="/", env=environment(), timeout_s=30)
     return ended.stdout_tail
 
 
@@ -67,21 +74,28 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, t
     if not source.is_file():
         raise Fault(Reason.BAD_CASE, f"source {source} is not there")
     compiler = toolchain.compiler()
-    arguments = [*toolchain.flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
-    key = _digest(repr((arguments, _identity(compiler))).encode() + source.read_bytes())
+    unknown = ("-fno-gnu-unique",) if "clang" in _identity(compiler) else ()  # it makes no such symbols
+    flags = [each for each in toolchain.flags if each not in unknown]
+    arguments = [*flags, *(f"-I{each}" for each in (source.parent, *includes)), str(source)]
+    searched = {name: environment().get(name) for name in _SEARCHED}
+    key = _digest(repr((compiler, arguments, searched, _identity(compiler))).encode() + source.read_bytes())
     folder = _cache()
     manifest = folder / f"{key}.json"
     if not rebuild and (made := _kept(manifest)) is not None:
         return made
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made, uses = Path(scratch, "made.so"), Path(scratch, "made.d")
-        words = [compiler, *arguments, "-MMD", "-MF", str(uses), "-o", str(made)]
+        words = [*compiler, *arguments, "-MD", "-MF", str(uses), "-o", str(made)]
+        began_ns = time.time_ns()
         ended = command.run(words, cwd=source.parent, env=environment(), timeout_s=_TIMEOUT_S, tail_bytes=1 << 16)
         if ended.timed_out:
             raise Fault(Reason.COMPILE, f"{source} took more than {_TIMEOUT_S:.0f} s to compile")
         if ended.returncode:
             raise Fault(Reason.COMPILE, f"{source.name} does not compile:\n{_first_errors(ended.stderr_tail)}")
-        headers = {each: _digest(Path(each).read_bytes()) for each in _headers(uses.read_text(), source)}
+        files = _headers(uses.read_text(), source)
+        if any(Path(each).stat().st_mtime_ns > began_ns for each in (str(source), *files)):
+            raise Fault(Reason.COMPILE, f"{source.name} or a header of it was changed while it was compiled")
+        headers = {each: _digest(Path(each).read_bytes()) for each in files}
         name = f"{_digest(json.dumps([key, headers]).encode())}.so"
         os.replace(made, folder / name)
     write_atomically(manifest, json.dumps({"object": name, "headers": headers}).encode())
@@ -106,7 +120,7 @@ def _headers(rule: str, source: Path) -> list[str]:
     """The files that a make rule names behind its target, but for the source itself."""
     words = rule.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
     files = [str((source.parent / word.replace("\0", " ")).absolute()) for word in words]
-    return [each for each in dict.fromkeys(files) if each != str(source)]
+    return [each for each in dict.fromkeys(files) if each != str(source) and not each.startswith(_OF_THE_COMPILER)]
 
 
 def _first_errors(text: str) -> str:

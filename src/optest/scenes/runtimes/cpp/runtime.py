@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ _RUNTIME = _HERE / "runtime.cpp"
 _MOST_SPANS = 1 << 16
 _REASONS = {2: Reason.OUT_OF_BOUNDS, 3: Reason.NONDETERMINISTIC}
 _COPY = -1
+_ENDING_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class CppRuntime(BaseRuntime):
         return _Program(
             (first, required(orchestration, "function_name", str)),
             {each: (made, name) for (each, name), made in zip(functions.items(), rest, strict=True)},
-            [_written(each.get("signature", ())) for each in kernels],
+            [_written(each.get("signature")) for each in kernels],
         )
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
@@ -77,8 +80,23 @@ def _whole(entry: Mapping[str, Any], key: str) -> int:
     return int(entry[key])
 
 
-def _written(signature: Sequence[Any]) -> int:
-    """A bit for each tensor of a signature that is written; 0 without a signature."""
+def _threads() -> set[str]:
+    """The threads of this process, where the system tells."""
+    return set(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else set()
+
+
+def _left_running(before: set[str]) -> int:
+    """How many threads are there that were not; one that has just ended may be listed a little longer."""
+    ends = time.monotonic() + _ENDING_S
+    while (left := _threads() - before) and time.monotonic() < ends:
+        time.sleep(_ENDING_S / 10)
+    return len(left)
+
+
+def _written(signature: Sequence[Any] | None) -> int:
+    """A bit for each tensor of a signature that is written; without a signature all may be."""
+    if signature is None:
+        return (1 << 64) - 1
     try:
         kinds = [ArgDirection(getattr(each, "value", each)) for each in signature if each is not None]
     except ValueError as error:
@@ -164,9 +182,12 @@ class _Worker:
         message = ctypes.create_string_buffer(4096)
         spans = np.zeros(_MOST_SPANS if recording.profiles else 0, _SPANS)
         count = ctypes.c_int64(len(spans))
+        threads = _threads()
         status = self._run(
             ctypes.byref(call), message, len(message), spans.ctypes.data_as(ctypes.c_void_p), ctypes.byref(count)
         )
+        if left := _left_running(threads):
+            raise Fault(Reason.STATE, f"{left} threads that kernels started still run behind them")
         if status:
             raise Fault(_REASONS.get(status, Reason.RAISED), message.value.decode(errors="replace"))
         for each in spans[: count.value]:
