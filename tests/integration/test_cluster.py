@@ -102,7 +102,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     toys = tmp_path_factory.mktemp("toys")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOY_FOLDER", str(toys))  # which nodes inherit
-        patch.setenv("XDG_RUNTIME_DIR", str(toys))
+        patch.setenv("OPTEST_LEASES", str(toys / "leases"))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("DEVICE_RANGE", "4-7")
         made = Cluster(head_node_args={"num_cpus": 1, "include_dashboard": False, **_STORE}, initialize_head=True)

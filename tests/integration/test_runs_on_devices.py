@@ -67,7 +67,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toys:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPTEST_PLUGINS", "toy_devices")
     monkeypatch.setenv("TOY_FOLDER", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("OPTEST_LEASES", str(tmp_path / "leases"))
     monkeypatch.delenv("DEVICE_RANGE", raising=False)
     return Toys(tmp_path)
 

@@ -273,9 +273,9 @@ def test_wrong_values(project: Path, words: list[str]) -> None:
 
 def test_too_few_devices_fail_before_anything_runs(project: Path) -> None:
     done = run(project, "test_scenes.py", "--device", "3")
-    assert done.returncode == 1
-    assert "TestRing[a2a3sim]::two needs 2" in done.stdout
-    assert "widen --device" in done.stdout
+    assert done.returncode == 4
+    assert "TestRing[a2a3sim]::two needs 2" in done.stderr
+    assert "widen --device" in done.stderr
     assert not (project / "opened.txt").exists()
 
 

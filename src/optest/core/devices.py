@@ -107,7 +107,7 @@ class Leases:
             self._release(device)
             raise UsageError(
                 f"leases of devices cannot be kept in {self._folder}: {error.strerror or error}\n"
-                "  name a folder of yours: XDG_RUNTIME_DIR=DIR"
+                "  name a folder of yours: OPTEST_LEASES=DIR"
             ) from None
         return True
 

@@ -206,9 +206,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
     if hasattr(session.config, "workerinput"):
         sharing.hide_duplicates(session, results)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Nothing runs where scenes cannot have their devices; a worker of xdist fails those alone.
+
+    Raises:
+        pytest.UsageError: with what is wrong with ``--device`` or too wide for it.
+    """
+    if RESULTS not in session.stash or session.config.option.collectonly or hasattr(session.config, "workerinput"):
         return
     try:
-        results.require_devices()
+        session.stash[RESULTS].require_devices()
     except OptestError as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -13,7 +13,7 @@ from optest.settings.variables import environment
 
 __all__ = ["Origin", "Settings", "Value", "resolve"]
 
-_OTHER_VARIABLES = ("OPTEST_PLUGINS",)
+_OTHER_VARIABLES = ("OPTEST_PLUGINS", "OPTEST_LEASES")
 _MAY_BE_EMPTY = ("keyword",)
 """``-k ''`` selects everything, as it does for pytest."""
 

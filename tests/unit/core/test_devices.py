@@ -79,10 +79,12 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         Leases(tmp_path / "file" / "leases", [CHIP], "").acquire([0], 1, pytest.fail, never)
 
 
-def test_leases_lie_where_the_user_alone_keeps_things(tmp_path: Path) -> None:
-    assert leases_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "optest"
-    gone = leases_folder({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})
-    assert gone.name == f"optest-{os.getuid()}"
+def test_leases_lie_in_one_place_for_a_user(tmp_path: Path) -> None:
+    """Whatever a shell has that cron has not."""
+    usual = leases_folder({})
+    assert usual.name == f"optest-{os.getuid()}"
+    assert leases_folder({"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}) == usual
+    assert leases_folder({"OPTEST_LEASES": str(tmp_path)}) == tmp_path
 
 
 RESET = ("sh", "-c", "echo no such card >&2; exit 7")
