@@ -165,7 +165,8 @@ def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
 
 
 def _nothing_compared(case: TestCase, answer: BackendAnswer) -> Verdict:
-    message = f"{case.descriptor.name} has no reference, so nothing was compared"
+    why = "has no reference" if case.generator is None else "was asked without expected outputs"
+    message = f"{case.descriptor.name} {why}, so nothing was compared"
     return Verdict(status=Status.UNCHECKED, message=message, checks=answer.checks)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optest.errors import Unavailable
+from optest.core.devices import Leases
+from optest.errors import Unavailable, UsageError
 from optest.scenes.declaration import TaskArgs
 from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources, lack_of_runtime
+from optest.settings.platforms import platform_called
+from optest.settings.variables import leases_folder
 
 __all__ = ["SceneWorkers"]
 
@@ -22,7 +26,10 @@ class _NoRecording:
 
 
 class SceneWorkers:
-    """The runtimes of a platform; each is opened once, on the first use, and serves until :meth:`close`."""
+    """The runtimes of a platform; each is opened once, on the first use, and serves until :meth:`close`.
+
+    Hardware is leased while a program runs: other processes, and the scenes of this session, wait for that.
+    """
 
     def __init__(self, platform: str, device_ids: Sequence[int]) -> None:
         self.platform, self.device_ids = platform, tuple(device_ids)
@@ -41,12 +48,22 @@ class SceneWorkers:
         ``args``, whose tensors are NumPy arrays; outputs are written in place. ``config`` are the keys of a case's.
 
         Raises:
+            UsageError: for a second runtime where the platform serves one in a process.
             Unavailable: if the runtime cannot run on this platform here.
             Fault: for whatever keeps the program from its end.
         """
-        made, worker = self._open(runtime)
-        program = made.build(absolute_sources(callable, Path()), self.platform, level=level)
-        worker.run(program, args, RunOptions(config=config, level=level, recording=_NoRecording()))
+        platform = platform_called(self.platform)
+        if platform.one_runtime_per_process and set(self._workers) - {runtime}:
+            others = ", ".join(self._workers)
+            raise UsageError(f"{platform.name} serves one runtime in a process: {others} here, so not {runtime}")
+        leases = Leases(leases_folder(), (platform,), f"{sys.executable} (st_worker)")
+        leases.acquire(self.device_ids, len(self.device_ids), lambda _: None, lambda: False)
+        try:
+            made, worker = self._open(runtime)
+            program = made.build(absolute_sources(callable, Path()), self.platform, level=level)
+            worker.run(program, args, RunOptions(config=config, level=level, recording=_NoRecording()))
+        finally:
+            leases.release()
 
     def _open(self, runtime: str) -> tuple[Any, SceneWorker]:
         if runtime not in self._workers:

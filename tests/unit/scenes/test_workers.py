@@ -6,8 +6,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import toy_runtime
+from filelock import FileLock, Timeout
 
 from optest.api.running import run
+from optest.errors import UsageError
+from optest.scenes import TaskArgs
+from optest.scenes.runtimes import register_runtime
+from optest.scenes.workers import SceneWorkers
 from optest.spec import Status
 
 _SCENE = """
@@ -59,3 +65,25 @@ def test_one_worker_for_each_device(devices: str, tmp_path: Path, monkeypatch: p
     assert {(what, device): 1 for what in ("open", "close") for device in used}.items() <= did.items()
     assert sum(did["run", device] for device in used) == 24
     assert len({pid for _, pid, _, _ in lines}) == len(used)
+
+
+def test_by_hand_one_runtime_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPTEST_LEASES", str(tmp_path / "leases"))
+    register_runtime("toy2", toy_runtime.ToyRuntime, replace=True)
+    workers = SceneWorkers("toychip", (3,))
+    seen = []
+
+    def kernel(*_: object) -> None:
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "leases" / "toychip-3.lock").acquire(timeout=0)
+        seen.append("leased")
+
+    workers.run({"function": kernel}, TaskArgs(), runtime="toy")
+    workers.run({"function": kernel}, TaskArgs(), runtime="toy")
+    with pytest.raises(UsageError, match="toychip serves one runtime in a process: toy here, so not toy2"):
+        workers.run({"function": kernel}, TaskArgs(), runtime="toy2")
+    assert seen == ["leased", "leased"]
+    FileLock(tmp_path / "leases" / "toychip-3.lock").acquire(timeout=0).lock.release()
+    workers.close()
+    assert Path("toy.log").read_text().count("open") == 1
