@@ -292,6 +292,7 @@ def test_junit_has_every_case(project: Path) -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "1", "1")
     wrong = next(each for each in suite if "TestWrong" in f"{each.get('classname')}{each.get('name')}")
     assert "all 8 elements are off" in f"{wrong[0].text}"
+    assert (wrong.get("classname"), wrong.get("name")) == ("test_more", "TestWrong[a2a3sim]::default")
 
 
 def test_golden_is_not_compared_but_run(project: Path) -> None:

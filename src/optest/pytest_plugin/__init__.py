@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.junitxml import xml_key
 
 from optest.api import bootstrap, collecting
 from optest.errors import OptestError, UsageError, did_you_mean
@@ -106,6 +107,11 @@ class _Counting:
         if "]::" in (getattr(getattr(report, "id", None), "params", None) or ""):
             names = tuple(report.nodeid.split("::")[1:])
             setattr(report, "_id", dataclasses.replace(report.id, names=names, params=None))  # noqa: B010 - pytest 9 has it
+        if "]::" in report.nodeid and (xml := self._config.stash.get(xml_key, None)) is not None:
+            file, _, name = report.nodeid.partition("::")  # pytest takes all behind a bracket for parameters here, too
+            reporter = xml.node_reporter(report)
+            reporter.add_attribute("classname", file.removesuffix(".py").replace("/", "."))
+            reporter.add_attribute("name", name)
         self._config.stash[VERIFIED].add(report)
 
 
