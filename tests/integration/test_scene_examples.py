@@ -88,7 +88,7 @@ TRITON = {
 }  # fmt: skip
 REASONS = {
     "matmul, a tile that is always whole": Reason.OUT_OF_BOUNDS,
-    "matmul, no tile for the rest": Reason.NAN,
+    "matmul, no tile for the rest": Reason.UNWRITTEN,
     "matmul, rows of another matrix": Reason.VALUE,
     "matmul, a changed input": Reason.INPUT_MUTATED,
     "matmul, an unknown name": Reason.COMPILE,
@@ -101,7 +101,7 @@ REASONS = {
     "ring, a step too few": Reason.VALUE,
     "ring, a row that nobody copied": Reason.NAN,
     "ring, a write behind the end": Reason.OUT_OF_BOUNDS,
-    "ring, an output that nobody wrote": Reason.VALUE,
+    "ring, an output that nobody wrote": Reason.UNWRITTEN,
     "saxpy, no bound": Reason.OUT_OF_BOUNDS,
     "saxpy, a sum that is none": Reason.VALUE,
     "saxpy, a changed input": Reason.INPUT_MUTATED,

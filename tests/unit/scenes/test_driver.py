@@ -92,16 +92,17 @@ def test_a_right_kernel_passes(folder: Path) -> None:
     assert (result.id, result.status, outcome.exit_status) == ("TestToy[cpusim]::default", Status.PASSED, 0)
     states = {check.name: check.state for check in result.verdict.checks}
     assert states["guard zones"] is CheckState.DONE
-    assert states["outputs written"] is CheckState.NOT_POSSIBLE
+    assert states["outputs written"] is CheckState.DONE
 
 
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        ("args.y[:-1] = args.x[:-1] * args.factor", Reason.VALUE),
+        ("args.y[:-1] = args.x[:-1] * args.factor", Reason.UNWRITTEN),
         ("args.y[:] = args.x * 2 * np.float32(1 + 3e-5)", Reason.VALUE),
         ("args.y[:] = np.nan", Reason.NAN),
-        ("pass", Reason.VALUE),
+        ("pass", Reason.UNWRITTEN),
+        ("np.copyto(args.y, args.x * args.factor, where=args.x > 0)", Reason.UNWRITTEN),
         (f"{_RIGHT}; args.x[7] = 0", Reason.INPUT_MUTATED),
         (f"{_RIGHT}; np.lib.stride_tricks.as_strided(args.y, (65,), (4,))[64] = 1", Reason.OUT_OF_BOUNDS),
         (f"{_RIGHT}; np.lib.stride_tricks.as_strided(args.x, (65,), (4,))[64] = 1", Reason.OUT_OF_BOUNDS),
@@ -326,3 +327,16 @@ def test_resume_refuses_where_a_header_changed(folder: Path) -> None:
     (folder / "scale.h").write_text("2")
     with pytest.raises(UsageError, match=r"scale\.h"):
         run({"source": ["scene:test_toy.py"], "isolate": "none", "quiet": 2, "resume": "latest"})
+
+
+def test_zeros_that_a_kernel_leaves_are_not_written(folder: Path) -> None:
+    """relu that writes positive elements alone, over zeros; one that writes the zeros, too, and one that adds to it."""
+    golden = "args.y[:] = np.maximum(args.x, 0)"
+    (result,) = asked(folder, "np.copyto(args.y, args.x, where=args.x > 0)", golden=golden).results
+    assert result.verdict.reason is Reason.UNWRITTEN
+    assert "elements of output y were never written" in result.verdict.message
+    for kernel in (golden, "args.y[:] = 0; args.y += np.maximum(args.x, 0)"):
+        assert asked(folder, kernel, golden=golden).results[0].status is Status.PASSED
+    inout = "[D.IN, D.INOUT]"
+    (result,) = asked(folder, "np.copyto(args.y, args.x, where=args.x > 0)", golden=golden, signature=inout).results
+    assert result.status is Status.PASSED
