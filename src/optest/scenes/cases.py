@@ -111,9 +111,9 @@ def _scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
         raise UsageError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
     scenes = [each for each in vars(module).values() if is_scene(each) and vars(each).get("__test__", True)]
     for scene in scenes:
-        if not scene._scene_file.name.startswith("test_"):
+        if scene._scene_file != file and not scene._scene_file.stem.startswith("test_"):
             where = f"{scene.__name__} of {file} is declared in {scene._scene_file}"
-            raise UsageError(f"{where}: a scene is run from the file that declares it, test_….py")
+            raise UsageError(f"{where}; declare it in {file.name}, or it would run in no file")
     return tuple(each for each in scenes if each._scene_file == file)
 
 

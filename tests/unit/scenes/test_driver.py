@@ -317,7 +317,7 @@ def test_a_scene_of_a_helper_module_is_an_error(folder: Path) -> None:
     asked(folder)
     (folder / "test_toy.py").rename(folder / "factory.py")
     (folder / "test_other.py").write_text("from factory import TestToy\n")
-    with pytest.raises(UsageError, match="is run from the file that declares it"):
+    with pytest.raises(UsageError, match=r"is declared in .*factory\.py; declare it in test_other\.py"):
         run({"source": ["scene:test_other.py"], "isolate": "none", "quiet": 2})
 
 
@@ -340,3 +340,10 @@ def test_zeros_that_a_kernel_leaves_are_not_written(folder: Path) -> None:
     inout = "[D.IN, D.INOUT]"
     (result,) = asked(folder, "np.copyto(args.y, args.x, where=args.x > 0)", golden=golden, signature=inout).results
     assert result.status is Status.PASSED
+
+
+def test_a_file_of_any_name_that_is_named(folder: Path) -> None:
+    asked(folder)
+    (folder / "test_toy.py").rename(folder / "vector_scene.py")
+    outcome = run({"source": ["scene:vector_scene.py"], "isolate": "none", "quiet": 2})
+    assert [each.status for each in outcome.results] == [Status.PASSED]
