@@ -28,6 +28,7 @@ _GUESTS = (
     "optest.scenes.guest:GUEST",
     "optest.cluster.guest:GUEST",
     "optest.backends.function:GUEST",
+    "optest.models.guest:GUEST",
     "optest.scenes.ctest_guest:GUEST",
 )
 

@@ -129,6 +129,7 @@ _BUILTINS = (
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
     _Builtin(name="function", path="optest.backends.function:FunctionBackend", kind="cpu", by_name_only=True),
     _Builtin(name="scene", path="optest.scenes.driver:SceneDriver", kind="scene", by_name_only=True),
+    _Builtin(name="model", path="optest.models.driver:ModelDriver", kind="model", by_name_only=True),
     _Builtin(name="ffi", path="optest.clib.library.driver:FfiBackend", kind="cpu", by_name_only=True),
 )
 

@@ -55,6 +55,10 @@ class OnnxBackend(BackendDriver):
             Fault: UNSUPPORTED if there is no kernel for it.
         """
 
+    def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
+        """A model as the runtime has optimised it, and the variant that runs it as it is."""
+        return content, variant
+
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         return None if node_of(descriptor) is not None else "not in ONNX"
 

@@ -97,10 +97,14 @@ class OnnxRuntimeBackend(OnnxBackend):
     def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
         """The model that a session of the case's variant has once it is loaded."""
         variant = self.variant_of(case)
+        content, _ = self.optimized(checked(self.sized_model(case)), variant)
+        return program_of(content, is_optimized=variant != "disabled")
+
+    def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         with TemporaryDirectory() as folder:
             dump = Path(folder) / "optimized.onnx"
-            self.loaded(checked(self.sized_model(case)), variant, str(dump))
-            return program_of(dump.read_bytes(), is_optimized=variant != "disabled")
+            self.loaded(content, variant, str(dump))
+            return dump.read_bytes(), "disabled"
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """As a session says that is only loaded."""

@@ -123,6 +123,7 @@ operators = OperatorRegistry(
     families={
         "torch.": "optest.torch.calls.descriptors:descriptor_of",
         "onnx.": "optest.onnx.node_tests:descriptor_of",
+        "model.": "optest.models.driver:descriptor_of",
         "scene.": "optest.scenes.cases:descriptor_of",
     },
     spellings="optest.operators.onnx:SPELLINGS",

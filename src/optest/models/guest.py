@@ -1,0 +1,75 @@
+"""``optest model``, declared. Nothing of a framework is imported here."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from optest.guests import Argument, Command, Guest, Option
+
+__all__ = ["GUEST"]
+
+_MODEL = Argument(name="what", metavar="MODEL")
+_GROUP = "Compare whole models with float64, and find the node that differs."
+_of_the_model = partial(Option, group="The model")
+_OPTIONS = (
+    _of_the_model(name="backend", metavar="NAME", default="onnxruntime", help="Backend that runs it. [onnxruntime]"),
+    _of_the_model(name="variant", metavar="NAME", help="How the backend computes: all, basic, f32. [its default]"),
+    _of_the_model(name="inputs", flags=("--input",), metavar="FILE", completes="file", help="Inputs, as safetensors."),
+    _of_the_model(
+        name="config", flags=("--config",), repeat=True, metavar="KEY=VALUE", help="Sizes, as batch=2. Repeatable."
+    ),
+    _of_the_model(name="seed", type="int", default=0, help="Seed of inputs that are drawn. [0]"),
+)
+
+
+def _command(name: str, short: str, text: str, *options: Option) -> Command:
+    return Command(
+        name=f"model {name}",
+        function=f"optest.models.commands:{name}_command",
+        group=_GROUP,
+        after="check",
+        short=short,
+        text=text,
+        arguments=(_MODEL,),
+        options=(*_OPTIONS, *options),
+    )
+
+
+GUEST = Guest(
+    commands=(
+        _command(
+            "validate",
+            "Compare a model's outputs.",
+            """Compare what a backend answers with what the model computes in float64.
+
+            \b
+            optest model validate model.onnx --backend onnxruntime --variant all
+            """,
+        ),
+        _command(
+            "trace",
+            "Compare the values inside a model, and name the first that differs.",
+            """Compare the values inside a model, node by node, as the backend has optimised it.
+
+            \b
+            optest model trace model.onnx --backend onnxruntime --mode isolated
+
+            Isolated, each node gets what the nodes before it should have made; accumulated, what they did make.
+            """,
+            Option(
+                name="mode",
+                type="choice",
+                choices=("isolated", "accumulated"),
+                default="isolated",
+                help="What each node gets. [isolated]",
+            ),
+            Option(
+                name="stop",
+                flags=("--stop-on-first-mismatch",),
+                type="bool",
+                default=False,
+                help="Compute nothing behind the first value that differs.",
+            ),
+        ),
+    )
+)

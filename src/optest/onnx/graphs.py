@@ -1,0 +1,267 @@
+"""ONNX models as graphs: cut into models of a few nodes, evaluated node by node, in float32 or in float64."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from optest.errors import UsageError
+from optest.numerics import Array, numpy_dtype
+from optest.onnx.models import DTYPE_NAMES
+from optest.spec import Fault, Reason, dtype
+
+__all__ = ["Graph", "Region", "opened_file"]
+
+_FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+_TYPED = {"Cast": "to", "EyeLike": "dtype", "SequenceEmpty": "dtype", "BlackmanWindow": "output_datatype"}
+"""Operators whose result has the dtype that an attribute states."""
+_PLACE = "pkg.torch.onnx."
+"""Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
+
+
+def opened_file(path: Path) -> bytes:
+    """A model from its file, with the tensors that it keeps in other files.
+
+    Raises:
+        UsageError: for a file that is no model, or lacks the file of a tensor.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is not there")
+    try:
+        model = onnx.load(path)
+        onnx.checker.check_model(model)
+    except DecodeError as error:
+        raise UsageError(f"{path} is no ONNX model: {error}") from error
+    except (OSError, onnx.checker.ValidationError) as error:
+        raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
+    content: bytes = model.SerializeToString()
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes by number that make ``outputs`` of ``inputs``; the last one makes the first output."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, ...]
+
+
+class Graph:
+    """The nodes of a model in their order, and what each value is."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        model = onnx.load_from_string(content)
+        self._model = _inlined(model)
+        graph = self._model.graph
+        self.nodes: Sequence[Any] = list(graph.node)
+        self._constants = {each.name: each for each in graph.initializer}
+        self.inputs = tuple(each.name for each in graph.input if each.name not in self._constants)
+        self.outputs = tuple(each.name for each in graph.output)
+        self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output if name}
+
+    @functools.cached_property
+    def types(self) -> Mapping[str, Any]:
+        """The type of each value that shape inference knows: its element type and sizes, None for one unknown."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = onnx.shape_inference.infer_shapes(self._model).graph
+        return {each.name: each.type for each in (*graph.value_info, *graph.input, *graph.output)}
+
+    def input_specs(self) -> Iterator[tuple[str, str, list[int | str]]]:
+        """Name, dtype and sizes of each input; a size that is open is its name."""
+        for each in self._model.graph.input:
+            if each.name not in self._constants:
+                sizes = each.type.tensor_type.shape.dim
+                yield each.name, self.dtype_name(each.name), [
+                    int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes
+                ]
+
+    def dtype_name(self, value: str) -> str:
+        """The dtype of a value, "" where it is no tensor or not known."""
+        type_ = self.types.get(value)
+        return "" if type_ is None else DTYPE_NAMES.get(type_.tensor_type.elem_type, "")
+
+    def constant(self, value: str) -> Array | None:
+        found = self._constants.get(value)
+        return None if found is None else numpy_helper.to_array(found)
+
+    def readers(self, value: str) -> list[tuple[Any, int]]:
+        """The nodes that read a value, each with the place of it among its inputs."""
+        return [(node, list(node.input).index(value)) for node in self.nodes if value in node.input]
+
+    def place_of(self, number: int) -> str:
+        """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
+        kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
+        scopes = [each.strip(" '\"[]") for each in kept.get("name_scopes", "").split(",")]
+        module = scopes[-2] if len(scopes) > 1 else ""
+        lines = [line.strip() for line in kept.get("stack_trace", "").splitlines()]
+        places = [place for place, line in enumerate(lines) if line.startswith("File ")]
+        if not places:
+            return module
+        words = lines[places[-1]].split('"')
+        line = words[2].split(",")[1].replace("line", "").strip()
+        code = lines[places[-1] + 1] if places[-1] + 1 < len(lines) else ""
+        where = f"{Path(words[1]).name}:{line}"
+        return ", ".join(each for each in (module, where + (f": {code}" if code else "")) if each)
+
+    def regions(self, known: Collection[str]) -> list[Region]:
+        """What makes the values in ``known`` and the outputs of the graph, each of what is known before it."""
+        wanted = {*known, *self.outputs}
+        found = []
+        for node in self.nodes:
+            outputs = tuple(name for name in node.output if name in wanted)
+            if outputs:
+                found.append(self.region(outputs, wanted - {*node.output}))
+        return found
+
+    def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
+        """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
+        numbers, inputs, seen = set[int](), dict[str, None](), set[str]()
+        pending = [*outputs]
+        while pending:
+            name = pending.pop()
+            if name in seen or not name:
+                continue
+            seen.add(name)
+            if name in given and name not in outputs or name not in self.makers:
+                if name not in self._constants:
+                    inputs[name] = None
+                continue
+            numbers.add(self.makers[name])
+            pending += [*_read_by(self.nodes[self.makers[name]])]
+        return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
+
+    def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
+        """A region as a model; ``types`` has those of its inputs."""
+        nodes = [self.nodes[number] for number in region.nodes]
+        read = {name for node in nodes for name in _read_by(node)}
+        graph = helper.make_graph(
+            nodes,
+            "region",
+            [helper.make_value_info(name, _without_sizes(types[name])) for name in region.inputs],
+            [onnx.ValueInfoProto(name=name) for name in region.outputs],
+            initializer=[each for name, each in self._constants.items() if name in read],
+        )
+        model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+        content: bytes = model.SerializeToString()
+        return content
+
+    @functools.cached_property
+    def widened(self) -> Graph:
+        """The same in float64: constants, and what the attributes of nodes state."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        _widen(model.graph)
+        return Graph(model.SerializeToString())
+
+    def evaluated(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
+        """The values ``outputs``, by ONNX's own evaluator, of ``given`` ones; others are dropped after their last use.
+
+        Raises:
+            Fault: UNSUPPORTED for an operator that it does not have.
+        """
+        region = self.region(outputs, given)
+        values = dict(given)
+        last = {name: number for number in region.nodes for name in _read_by(self.nodes[number])}
+        for number in region.nodes:
+            node = self.nodes[number]
+            read = [name for name in _read_by(node) if name]
+            feeds = {name: values[name] if name in values else self.constant(name) for name in read}
+            with np.errstate(all="ignore"):
+                made = self._evaluator(number).run(None, feeds)
+            values |= dict(zip([each for each in node.output if each], made, strict=True))
+            for name in read:
+                if last[name] == number and name not in outputs and name not in given:
+                    values.pop(name, None)
+        return {name: values[name] for name in outputs}
+
+    def _evaluator(self, number: int) -> Any:
+        if not hasattr(self, "_evaluators"):
+            self._evaluators: dict[int, Any] = {}
+        if number not in self._evaluators:
+            node = self.nodes[number]
+            names = dict.fromkeys(name for name in _read_by(node) if name)
+            graph = helper.make_graph(
+                [node],
+                "node",
+                [onnx.ValueInfoProto(name=name) for name in names],
+                [onnx.ValueInfoProto(name=name) for name in node.output if name],
+            )
+            model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+            try:
+                self._evaluators[number] = ReferenceEvaluator(model)
+            except NotImplementedError as error:
+                raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
+        return self._evaluators[number]
+
+
+def as_dtype(array: Array, name: str) -> Array:
+    return np.asarray(array).astype(numpy_dtype(dtype(name)))
+
+
+def _inlined(model: Any) -> Any:
+    """Functions of the model's own as the nodes that they are made of."""
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _read_by(node: Any) -> Iterator[str]:
+    """What a node reads, and what the graphs in it read of those around them."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+            own = {each.name for each in (*graph.input, *graph.initializer)}
+            own |= {name for each in graph.node for name in each.output}
+            yield from (name for each in graph.node for name in _read_by(each) if name not in own)
+            yield from (each.name for each in graph.output if each.name not in own)
+
+
+def _without_sizes(type_: Any) -> Any:
+    if not type_.HasField("tensor_type"):
+        return type_
+    rank = len(type_.tensor_type.shape.dim) if type_.tensor_type.HasField("shape") else None
+    return helper.make_tensor_type_proto(type_.tensor_type.elem_type, None if rank is None else [None] * rank)
+
+
+def _widen(graph: Any) -> None:
+    for each in graph.initializer:
+        _widen_tensor(each)
+    for each in (*graph.input, *graph.output):
+        if each.type.tensor_type.elem_type in _FLOATS:
+            each.type.tensor_type.elem_type = TensorProto.DOUBLE
+    del graph.value_info[:]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _widen_tensor(attribute.t)
+            elif attribute.type == AttributeProto.GRAPH:
+                _widen(attribute.g)
+            elif attribute.type == AttributeProto.INT and attribute.name in ("to", "dtype", "output_datatype"):
+                if attribute.i in _FLOATS:
+                    attribute.i = TensorProto.DOUBLE
+        if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
+            _widen_constant(node)
+
+
+def _widen_tensor(tensor: Any) -> None:
+    if tensor.data_type in _FLOATS:
+        wide = numpy_helper.to_array(tensor).astype(np.float64)
+        tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
+
+
+def _widen_constant(node: Any) -> None:
+    stated = node.attribute[0]
+    value = np.array(stated.f if stated.name == "value_float" else list(stated.floats), np.float64)
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))

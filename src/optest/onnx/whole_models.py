@@ -1,0 +1,94 @@
+"""A whole ONNX model on a backend: as it is run, and node by node as the backend has optimised it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from optest.numerics import Array
+from optest.onnx.driver import OnnxBackend
+from optest.onnx.graphs import Graph, Region
+from optest.onnx.models import Model
+
+__all__ = ["OnnxProgram"]
+
+
+class OnnxProgram:
+    """``given`` is the model before anybody optimises it."""
+
+    def __init__(self, driver: OnnxBackend, given: Graph, variant: str) -> None:
+        self._driver = driver
+        self._given = given
+        self._variant = variant
+        self._values: dict[str, Array] = {}
+        self._dropped = set[str]()
+        self._readers = Counter[str]()
+        self._feeds: Mapping[str, Array] | None = None
+
+    @cached_property
+    def _whole(self) -> Any:
+        return self._driver.loaded(self._given.content, self._variant)
+
+    @cached_property
+    def _optimized(self) -> tuple[Graph, str]:
+        content, variant = self._driver.optimized(self._given.content, self._variant)
+        return (self._given if content is self._given.content else Graph(content)), variant
+
+    @property
+    def graph(self) -> Graph:
+        return self._optimized[0]
+
+    @cached_property
+    def regions(self) -> Sequence[Region]:
+        """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
+        known = {name for name in self._given.makers if self._given.dtype_name(name)}
+        return [each for each in self.graph.regions(known) if each.inputs]
+
+    def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """What the backend answers, by the names of the model's outputs."""
+        return self._called(self._whole, self._given.outputs, feeds)
+
+    def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
+        """What the nodes of a region make of ``given``, each by itself."""
+        graph, variant = self._optimized
+        program = self._driver.loaded(graph.cut(region, self._given.types), variant)
+        return self._called(program, region.outputs, {name: given[name] for name in region.inputs})
+
+    def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Values of the optimised graph, computed region by region from ``feeds``; each is kept until its last reader
+        has run."""
+        if self._feeds is not feeds or any(name in self._dropped for name in outputs):
+            self._feeds, self._values, self._dropped, self._readers = feeds, dict(feeds), set(), self._counted()
+        pending = [self._maker[name] for name in outputs]
+        while pending:
+            region = pending[-1]
+            missing = [self._maker[name] for name in region.inputs if not self._is_made(name)]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if self._is_made(region.outputs[0]):
+                continue
+            self._values |= self.made(region, self._values)
+            self._readers.subtract(region.inputs)
+            for name in region.inputs:
+                if self._readers[name] == 0 and name not in self._given.outputs and name not in feeds:
+                    del self._values[name]
+                    self._dropped.add(name)
+        return {name: self._values[name] for name in outputs}
+
+    def _is_made(self, name: str) -> bool:
+        return name in self._values or name in self._dropped
+
+    @cached_property
+    def _maker(self) -> Mapping[str, Region]:
+        return {name: region for region in self.regions for name in region.outputs}
+
+    def _counted(self) -> Counter[str]:
+        return Counter(name for region in self.regions for name in region.inputs)
+
+    def _called(self, program: Any, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+        model = Model(content=b"", op="", feeds=(), outputs=tuple(outputs))
+        return dict(zip(outputs, self._driver.called(program, model, feeds), strict=True))
