@@ -27,12 +27,13 @@ class _Context:
         return request.cases, request.driver
 
     def run(self, cases: Sequence[Any], driver: Any, facts: Mapping[str, Any], options: Mapping[str, Any]) -> int:
-        from optest.api.run_request import RunRequest
+        from optest.api.run_request import RunRequest, selected
         from optest.api.running import closing_lines, run_cases
         from optest.settings import resolve
 
-        which: dict[str, Any] = {"driver": driver, "target": cases[0].backend, "cases": list(cases), "facts": facts}
-        outcome = run_cases(RunRequest(settings=resolve(options), document=None, **which))
+        settings = resolve(options)
+        which: dict[str, Any] = {"driver": driver, "target": cases[0].backend, "facts": facts}
+        outcome = run_cases(RunRequest(settings=settings, document=None, cases=selected(cases, settings), **which))
         echo_all(closing_lines(options, outcome))
         return outcome.exit_status
 

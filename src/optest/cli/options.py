@@ -84,9 +84,11 @@ def options_of(
 ) -> Callable[[Function], Function]:
     """Add the options that a command takes, in the order of the table; ``texts`` say what some mean to it."""
 
+    names = {command, command.partition(" ")[0]}  # an option of `model` is one of `model trace`, too
+
     def add(function: Function) -> Function:
         for option in reversed(OPTIONS):
-            if command in option.commands and option.name != without:
+            if not names.isdisjoint(option.commands) and option.name != without:
                 flags = (option.short, *option.flags) if command == "scene" and option.short else option.flags
                 function = click_option(option, (texts or {}).get(option.name, option.help), flags)(function)
         return function

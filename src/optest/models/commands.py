@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from optest.guests import CommandContext
 from optest.models.driver import PREFIX, ModelDriver, backend_called, descriptor_of, program_of, subject_of, variant_of
-from optest.onnx.graphs import Region
 from optest.spec import BackendTarget, TestCase
 
 __all__ = ["trace_command", "validate_command"]
@@ -18,24 +18,28 @@ __all__ = ["trace_command", "validate_command"]
 def validate_command(context: CommandContext, **given: Any) -> int:
     """Compare the outputs of a model."""
     case = _case(given, "outputs")
+    context.echo(str(program_of(case)))
     outputs = "\n".join(subject_of(case).graph.outputs)
-    return context.run([_with(case, "outputs", values=outputs)], ModelDriver(), {}, {})
+    return context.run([_with(case, "outputs", case.where, values=outputs)], ModelDriver(), {}, given)
 
 
 def trace_command(context: CommandContext, **given: Any) -> int:
     """Compare the values inside a model."""
     case = _case(given, given["mode"])
-    return context.run(list(_traced(case, given["mode"])), ModelDriver(), {}, {"max_failures": int(given["stop"])})
+    context.echo(str(program_of(case)))
+    stops = {"exitfirst": given["exitfirst"] or given["stop"]}
+    return context.run(list(_traced(case, given["mode"])), ModelDriver(), {}, {**given, **stops})
 
 
 def _case(given: dict[str, Any], part: str) -> TestCase:
     path = Path(given["what"])
     driver = backend_called(given["backend"])
-    variant = variant_of(driver, given["variant"])
+    variant = variant_of(driver, given["variant"] or ("disabled" if given["optimized"] else None))
     stated = {
         "file": path.as_posix(),
         "inputs": given["inputs"] or "",
         "sizes": ",".join(given["config"]),
+        "optimized": given["optimized"] or "",
         "on": driver.name,
         "variant": variant,
         "part": part,
@@ -56,22 +60,16 @@ def _case(given: dict[str, Any], part: str) -> TestCase:
 
 
 def _traced(case: TestCase, mode: str) -> Iterator[TestCase]:
-    program = program_of(case)
+    program, graph = program_of(case), subject_of(case).graph
     for region in program.regions:
-        given = "\n".join(region.inputs) if mode == "isolated" else ""
-        node = program.graph.nodes[region.nodes[-1]]
-        yield _with(
-            case,
-            f"{region.outputs[0]}",
-            values="\n".join(region.outputs),
-            given=given,
-        )
-    yield _with(case, "watched", part="watched")
+        name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
+        operators = " of ".join([program.graph.nodes[number].op_type for number in reversed(region.nodes)][:3])
+        place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
+        yield _with(case, name, f"{case.where}: {place}", values="\n".join(region.outputs), given=given)
+    yield _with(case, "watched", case.where, part="watched")
 
 
-def _with(case: TestCase, name: str, **attributes: str) -> TestCase:
-    import dataclasses
-
-    return dataclasses.replace(
-        case, name=f"{case.descriptor.name.removeprefix(PREFIX)}/{name}", attributes={**case.attributes, **attributes}
-    )
+def _with(case: TestCase, name: str, where: str, **attributes: str) -> TestCase:
+    model = case.descriptor.name.removeprefix(PREFIX)
+    stated = {**case.attributes, **attributes}
+    return dataclasses.replace(case, name=f"{model}/{name}", where=where, attributes=stated)

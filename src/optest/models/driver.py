@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from optest.backends import BackendDriver, backend_manager
@@ -12,7 +13,7 @@ from optest.errors import UsageError
 from optest.models.subjects import OnnxSubject, onnx_subject
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.graphs import Region
+from optest.onnx.graphs import Region, opened_file
 from optest.onnx.whole_models import OnnxProgram
 from optest.spec import Attribute, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
 
@@ -20,7 +21,7 @@ __all__ = ["CATEGORY", "PREFIX", "ModelDriver", "ModelValues", "descriptor_of", 
 
 PREFIX = "model."
 CATEGORY = "model"
-_STRINGS = ("file", "digest", "inputs", "sizes", "on", "variant", "part")
+_STRINGS = ("file", "digest", "inputs", "sizes", "optimized", "on", "variant", "part")
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
@@ -49,12 +50,13 @@ def subject_of(case: TestCase) -> OnnxSubject:
 def program_of(case: TestCase) -> OnnxProgram:
     """The model on the backend that the case names."""
     stated = case.attributes
-    return _program(subject_of(case), stated["on"], stated["variant"])
+    return _program(subject_of(case), stated["on"], stated["variant"], stated["optimized"])
 
 
 @lru_cache(maxsize=4)
-def _program(subject: OnnxSubject, on: str, variant: str) -> OnnxProgram:
-    return OnnxProgram(backend_called(on), subject.graph, variant)
+def _program(subject: OnnxSubject, on: str, variant: str, optimized: str) -> OnnxProgram:
+    content = opened_file(Path(optimized)) if optimized else None
+    return OnnxProgram(backend_called(on), subject.graph, variant, content)
 
 
 def backend_called(name: str) -> OnnxBackend:

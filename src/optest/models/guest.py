@@ -14,6 +14,12 @@ _of_the_model = partial(Option, group="The model")
 _OPTIONS = (
     _of_the_model(name="backend", metavar="NAME", default="onnxruntime", help="Backend that runs it. [onnxruntime]"),
     _of_the_model(name="variant", metavar="NAME", help="How the backend computes: all, basic, f32. [its default]"),
+    _of_the_model(
+        name="optimized",
+        metavar="FILE.onnx",
+        completes="file",
+        help="What another optimiser has made of the model: this is run, and compared with the model.",
+    ),
     _of_the_model(name="inputs", flags=("--input",), metavar="FILE", completes="file", help="Inputs, as safetensors."),
     _of_the_model(
         name="config", flags=("--config",), repeat=True, metavar="KEY=VALUE", help="Sizes, as batch=2. Repeatable."
@@ -36,6 +42,7 @@ def _command(name: str, short: str, text: str, *options: Option) -> Command:
 
 
 GUEST = Guest(
+    hooks="optest.models.notes:ModelRunHooks",
     commands=(
         _command(
             "validate",

@@ -37,23 +37,38 @@ class OnnxSubject:
         """All values, in the model's own dtypes."""
         return self.graph.evaluated([*self.graph.makers], self.feeds)
 
+    @cached_property
+    def _expected(self) -> Mapping[str, NamedOutput]:
+        """All values as they should be, computed from the model's inputs."""
+        wide = {name: _widened(value) for name, value in self.feeds.items()}
+        return self._judged([*self.graph.makers], self.feeds, wide)
+
     def activation(self, name: str) -> Array:
         found = self.feeds.get(name)
         return self._narrow[name] if found is None else found
 
     def expected(self, outputs: Sequence[str], given: Sequence[str] = ()) -> list[NamedOutput]:
         """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
-        start = {name: self.activation(name) for name in given or self.graph.inputs}
-        if given:
-            narrow = self.graph.evaluated(outputs, start)
-        else:
-            narrow = {name: self._narrow[name] for name in outputs}
-        wide = self._wide(outputs, start)
-        moved = self._wide(outputs, {name: _moved(value) for name, value in start.items()})
-        return [judged_by_accuracy(name, narrow[name], wide[name], moved[name]) for name in outputs]
+        if not given:
+            return [self._expected[name] for name in outputs]
+        start = {name: self.activation(name) for name in given}
+        made = self._judged(outputs, start, {name: _widened(value) for name, value in start.items()})
+        return [made[name] for name in outputs]
 
-    def _wide(self, outputs: Sequence[str], given: Mapping[str, Array]) -> Mapping[str, Array]:
-        return self.graph.widened.evaluated(outputs, {name: _widened(value) for name, value in given.items()})
+    def _judged(
+        self, outputs: Sequence[str], given: Mapping[str, Array], wide: Mapping[str, Array]
+    ) -> dict[str, NamedOutput]:
+        region, wanted = self.graph.region(outputs, given), {*outputs}
+        moved = {name: _moved(value) for name, value in given.items()}
+        graph = self.graph.widened
+        streams = zip(
+            self.graph.stream(region, given), graph.stream(region, wide), graph.stream(region, moved), strict=True
+        )
+        return {
+            name: judged_by_accuracy(name, narrow, wide, moved)
+            for (name, narrow), (_, wide), (_, moved) in streams
+            if name in wanted
+        }
 
 
 def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> NamedOutput:
@@ -74,7 +89,7 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
     formula = f"{FACTOR:g} x the error of {kind} against float64, {error:.3g}"
     unit = dtype("float64" if kind.name == "float64" else "float32").unit_roundoff
     worst = FACTOR * error / unit
-    budget = ErrorBudget(worst=np.full(wide.shape, worst), variance=None)
+    budget = ErrorBudget(worst=np.broadcast_to(worst, wide.shape))
     return NamedOutput(name, Unrounded(wide, kind), rule=Rule(kind=RuleClass.COMPOSED, formula=formula), terms=budget)
 
 

@@ -59,6 +59,14 @@ class OnnxBackend(BackendDriver):
         """A model as the runtime has optimised it, and the variant that runs it as it is."""
         return content, variant
 
+    def precision_of(self, variant: str) -> str:  # noqa: ARG002 - as every variant does, but OpenVINO's
+        """The dtype in which it computes what a model has in float32."""
+        return "float32"
+
+    def threads(self) -> int:
+        """How many threads compute a call."""
+        return 1
+
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         return None if node_of(descriptor) is not None else "not in ONNX"
 

@@ -16,15 +16,15 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from optest.errors import UsageError
-from optest.numerics import Array, numpy_dtype
+from optest.numerics import Array
 from optest.onnx.models import DTYPE_NAMES
-from optest.spec import Fault, Reason, dtype
+from optest.spec import Fault, Reason
 
 __all__ = ["Graph", "Region", "opened_file"]
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
-_TYPED = {"Cast": "to", "EyeLike": "dtype", "SequenceEmpty": "dtype", "BlackmanWindow": "output_datatype"}
-"""Operators whose result has the dtype that an attribute states."""
+_TYPES = ("to", "dtype", "output_datatype")
+"""Attributes that state the dtype of a result."""
 _PLACE = "pkg.torch.onnx."
 """Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
 
@@ -69,6 +69,7 @@ class Graph:
         self._constants = {each.name: each for each in graph.initializer}
         self.inputs = tuple(each.name for each in graph.input if each.name not in self._constants)
         self.outputs = tuple(each.name for each in graph.output)
+        self._evaluators: dict[int, Any] = {}
         self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output if name}
 
     @functools.cached_property
@@ -108,6 +109,7 @@ class Graph:
         module = scopes[-2] if len(scopes) > 1 else ""
         lines = [line.strip() for line in kept.get("stack_trace", "").splitlines()]
         places = [place for place, line in enumerate(lines) if line.startswith("File ")]
+        places = [place for place in places if "/torch/nn/" not in lines[place]] or places
         if not places:
             return module
         words = lines[places[-1]].split('"')
@@ -167,29 +169,35 @@ class Graph:
         return Graph(model.SerializeToString())
 
     def evaluated(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
-        """The values ``outputs``, by ONNX's own evaluator, of ``given`` ones; others are dropped after their last use.
+        """The values ``outputs``, by ONNX's own evaluator, of ``given`` ones.
 
         Raises:
             Fault: UNSUPPORTED for an operator that it does not have.
         """
-        region = self.region(outputs, given)
+        made = self.stream(self.region(outputs, given), given)
+        return {**{name: given[name] for name in outputs if name in given}, **{k: v for k, v in made if k in outputs}}
+
+    def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """Every value of a region, node by node; each is kept until its last reader has run.
+
+        Raises:
+            Fault: as :meth:`evaluated`.
+        """
         values = dict(given)
         last = {name: number for number in region.nodes for name in _read_by(self.nodes[number])}
         for number in region.nodes:
-            node = self.nodes[number]
-            read = [name for name in _read_by(node) if name]
+            read = {name for name in _read_by(self.nodes[number]) if name}
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
-                made = self._evaluator(number).run(None, feeds)
-            values |= dict(zip([each for each in node.output if each], made, strict=True))
+                outputs = self._evaluator(number).run(None, feeds)
+            made = dict(zip([each for each in self.nodes[number].output if each], outputs, strict=True))
+            yield from made.items()
+            values |= {name: value for name, value in made.items() if name in last}
             for name in read:
-                if last[name] == number and name not in outputs and name not in given:
+                if last[name] == number:
                     values.pop(name, None)
-        return {name: values[name] for name in outputs}
 
     def _evaluator(self, number: int) -> Any:
-        if not hasattr(self, "_evaluators"):
-            self._evaluators: dict[int, Any] = {}
         if number not in self._evaluators:
             node = self.nodes[number]
             names = dict.fromkeys(name for name in _read_by(node) if name)
@@ -205,10 +213,6 @@ class Graph:
             except NotImplementedError as error:
                 raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
         return self._evaluators[number]
-
-
-def as_dtype(array: Array, name: str) -> Array:
-    return np.asarray(array).astype(numpy_dtype(dtype(name)))
 
 
 def _inlined(model: Any) -> Any:
@@ -247,7 +251,7 @@ def _widen(graph: Any) -> None:
                 _widen_tensor(attribute.t)
             elif attribute.type == AttributeProto.GRAPH:
                 _widen(attribute.g)
-            elif attribute.type == AttributeProto.INT and attribute.name in ("to", "dtype", "output_datatype"):
+            elif attribute.type == AttributeProto.INT and attribute.name in _TYPES:
                 if attribute.i in _FLOATS:
                     attribute.i = TensorProto.DOUBLE
         if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):

@@ -56,6 +56,10 @@ class OpenVinoBackend(OnnxBackend):
             self._precisions[variant] = _dtype_name(found)
         return self._precisions[variant]
 
+    def threads(self) -> int:
+        found: int = self._compiled(_smallest_model(), "f32").get_property("INFERENCE_NUM_THREADS")
+        return found
+
     def numerics_of(self, case: TestCase) -> Numerics:
         return Numerics(processor="cpu", operands="bfloat16" if self._is_cut(case) else "float32")
 

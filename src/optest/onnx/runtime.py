@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -135,6 +136,10 @@ class OnnxRuntimeBackend(OnnxBackend):
             return [_array(each) for each in binding.get_outputs()]
 
         yield PreparedCall(call=call, outputs=outputs)
+
+    def threads(self) -> int:
+        stated = onnxruntime.SessionOptions().intra_op_num_threads
+        return stated or os.cpu_count() or 1
 
     def device(self) -> str | None:
         return self._provider[: -len(_SUFFIX)].lower()

@@ -16,25 +16,33 @@ __all__ = ["OnnxProgram"]
 
 
 class OnnxProgram:
-    """``given`` is the model before anybody optimises it."""
+    """``given`` is the model before anybody optimises it, ``optimized`` what another optimiser than the backend's has
+    made of it."""
 
-    def __init__(self, driver: OnnxBackend, given: Graph, variant: str) -> None:
+    def __init__(self, driver: OnnxBackend, given: Graph, variant: str, optimized: bytes | None = None) -> None:
         self._driver = driver
         self._given = given
         self._variant = variant
+        self._content = given.content if optimized is None else optimized
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
         self._readers = Counter[str]()
         self._feeds: Mapping[str, Array] | None = None
 
+    def __str__(self) -> str:
+        versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
+        nodes = f"{len(self._given.nodes)} nodes, {len(self.graph.nodes)} as {self._driver.name} runs them"
+        precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
+        return f"{nodes}; {precision}, threads: {threads}; {versions}"
+
     @cached_property
     def _whole(self) -> Any:
-        return self._driver.loaded(self._given.content, self._variant)
+        return self._driver.loaded(self._content, self._variant)
 
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
-        content, variant = self._driver.optimized(self._given.content, self._variant)
-        return (self._given if content is self._given.content else Graph(content)), variant
+        content, variant = self._driver.optimized(self._content, self._variant)
+        return Graph(content), variant
 
     @property
     def graph(self) -> Graph:

@@ -143,14 +143,14 @@ _CORE: tuple[Option, ...] = (
         name="keyword",
         flags=("-k",),
         metavar="EXPR",
-        commands=("run", "list", "check"),
+        commands=("run", "list", "check", "model"),
         help="Only cases whose id, operator or tags match: words with and, or, not.",
     ),
     Option(
         name="case",
         repeat=True,
         metavar="GLOB",
-        commands=("run", "list", "check", "scene", "pytest"),
+        commands=("run", "list", "check", "scene", "pytest", "model"),
         help="Only cases with such an id; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable.",
     ),
     Option(
@@ -238,7 +238,7 @@ _CORE: tuple[Option, ...] = (
         choices=("auto", "none", "worker", "case"),
         default="auto",
         group="How to run",
-        commands=("run", "check", "replay"),
+        commands=("run", "check", "replay", "model"),
         help="Where cases run: in this process, in warm workers, in a fresh process each. [auto]",
     ),
     Option(
@@ -248,7 +248,7 @@ _CORE: tuple[Option, ...] = (
         minimum=1,
         default=1,
         group="How to run",
-        commands=("run", "check"),
+        commands=("run", "check", "model"),
         help="Workers. [1]",
     ),
     Option(
@@ -257,7 +257,7 @@ _CORE: tuple[Option, ...] = (
         default=300.0,
         group="How to run",
         metavar="SECONDS",
-        commands=("run", "list", "check", "replay", "scene"),
+        commands=("run", "list", "check", "replay", "scene", "model"),
         help="Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]",
     ),
     Option(
@@ -291,7 +291,7 @@ _CORE: tuple[Option, ...] = (
         default=False,
         plan="fail_fast",
         group="How to run",
-        commands=("run", "check", "scene"),
+        commands=("run", "check", "scene", "model"),
         help="Stop at the first case that is not well.",
     ),
     Option(
@@ -300,7 +300,7 @@ _CORE: tuple[Option, ...] = (
         minimum=0,
         default=0,
         group="How to run",
-        commands=("run", "check"),
+        commands=("run", "check", "model"),
         help="Stop after N. [0]",
     ),
     Option(
@@ -354,7 +354,7 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         group="Reports",
         metavar="NAME",
-        commands=("run", "check", "replay", "scene", "ctest"),
+        commands=("run", "check", "replay", "scene", "ctest", "model"),
         help="Report to write beside the terminal's: json, csv, junit, markdown, github, timeline, or that of an "
         "installed package. Repeatable.",
     ),
@@ -362,7 +362,7 @@ _CORE: tuple[Option, ...] = (
         name="report_path",
         group="Reports",
         metavar="FILE|DIR",
-        commands=("run", "check", "replay", "scene", "ctest"),
+        commands=("run", "check", "replay", "scene", "ctest", "model"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
     Option(
@@ -378,7 +378,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
-        commands=("run", "list", "check", "replay", "report", "scene", "ctest"),
+        commands=("run", "list", "check", "replay", "report", "scene", "ctest", "model"),
         help="Where journals are kept. [.optest/runs]",
     ),
     Option(
@@ -388,7 +388,7 @@ _CORE: tuple[Option, ...] = (
         default=0,
         group="Reports",
         metavar="N",
-        commands=("run", "check", "ctest"),
+        commands=("run", "check", "ctest", "model"),
         help="Show the N slowest cases at the end. [0]",
     ),
     Option(
@@ -396,7 +396,7 @@ _CORE: tuple[Option, ...] = (
         type="bool",
         default=False,
         group="Reports",
-        commands=("run", "check", "replay", "report", "ctest"),
+        commands=("run", "check", "replay", "report", "ctest", "model"),
         help="No colours.",
     ),
     Option(
@@ -405,7 +405,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report", "ctest"),
+        commands=("run", "check", "replay", "report", "ctest", "model"),
         help="Say more.",
     ),
     Option(
@@ -414,7 +414,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report", "ctest"),
+        commands=("run", "check", "replay", "report", "ctest", "model"),
         help="Say less.",
     ),
 )
