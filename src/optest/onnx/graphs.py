@@ -85,9 +85,11 @@ class Graph:
         for each in self._model.graph.input:
             if each.name not in self._constants:
                 sizes = each.type.tensor_type.shape.dim
-                yield each.name, self.dtype_name(each.name), [
-                    int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes
-                ]
+                yield (
+                    each.name,
+                    self.dtype_name(each.name),
+                    [int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes],
+                )
 
     def dtype_name(self, value: str) -> str:
         """The dtype of a value, "" where it is no tensor or not known."""
@@ -137,7 +139,7 @@ class Graph:
             if name in seen or not name:
                 continue
             seen.add(name)
-            if name in given and name not in outputs or name not in self.makers:
+            if (name in given and name not in outputs) or name not in self.makers:
                 if name not in self._constants:
                     inputs[name] = None
                 continue
@@ -146,14 +148,14 @@ class Graph:
         return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
 
     def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
-        """A region as a model; ``types`` has those of its inputs."""
+        """A region as a model; ``types`` has those of its inputs and outputs."""
         nodes = [self.nodes[number] for number in region.nodes]
         read = {name for node in nodes for name in _read_by(node)}
         graph = helper.make_graph(
             nodes,
             "region",
             [helper.make_value_info(name, _without_sizes(types[name])) for name in region.inputs],
-            [onnx.ValueInfoProto(name=name) for name in region.outputs],
+            [helper.make_value_info(name, _without_sizes(types[name])) for name in region.outputs],
             initializer=[each for name, each in self._constants.items() if name in read],
         )
         model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
@@ -251,9 +253,8 @@ def _widen(graph: Any) -> None:
                 _widen_tensor(attribute.t)
             elif attribute.type == AttributeProto.GRAPH:
                 _widen(attribute.g)
-            elif attribute.type == AttributeProto.INT and attribute.name in _TYPES:
-                if attribute.i in _FLOATS:
-                    attribute.i = TensorProto.DOUBLE
+            elif attribute.type == AttributeProto.INT and attribute.name in _TYPES and attribute.i in _FLOATS:
+                attribute.i = TensorProto.DOUBLE
         if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
             _widen_constant(node)
 
