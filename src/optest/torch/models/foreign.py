@@ -1,0 +1,4 @@
+SOURCES = {}
+
+
+def of_user(x): ...
