@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from optest.backends.whole_models import Region, region_of
 from optest.errors import UsageError
 from optest.numerics import Array
 from optest.onnx.models import DTYPE_NAMES
 from optest.spec import Fault, Reason
 
-__all__ = ["Graph", "Region", "opened_file"]
+__all__ = ["Graph", "opened_file"]
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
@@ -46,15 +46,6 @@ def opened_file(path: Path) -> bytes:
         raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
     content: bytes = model.SerializeToString()
     return content
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Nodes by number that make ``outputs`` of ``inputs``; the last one makes the first output."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[int, ...]
 
 
 class Graph:
@@ -104,6 +95,9 @@ class Graph:
         """The nodes that read a value, each with the place of it among its inputs."""
         return [(node, list(node.input).index(value)) for node in self.nodes if value in node.input]
 
+    def operator(self, number: int) -> str:
+        return str(self.nodes[number].op_type)
+
     def place_of(self, number: int) -> str:
         """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
         kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
@@ -132,20 +126,9 @@ class Graph:
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
-        numbers, inputs, seen = set[int](), dict[str, None](), set[str]()
-        pending = [*outputs]
-        while pending:
-            name = pending.pop()
-            if name in seen or not name:
-                continue
-            seen.add(name)
-            if (name in given and name not in outputs) or name not in self.makers:
-                if name not in self._constants:
-                    inputs[name] = None
-                continue
-            numbers.add(self.makers[name])
-            pending += [*_read_by(self.nodes[self.makers[name]])]
-        return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
+        return region_of(
+            outputs, given, self.makers, lambda number: _read_by(self.nodes[number]), self._constants.keys()
+        )
 
     def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
         """A region as a model; ``types`` has those of its inputs and outputs."""

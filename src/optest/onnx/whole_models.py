@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from optest.backends.abilities import HasVariants
+from optest.backends.whole_models import Region
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.graphs import Graph, Region
+from optest.onnx.graphs import Graph
 from optest.onnx.models import Model
 
 __all__ = ["OnnxProgram"]
