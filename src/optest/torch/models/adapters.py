@@ -112,7 +112,7 @@ def presets_of(name: str, weights: Path | None = None) -> tuple[str, ...]:
 def opened_model(
     name: str, *, config: Mapping[str, Any] = {}, preset: str = "", weights: Path | None = None, seed: int = 0
 ) -> TorchModel:
-    """The model called ``name``: registered, ``hf:CLASS``, ``timm:NAME``, or ``FILE.py:NAME`` or ``package.module:NAME``.
+    """The model called ``name``: registered, ``hf:CLASS``, ``timm:NAME``, ``FILE.py:NAME`` or ``module:NAME``.
 
     Weights are those of ``weights`` or, but for a user's own model, drawn as ``preset`` says (the first of
     :data:`~optest.torch.models.initialisation.PRESETS` if it is empty) from ``seed``.
@@ -149,7 +149,9 @@ def _made(name: str, config: Mapping[str, Any]) -> TorchModel:
             raise UsageError(f"a configuration is stated, but {name} builds its model itself")
         return foreign.of_user(name)
     source, colon, own = name.partition(":")
-    return foreign.SOURCES[source](own, config) if colon else MODELS.get(name)(config)
+    if not colon:
+        return MODELS.get(name)(config)
+    return (foreign.of_transformers if source == "hf" else foreign.of_timm)(own, config)
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 from optest.errors import UsageError
 from optest.torch.models.adapters import TorchModel, effective_config, seeded
@@ -25,7 +25,14 @@ _INPUT = {"batch": 2, "tokens": 16}
 
 def gpt2(config: Mapping[str, Any]) -> TorchModel:
     """GPT-2; ``size=full`` is the published model of 124 million parameters."""
-    small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512, "n_positions": 32, "layer_norm_epsilon": 1e-5}
+    small: dict[str, Any] = {
+        "n_layer": 2,
+        "n_embd": 64,
+        "n_head": 4,
+        "vocab_size": 512,
+        "n_positions": 32,
+        "layer_norm_epsilon": 1e-5,
+    }
     full = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "tied": True}
     config = effective_config("gpt2", config, {**small, "tied": False, **_INPUT}, full)
     _require_divisible(config, "n_embd", "n_head")
@@ -35,7 +42,10 @@ def gpt2(config: Mapping[str, Any]) -> TorchModel:
 def llama(config: Mapping[str, Any]) -> TorchModel:
     """Llama; ``size=full`` has the sizes of TinyLlama, 1.1 billion parameters."""
     names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-    small = dict(zip(names, (2, 64, 160, 4, 2), strict=True)) | {"vocab_size": 512, "max_position_embeddings": 32}
+    small: dict[str, Any] = dict(zip(names, (2, 64, 160, 4, 2), strict=True)) | {
+        "vocab_size": 512,
+        "max_position_embeddings": 32,
+    }
     full = dict(zip(names, (22, 2048, 5632, 32, 4), strict=True)) | {"vocab_size": 32000}
     small |= {"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tied": False, **_INPUT}
     config = effective_config("llama", config, small, {**full, "max_position_embeddings": 2048})
@@ -119,7 +129,7 @@ class Gpt2Mlp(nn.Module):
         self.c_proj = Conv1D(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
 
 
 class Gpt2Block(nn.Module):
@@ -213,7 +223,7 @@ class LlamaMlp(nn.Module):
         self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class LlamaBlock(nn.Module):

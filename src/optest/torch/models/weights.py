@@ -46,7 +46,7 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
     """
     state = module.state_dict()
     stored = _under_own_names(_read(path), state)
-    problems, notes = [], []
+    problems: list[str] = []
     aliases = _aliases(state)
     present = {aliases[name] for name in stored if name in state}
     missing = [name for name in state if aliases[name] not in present and not name.endswith("num_batches_tracked")]
