@@ -32,21 +32,22 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
     Returns:
         0 if nothing differs, else 1.
     """
-    case = next(models_of(given))
+    base = next(models_of(given))
     differs = _changes_bits if given["exact"] else _is_wrong
-    case = with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs))
+    case = with_part(base, "outputs", "outputs", values="\n".join(subject_of(base).graph.outputs))
     variant, levels = case.attributes.get("variant", ""), program_of(case).levels
     if not differs(case):
         context.echo(f"{case.backend.label()}: the outputs agree; there is nothing to bisect")
         return 0
-    level = next((each for each in levels if each != variant and differs(_at(case, each))), variant)
+    before = levels[: levels.index(variant)] if variant in levels else levels
+    level = next((each for each in before if differs(_at(case, each))), variant)
     context.echo(f"level: {level or case.backend.label()}" + (f", of {', '.join(levels)}" if len(levels) > 1 else ""))
     if level != levels[0]:
         passes = _passes(case, level)
         guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
-    found = list(_regions(_at(case, level), exact=given["exact"]))
+    found = list(_regions(_at(base, level), exact=given["exact"]))
     for each in found:
         context.echo(f"node: {each.attributes['values']} ({each.where.partition(': ')[2]})")
     if found:
