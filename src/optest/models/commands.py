@@ -27,7 +27,7 @@ def trace_command(context: CommandContext, **given: Any) -> int:
 
 def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
     cases = []
-    for case in models_of(given):
+    for case in models_of(given, every_preset=True):
         context.echo(f"{case.name}: {program_of(case)}")
         cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs)))
         if _is_causal(case):
@@ -47,8 +47,8 @@ CASES_OF = {"validate": _validated, "trace": _traced}
 """The cases of a command, from its options."""
 
 
-def models_of(given: Mapping[str, Any]) -> Iterator[TestCase]:
-    """A case without a part for the model that a command names, and for each way to draw its weights.
+def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterator[TestCase]:
+    """A case without a part for the model that a command names, with weights drawn in the first way, or in each.
 
     Raises:
         UsageError, UnknownName: for a model, backend, variant or configuration that there is not.
@@ -59,7 +59,7 @@ def models_of(given: Mapping[str, Any]) -> Iterator[TestCase]:
         variant = variant or "eager"
     else:
         variant = variant_of(onnx_backend(backend), variant or ("disabled" if given["optimized"] else None))
-    for name, stated in stated_models(given, for_torch=for_torch):
+    for name, stated in stated_models(given, for_torch=for_torch, every_preset=every_preset):
         yield TestCase(
             descriptor=descriptor_of(f"{PREFIX}{name.partition('/')[0]}"),
             inputs=(),
