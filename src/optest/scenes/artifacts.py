@@ -12,7 +12,7 @@ from typing import Any
 from optest.generators.files import save_tensors
 from optest.reporting.timeline import event, trace_of
 from optest.scenes.declaration import SceneTestCase
-from optest.scenes.runtimes import Span
+from optest.scenes.runtimes import Recording, Span
 from optest.spec import Fault, Reason, TestCase
 from optest.store import write_atomically
 
@@ -29,7 +29,7 @@ def folder_of(scene: SceneTestCase, case: TestCase, device_ids: Sequence[int]) -
     return OUTPUTS / f"{_SUBFOLDER}l3_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
 
 
-class Recorder:
+class Recorder(Recording):
     """The timeline and the tensors of one run of a case, written when it is over."""
 
     def __init__(self, case: TestCase, folder: Path, *, profiles: bool, dumps: bool) -> None:

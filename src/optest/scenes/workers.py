@@ -10,19 +10,11 @@ from typing import Any
 from optest.core.devices import Leases
 from optest.errors import Unavailable, UsageError
 from optest.scenes.declaration import TaskArgs
-from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources, lack_of_runtime
+from optest.scenes.runtimes import RUNTIMES, BaseRuntime, RunOptions, SceneWorker, absolute_sources, lack_of_runtime
 from optest.settings.platforms import platform_called
 from optest.settings.variables import leases_folder
 
 __all__ = ["SceneWorkers"]
-
-
-class _NoRecording:
-    profiles = dumps = False
-
-    def span(self, span: Any) -> None: ...
-
-    def tensor(self, task: str, when: str, place: int, array: Any) -> None: ...
 
 
 class SceneWorkers:
@@ -33,7 +25,7 @@ class SceneWorkers:
 
     def __init__(self, platform: str, device_ids: Sequence[int]) -> None:
         self.platform, self.device_ids = platform, tuple(device_ids)
-        self._workers: dict[str, tuple[Any, SceneWorker]] = {}
+        self._workers: dict[str, tuple[BaseRuntime, SceneWorker]] = {}
 
     def run(
         self,
@@ -61,11 +53,11 @@ class SceneWorkers:
         try:
             made, worker = self._open(runtime)
             program = made.build(absolute_sources(callable, Path()), self.platform, level=level)
-            worker.run(program, args, RunOptions(config=config, level=level, recording=_NoRecording()))
+            worker.run(program, args, RunOptions(config=config, level=level))
         finally:
             leases.release()
 
-    def _open(self, runtime: str) -> tuple[Any, SceneWorker]:
+    def _open(self, runtime: str) -> tuple[BaseRuntime, SceneWorker]:
         if runtime not in self._workers:
             if lack := lack_of_runtime(runtime, self.platform):
                 raise Unavailable(f"runtime {runtime}", lack)

@@ -8,10 +8,9 @@ from typing import Any
 
 from optest.errors import OptestError
 from optest.registry import load_file
-from optest.scenes.declaration import TaskArgs
 from optest.spec import Fault, Reason
 
-__all__ = ["numbers_of", "orchestration_in_python", "require_level_2", "required", "source_in"]
+__all__ = ["orchestration_in_python", "require_level_2", "required", "source_in"]
 
 
 def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -46,12 +45,6 @@ def require_level_2(runtime: str, level: int) -> None:
         raise Fault(
             Reason.BAD_CASE, f"runtime {runtime} has one device for a case; it needs level=2, not level={level}"
         )
-
-
-def numbers_of(args: TaskArgs) -> dict[str, Any]:
-    """The scalars by name, those of ctypes as numbers."""
-    values = {name: getattr(args, name) for name in args.scalar_names()}
-    return {name: getattr(value, "value", value) for name, value in values.items()}
 
 
 def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: A002 - the seed's name

@@ -50,6 +50,14 @@ class Toolchain:
             raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
         return (path, *options)
 
+    def lack(self) -> str | None:
+        """Why there is none, None if there is one."""
+        try:
+            self.compiler()
+        except Unavailable as error:
+            return str(error)
+        return None
+
 
 GXX = Toolchain(
     variable="CXX",
