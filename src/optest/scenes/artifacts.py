@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -57,35 +58,27 @@ class Recorder(Recording):
         """Write ``perf_swimlane_….json``, which Chrome and Perfetto show, and ``tensor_dump_….safetensors``."""
         if not (self._spans or self._tensors):
             return
-        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{self._case.descriptor.name.partition('.')[2]}"
-        stamp = f"{stamp}_{self._case.attributes['case']}"
-        folder = self.make_folder()
+        scene, case = self._case.descriptor.name.partition(".")[2], self._case.attributes["case"]
+        stamp, folder = f"{datetime.now():%Y%m%d_%H%M%S}_{scene}_{case}", self.make_folder()
         if self._spans:
             path = _unused(folder / f"perf_swimlane_{stamp}.json")
-            write_atomically(path, _trace(self._spans).encode())
+            spans = [
+                event(one.name, process=one.device, row=one.row, began_s=one.began_s, took_s=one.ended_s - one.began_s)
+                for one in self._spans
+            ]
+            write_atomically(path, trace_of(spans).encode())
         if self._tensors:
             path = _unused(folder / f"tensor_dump_{stamp}.safetensors")
             save_tensors(self._tensors, path, self._case.id)
-            index = {
-                name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in self._tensors.items()
-            }
+            index = {name: {"dtype": str(each.dtype), "shape": each.shape} for name, each in self._tensors.items()}
             write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
-
-
-def _trace(spans: Sequence[Span]) -> str:
-    return trace_of(
-        event(each.name, process=each.device, row=each.row, began_s=each.began_s, took_s=each.ended_s - each.began_s)
-        for each in spans
-    )
 
 
 def _unused(path: Path, tag: str = "") -> Path:
     """The path, or one with ``tag`` and a number behind its stem that is not there yet."""
-    number, free = 0, path
-    while free.exists():
-        number += 1
-        free = path.with_stem(f"{path.stem}__{tag}{number if number > 1 or not tag else ''}")
-    return free
+    numbered = (f"{tag}{number if number > 1 or not tag else ''}" for number in itertools.count(1))
+    others = (path.with_stem(f"{path.stem}__{each}") for each in numbered)
+    return next(each for each in itertools.chain([path], others) if not each.exists())
 
 
 def collect_outputs(run_folder: Path) -> None:

@@ -74,7 +74,7 @@ def asked(
 
 def forget() -> None:
     """Read files of scenes again, which are others now."""
-    cases._scenes_in.cache_clear()
+    cases.scenes_in.cache_clear()
     for name in ("test_toy", "test_other", "test_exit", "factory", "common"):
         sys.modules.pop(name, None)
 
