@@ -134,10 +134,8 @@ def left_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]],
         runtime in (None, scene._scene_runtime) and str(level or scene._scene_level) == str(scene._scene_level)
         for scene, _, _ in cases
     ]
-    is_manual = [case.is_manual_on(platform) for _, case, platform in cases]
-    left = [
-        fit and (manual == "include" or each == (manual == "only")) for fit, each in zip(fits, is_manual, strict=True)
-    ]
+    wanted = {"include": (True, False), "only": (True,), "exclude": (False,)}[manual]
+    left = [fit and case.is_manual_on(platform) in wanted for fit, (_, case, platform) in zip(fits, cases, strict=True)]
     for selector in options["case"]:
         matches = [selects(selector, _name(*each)) for each in cases]
         if any(matches) and not any(map(and_, matches, left)):

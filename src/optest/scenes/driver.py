@@ -25,6 +25,7 @@ from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
 from optest.scenes.cases import PREFIX, case_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs, tensors_of
 from optest.scenes.runtimes import RUNTIMES, Recording, RunOptions, SceneWorker, absolute_sources
+from optest.scenes.runtimes.callables import directions_in
 from optest.settings import variables_set
 from optest.spec import Check, CheckState, Fault, NamedOutput, Reason, Rule, RuleClass, TensorSpec, TestCase
 
@@ -145,12 +146,12 @@ def directions_of(scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirectio
     stated = scene.CALLABLE.get("signature", inner.get("signature"))
     if stated is None:
         return dict.fromkeys(names, ArgDirection.INOUT)
-    kinds = [each for each in stated if each is not None]
+    kinds = directions_in(stated)
     if not len(names) <= len(kinds) <= len(names) + len(args.scalar_names()):
         text = f"the signature has {len(kinds)} entries, but generate_args makes {len(names)} tensors"
         raise Fault(Reason.BAD_CASE, text)
-    found = {name: ArgDirection(getattr(kind, "value", kind)) for name, kind in zip(names, kinds, strict=False)}
-    if ArgDirection.OUT not in found.values() and ArgDirection.INOUT not in found.values():
+    found = dict(zip(names, kinds, strict=False))
+    if set(found.values()) <= {ArgDirection.IN}:
         raise Fault(Reason.BAD_CASE, "the signature has no output, so that nothing would be compared")
     return found
 

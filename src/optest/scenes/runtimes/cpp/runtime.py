@@ -7,16 +7,15 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from optest.scenes.declaration import ArgDirection, TaskArgs, numbers_of, tensors_of
 from optest.scenes.runtimes import BaseRuntime, RunOptions, SceneWorker, Span
-from optest.scenes.runtimes.callables import required
+from optest.scenes.runtimes.callables import directions_in, required
 from optest.scenes.runtimes.cpp.compiler import GXX, compiled
 from optest.spec import Fault, Reason
 
@@ -31,14 +30,9 @@ _ENDING_S = 0.005
 """A thread that has just ended may be listed so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """Shared objects: of the orchestration with its function, and of the kernels by ``func_id``; ``writes`` has a bit
-    for each tensor that a kernel writes, in the same order."""
-
-    orchestration: tuple[Path, str]
-    kernels: Mapping[int, tuple[Path, str]]
-    writes: Sequence[int]
+_Function: TypeAlias = tuple[Path, str]
+_Program: TypeAlias = tuple[_Function, list[tuple[int, _Function, int]]]
+"""The orchestration, and the kernels: each with its ``func_id``, and a bit for each of its tensors that it writes."""
 
 
 class CppRuntime(BaseRuntime):
@@ -55,26 +49,19 @@ class CppRuntime(BaseRuntime):
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
         orchestration = required(callable, "orchestration", Mapping)
         kernels = required(callable, "incores", Sequence)
-        functions = {_whole(each, "func_id"): str(each.get("function_name", "kernel_entry")) for each in kernels}
-        if len(functions) != len(kernels):
+        func_ids = [required(each, "func_id", int) for each in kernels]
+        if len(set(func_ids)) != len(kernels):
             raise Fault(Reason.BAD_CASE, "CALLABLE: two kernels have the same func_id")
         sources = [Path(required(each, "source", str)) for each in (orchestration, *kernels)]
         with ThreadPoolExecutor() as pool:  # beside the scene's own sources the runtime, which `open` loads
             first, *rest, _ = pool.map(lambda source: compiled(source, (_HERE,)), (*sources, _RUNTIME))
-        return _Program(
-            (first, required(orchestration, "function_name", str)),
-            {each: (made, name) for (each, name), made in zip(functions.items(), rest, strict=True)},
-            [_written(each.get("signature")) for each in kernels],
-        )
+        names = [str(each.get("function_name", "kernel_entry")) for each in kernels]
+        written = [_written(each.get("signature")) for each in kernels]
+        made = list(zip(func_ids, zip(rest, names, strict=True), written, strict=True))
+        return (first, required(orchestration, "function_name", str)), made
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
         return _Worker(compiled(_RUNTIME, (_HERE,), rebuild=rebuild), device_ids)
-
-
-def _whole(entry: Mapping[str, Any], key: str) -> int:
-    if type(entry.get(key)) is not int:
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} of a kernel is {entry.get(key)!r}, but should be a whole number")
-    return int(entry[key])
 
 
 def _threads() -> set[str]:
@@ -86,11 +73,7 @@ def _written(signature: Sequence[Any] | None) -> int:
     """A bit for each tensor of a signature that is written; without a signature all may be."""
     if signature is None:
         return (1 << 64) - 1
-    try:
-        kinds = [ArgDirection(getattr(each, "value", each)) for each in signature if each is not None]
-    except ValueError as error:
-        raise Fault(Reason.BAD_CASE, f"CALLABLE: signature of a kernel: {error}") from None
-    return sum(1 << place for place, each in enumerate(kinds) if each is not ArgDirection.IN)
+    return sum(1 << place for place, each in enumerate(directions_in(signature)) if each is not ArgDirection.IN)
 
 
 class _Tensor(ctypes.Structure):  # these have the fields of optest_scene.h and optest_call.h
@@ -147,16 +130,14 @@ class _Worker(SceneWorker):
                 content = content.reshape(of.shape[: of.rank])
             recording.tensor(_name(task, func_id), ("before", "after")[when], place, content)
 
-        kernels = [
-            _Kernel(_function(*function), writes, func_id)
-            for (func_id, function), writes in zip(program.kernels.items(), program.writes, strict=True)
-        ]
+        orchestration, entries = program
+        kernels = [_Kernel(_function(*function), writes, func_id) for func_id, function, writes in entries]
         spans = (_Span * (_MOST_SPANS if recording.profiles else 0))()
         threads = _threads()
         try:
             call = call_scene(
                 self._library,
-                program.orchestration,
+                orchestration,
                 args,
                 kernels=(_Kernel * len(kernels))(*kernels),
                 kernel_count=len(kernels),
@@ -184,7 +165,7 @@ def _name(task: int, func_id: int) -> str:
     return f"task {task} {'copy' if func_id == _COPY else f'kernel {func_id}'}"
 
 
-def call_scene(library: Path, orchestration: tuple[Path, str], args: TaskArgs, **more: Any) -> _Call:
+def call_scene(library: Path, orchestration: _Function, args: TaskArgs, **more: Any) -> _Call:
     """Have a runtime's ``library`` run a scene over ``args``; ``more`` are fields of its Call (optest_call.h).
 
     Raises:
