@@ -160,6 +160,16 @@ def test_a_stated_tolerance_decides(folder: Path) -> None:
     assert asked(folder, off, attributes="RTOL = 1e-4\nATOL = 0.0").results[0].verdict.reason is Reason.VALUE
 
 
+@pytest.mark.parametrize("attributes", ["RTOL = 1.0", "RTOL = 1e-3\nATOL = 100.0"])
+@pytest.mark.parametrize("kernel", [_RIGHT, f"{_RIGHT}; args.y += 0.5 * args.y"])
+def test_a_tolerance_by_which_zeros_pass_is_said_to_be_one(folder: Path, attributes: str, kernel: str) -> None:
+    outcome = asked(folder, kernel, attributes=attributes)
+    (result,) = outcome.results
+    assert (result.status, outcome.exit_status) == (Status.SUSPECT, 1)
+    assert "the tolerance is so wide that an output of nothing but zeros passes too" in result.verdict.message
+    assert result.verdict.measures[0].rule.layer == "case"
+
+
 def test_integers_are_exact_whatever_is_stated(folder: Path) -> None:
     (result,) = asked(folder, f"{_RIGHT}; args.y[3] += 1", dtype="np.int32", attributes="RTOL = ATOL = 5").results
     assert result.verdict.reason is Reason.VALUE
