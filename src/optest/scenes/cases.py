@@ -29,7 +29,7 @@ from optest.scenes.runtimes import RUNTIMES, absolute_sources, lack_of_runtime
 from optest.settings.platforms import PLATFORMS, platform_called, platforms_of_a_run, why_not_on
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
-__all__ = ["PREFIX", "case_of", "collect", "descriptor_of", "is_scene", "left_by_options", "scene_of"]
+__all__ = ["PREFIX", "case_of", "collect", "descriptor_of", "digest_of", "is_scene", "left_by_options", "scene_of"]
 
 PREFIX = "scene."
 _NOT_LEFT = "only cases that --runtime, --level or --manual leave out"
@@ -160,7 +160,7 @@ def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: 
             "case": case.name,
             "platform": platform,
             "golden": not (case.skip_golden or options["skip_golden"]),
-            "sources": _digest(scene),
+            "sources": digest_of(scene),
         },
         "generator": "optest.scenes.driver:SceneArguments",
         "tags": list(dict.fromkeys(["scene", f"level{scene._scene_level}", *(["manual"] if case.manual else [])])),
@@ -177,11 +177,10 @@ def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: 
     return entry
 
 
-def _digest(scene: type[SceneTestCase]) -> str:
+def digest_of(scene: type[SceneTestCase]) -> str:
     """Over the file and every source that the class names: what a resumed run must find unchanged."""
-    digest = hashlib.blake2b(scene._scene_file.read_bytes(), digest_size=8)
-    folder = scene._scene_file.parent
-    files = [folder / scene.GOLDEN] if scene.GOLDEN else []
+    digest, folder = hashlib.blake2b(digest_size=8), scene._scene_file.parent
+    files = [scene._scene_file, *([folder / scene.GOLDEN] if scene.GOLDEN else [])]
     absolute_sources(scene.CALLABLE, folder, files)
     for path in files:
         digest.update(path.read_bytes() if path.is_file() else b"-")

@@ -6,7 +6,8 @@ import atexit
 import copy
 import itertools
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from optest.memory.buffers import Buffer, require_written
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
 from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
-from optest.scenes.cases import PREFIX, case_of, scene_of
+from optest.scenes.cases import PREFIX, case_of, digest_of, scene_of
 from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs, tensors_of
 from optest.scenes.runtimes import RUNTIMES, Recording, RunOptions, SceneWorker, absolute_sources
 from optest.scenes.runtimes.callables import directions_in
@@ -198,7 +199,8 @@ class SceneDriver(BackendDriver):
         return [*words, *(word for flag, value in more.items() if value for word in (flag, value))]
 
     def prepare(self, case: TestCase) -> None:
-        self._program(case)
+        with _same_sources(case):
+            self._program(case)
 
     def _program(self, case: TestCase) -> Any:
         try:
@@ -210,6 +212,10 @@ class SceneDriver(BackendDriver):
             raise Fault(Reason.BAD_CASE, str(error)) from None
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - the generator kept them
+        with _same_sources(case):
+            return self._outputs(case)
+
+    def _outputs(self, case: TestCase) -> Sequence[Any]:
         program, scene, args = self._program(case), scene_of(case), _made.pop(case.key)
         directions, recorder = directions_of(scene, args), self._recorder(case)
         runtime, folder = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
@@ -280,6 +286,28 @@ class SceneDriver(BackendDriver):
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - the same of every case
         return _CHECKS
+
+
+@contextmanager
+def _same_sources(case: TestCase) -> Iterator[None]:
+    """What happens inside is the case's, if the files of the scene are still those of which its identity speaks.
+
+    Raises:
+        Fault: BAD_CASE if they are not, in place of any other error.
+    """
+    try:
+        yield
+    except Exception:
+        _require_same_sources(case)
+        raise
+    _require_same_sources(case)
+
+
+def _require_same_sources(case: TestCase) -> None:
+    scene = scene_of(case)
+    if digest_of(type(scene)) != case.attributes["sources"]:
+        what = f"{scene._scene_file.name} or a source that it names"
+        raise Fault(Reason.BAD_CASE, f"{what} was changed during the run: what ran is not the case; run it again")
 
 
 @lru_cache(maxsize=4096)

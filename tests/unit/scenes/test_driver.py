@@ -357,3 +357,16 @@ def test_a_file_of_any_name_that_is_named(folder: Path) -> None:
     (folder / "test_toy.py").rename(folder / "vector_scene.py")
     outcome = run({"source": ["scene:vector_scene.py"], "isolate": "none", "quiet": 2})
     assert [each.status for each in outcome.results] == [Status.PASSED]
+
+
+@pytest.mark.parametrize("then", ["", "; raise RuntimeError('no such tile')"])
+def test_a_source_that_is_edited_while_the_run_goes_on(folder: Path, then: str) -> None:
+    """What ran is not what the case's identity speaks of, so that neither a pass nor a failure is its result."""
+    (folder / "add.inc").write_text("1")
+    signature = '[D.IN, D.OUT], "source": "add.inc"'
+    edit = "__import__('pathlib').Path('add.inc').write_text('2')"
+    (result,) = asked(folder, f"{_RIGHT}; {edit}{then}", signature=signature).results
+    assert result.verdict.reason is Reason.BAD_CASE
+    assert "test_toy.py or a source that it names was changed during the run" in result.verdict.message
+    (result,) = asked(folder, signature=signature).results
+    assert result.status is Status.PASSED
