@@ -370,3 +370,12 @@ def test_a_source_that_is_edited_while_the_run_goes_on(folder: Path, then: str) 
     assert "test_toy.py or a source that it names was changed during the run" in result.verdict.message
     (result,) = asked(folder, signature=signature).results
     assert result.status is Status.PASSED
+
+
+def test_a_comma_of_a_path_divides_nothing(folder: Path) -> None:
+    for name in ("one,two", "three"):
+        (folder / name).mkdir()
+        asked(folder / name)
+    outcome = run({"source": ["scene:one,two/test_toy.py, three"], "isolate": "none", "quiet": 2})
+    assert [each.id.partition("::")[0] for each in outcome.results] == ["one,two/test_toy.py", "three/test_toy.py"]
+    assert outcome.exit_status == 0
