@@ -61,10 +61,13 @@ def collect(request: SourceRequest) -> Collected:
     for entry in entries:
         if names[entry["name"]] > 1:  # two files have a class of this name
             entry["name"] = f"{entry['attributes']['file']}::{entry['name']}"
-    notes = () if entries else ("no scene is left by --runtime, --level, --manual and --case",)
+    notes = [] if entries else ["no scene is left by --runtime, --level, --manual and --case"]
+    unchecked = [each["name"] for each in entries if not each["attributes"]["golden"]]
+    if unchecked and not options["skip_golden"]:
+        notes.append(f"not compared, as SKIP_GOLDEN says in the file, and no pass: {', '.join(unchecked)}")
     is_one = len({scene._scene_file for scene in scenes}) == 1
     origin = str(scenes[0]._scene_file) if is_one else f"scenes of {', '.join(request.names)}"
-    return Collected(backend="scene", origin=origin, entries=entries, notes=notes)
+    return Collected(backend="scene", origin=origin, entries=entries, notes=tuple(notes))
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from optest.errors import UsageError
 from optest.scenes import cases
 from optest.scenes.artifacts import flatten_perf_subdirs
 from optest.spec import CheckState, Reason, Status
+from optest.store import read_journal
 
 _SCENE = """
 import numpy as np
@@ -181,6 +182,9 @@ def test_skip_golden_is_unchecked(folder: Path, where: str) -> None:
     outcome = asked(folder, "pass", golden="raise AssertionError", **how)
     assert [each.status for each in outcome.results] == [Status.UNCHECKED]
     assert outcome.exit_status == 0
+    notes = [each for each in read_journal(outcome.directory.journal_path).info.notes if "golden" in each.lower()]
+    said = "not compared, as SKIP_GOLDEN says in the file, and no pass: TestToy[cpusim]::default"
+    assert notes == ([said] if where == "class" else [])
 
 
 def test_outputs_are_reset_between_rounds(folder: Path) -> None:
