@@ -35,8 +35,7 @@ class Recorder(Recording):
 
     def __init__(self, case: TestCase, folder: Path, *, profiles: bool, dumps: bool) -> None:
         self.profiles, self.dumps = profiles, dumps
-        self._case = case
-        self._folder = folder
+        self._case, self._folder = case, folder
         self._spans: list[Span] = []
         self._tensors: dict[str, Any] = {}
 
