@@ -212,7 +212,7 @@ class SceneDriver(BackendDriver):
             return self._outputs(case)
 
     def _outputs(self, case: TestCase) -> Sequence[Any]:
-        program, scene, args = self._program(case), scene_of(case), _made.pop(case.key)
+        program, scene, args = self._program(case), scene_of(case), _made[case.key]
         directions, recorder = directions_of(scene, args), self._recorder(case)
         runtime, folder = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
         variables = {

@@ -96,6 +96,13 @@ def test_a_right_kernel_passes(folder: Path) -> None:
     assert states["outputs written"] is CheckState.DONE
 
 
+def test_a_race_shows_when_a_scene_is_called_once_more(folder: Path) -> None:
+    (result,) = asked(folder, "import os; args.y[:] = np.frombuffer(os.urandom(64), np.uint8)").results
+    assert result.verdict.reason is Reason.VALUE
+    (sentence,) = result.verdict.details["diagnosis"]
+    assert "of 64 elements of y differ" in sentence
+
+
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
