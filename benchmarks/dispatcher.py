@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 
 
 class TinyScenes(BackendDriver):

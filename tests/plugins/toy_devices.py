@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.settings.platforms import Platform, register_platform
 
 _IN_FOLDER = ("sh", "-c")

@@ -14,7 +14,7 @@ from statistics import median
 
 from optest.api.earlier_runs import durations
 from optest.api.run_request import RunRequest
-from optest.backends.abilities import DeviceRequest, NeedsDevices
+from optest.backends.worker_abilities import DeviceRequest, NeedsDevices
 from optest.core.devices import Leases
 from optest.core.dispatcher import Dispatcher
 from optest.core.schedule import ScheduleRules, Unit

@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.api.dispatching import FINISH_S, device_requests, devices_of, listed, stated_parallel
 from optest.api.run_request import RunRequest, driver_options
-from optest.backends.abilities import DeviceRequest, NeedsEnvironment, keeps_deadline
+from optest.backends.worker_abilities import DeviceRequest, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.dispatcher import Dispatcher

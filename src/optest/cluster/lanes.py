@@ -18,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from optest import __version__
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.cluster.node import GPU, NodeWorker, Place, Travelling, resource_of
 from optest.core.executors import Closed
 from optest.core.messages import Asked, Broken, Died, Ready, as_execution, decode_for_parent, encode, refusal

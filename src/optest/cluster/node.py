@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.core.devices import Leases
 from optest.core.extensions import load_extensions
 from optest.core.messages import Asked, Broken, Ran, decode_for_worker, encode

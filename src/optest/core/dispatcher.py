@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import DeviceRequest, PreparesPrograms
+from optest.backends.worker_abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
 from optest.core.devices import Health, Leases, examined
 from optest.core.executors import Closed, Executor

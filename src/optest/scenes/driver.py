@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.errors import OptestError, Unavailable, UsageError
 from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer, require_written

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from optest.backends import BackendDriver, abilities, backend_manager
+from optest.backends import BackendDriver, abilities, backend_manager, command_abilities, worker_abilities
 from optest.spec import TestCase
 
 PROTOCOLS = [
     each
-    for name in abilities.__all__
-    if isinstance(each := getattr(abilities, name), type) and getattr(each, "_is_protocol", False)
+    for module in (abilities, command_abilities, worker_abilities)
+    for name in module.__all__
+    if isinstance(each := getattr(module, name), type) and getattr(each, "_is_protocol", False)
 ]
 
 
@@ -43,11 +44,11 @@ def test_who_defines_the_member_has_the_ability(ability: Any) -> None:
 
 def test_a_driver_without_abilities_has_plain_answers() -> None:
     driver = Plain()
-    abilities.configure(driver, {"threads": 2})
+    command_abilities.configure(driver, {"threads": 2})
     assert not abilities.guards_memory(driver)
-    assert not abilities.keeps_deadline(driver)
-    assert abilities.options_of(driver) == ()
-    assert abilities.case_options_of(driver) == {}
+    assert not worker_abilities.keeps_deadline(driver)
+    assert command_abilities.options_of(driver) == ()
+    assert command_abilities.case_options_of(driver) == {}
 
 
 @pytest.mark.parametrize(
