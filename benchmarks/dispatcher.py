@@ -98,7 +98,6 @@ def microseconds_per_assignment(units: int, devices: int) -> float:
         rules=ScheduleRules(max_parallel=devices),
         leases=Leases(Path(), [], ""),
         make_worker=lambda *_: _Nobody(),
-        say=print,
     )
     dispatcher.begin()
     began, running = time.perf_counter(), deque[Any]()

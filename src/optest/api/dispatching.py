@@ -8,7 +8,8 @@ import shlex
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -41,9 +42,9 @@ class Devices:
     platforms: Sequence[Platform]
     rules: ScheduleRules
 
-    def dispatcher(self, request: RunRequest, options: WorkerOptions) -> Callable[[Sequence[Execution]], Dispatcher]:
+    def dispatcher(self, request: RunRequest, options: WorkerOptions, executions: Sequence[Execution]) -> Dispatcher:
         """What gives the executions of this run their devices; workers are started with ``options``."""
-        started = iter(range(sys.maxsize))
+        started = count()
 
         def make_worker(platform: Platform, ids: tuple[int, ...]) -> WorkerProcess:
             mask = {platform.device_mask: ",".join(map(str, ids))} if platform.device_mask else {}
@@ -55,18 +56,14 @@ class Devices:
             )
             return WorkerProcess(mine, f"worker-{next(started)}")
 
-        def dispatcher_of(executions: Sequence[Execution]) -> Dispatcher:
-            return Dispatcher(
-                units=self._units(executions, request),
-                driver=request.driver,
-                ids=self.ids,
-                rules=self.rules,
-                leases=Leases(leases_folder(), self.platforms, shlex.join(["optest", *sys.argv[1:]])),
-                make_worker=make_worker,
-                say=_say,
-            )
-
-        return dispatcher_of
+        return Dispatcher(
+            units=self._units(executions, request),
+            driver=request.driver,
+            ids=self.ids,
+            rules=self.rules,
+            leases=Leases(leases_folder(), self.platforms, shlex.join(["optest", *sys.argv[1:]])),
+            make_worker=make_worker,
+        )
 
     def _units(
         self, executions: Sequence[Execution], request: RunRequest
@@ -125,7 +122,8 @@ def devices_of(request: RunRequest) -> Devices | None:
         missing = [words[0] for words in (platform.probe, platform.reset) if words and not shutil.which(words[0])]
         if missing:
             raise UsageError(f"platform {platform.name} is examined by {missing[0]}, which is not there: install it")
-    too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
+    needs = {case.id: requests[id(case)].count for case in request.cases if id(case) in requests}
+    too_wide = [f"{name} needs {needed}" for name, needed in needs.items() if needed > len(ids)]
     if too_wide and request.device_share is None:  # of a worker of xdist such cases alone are errors
         by_default = "" if settings["device"] else " (no --device is given)"
         raise UsageError(
@@ -157,10 +155,6 @@ def listed(lines: Sequence[str]) -> str:
     return "".join(f"\n  {line}" for line in [*lines[:_MOST_NAMED], *more])
 
 
-def _count(requests: Mapping[int, DeviceRequest], case: object) -> int:
-    return requests[id(case)].count if id(case) in requests else 0
-
-
 def _max_parallel(settings: Settings, devices: int, has_hardware: bool) -> int:
     """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor.
 
@@ -187,7 +181,3 @@ def stated_parallel(settings: Settings) -> int | None:
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _say(note: str) -> None:
-    print(f"optest: {note}", file=sys.stderr, flush=True)  # noqa: T201

@@ -6,11 +6,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from optest.api.dispatching import FINISH_S, device_requests, devices_of, listed, stated_parallel
 from optest.api.run_request import RunRequest, driver_options
-from optest.backends.worker_abilities import DeviceRequest, NeedsEnvironment, keeps_deadline
+from optest.backends.worker_abilities import DeviceRequest, NeedsDevices, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.dispatcher import Dispatcher
@@ -19,10 +20,11 @@ from optest.core.messages import NotInWorker
 from optest.core.session import Execution, Interruption
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable, UsageError
-from optest.guests import run_hooks
+from optest.guests import Guest, guests, run_hooks
 from optest.registry import load_object
 from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
+from optest.settings.platforms import PLATFORMS, is_device
 from optest.spec import TestCase
 from optest.store import RunDirectory
 
@@ -65,14 +67,15 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         executor = request.driver.executor(directory.path)
         return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
-    if request.settings["cluster"]:
-        return _lanes_of_cluster(request, directory)
+    for guest in guests():
+        if guest.machines and request.settings[guest.options[0].name]:
+            return _lanes_elsewhere(guest, request, directory)
     if (devices := devices_of(request)) is not None:
         jobs = devices.rules.max_parallel
         options = _worker_options(request, directory, jobs)
         return Lanes(
             make=lambda lane: WorkerProcess(options, f"worker-{lane}"),
-            dispatcher=devices.dispatcher(request, options),
+            dispatcher=partial(devices.dispatcher, request, options),
             isolation="case" if options.fresh else "worker",
             jobs=jobs,
             notes=bench_notes(options.bench, jobs),
@@ -100,26 +103,26 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
     )
 
 
-def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
-    """Workers on the nodes of a Ray cluster: as many as it has slots, or as are stated.
+def _lanes_elsewhere(guest: Guest, request: RunRequest, directory: RunDirectory) -> Lanes:
+    """Workers on the machines that a guest connects to: as many as these have slots, or as are stated.
 
     Raises:
-        UsageError: for what no cluster can do, or this one cannot.
-        Unavailable: without Ray.
+        UsageError: for what other machines cannot do, or these cannot.
+        Unavailable: if the guest lacks something here.
     """
-    settings, requests = request.settings, device_requests(request)
-    for flag, is_stated, why in (
+    settings, requests, option = request.settings, _requests_elsewhere(request), guest.options[0]
+    flag, where = option.flags[0], settings[option.name]
+    for wrong, is_stated, why in (
         ("--bench", settings["bench"], "others compute on its machines, which differ"),
         ("--isolate none", settings["isolate"] == "none", "its workers are elsewhere"),
         ("--device", requests and settings.stated("device"), "Ray chooses devices"),
     ):
         if is_stated:
-            raise UsageError(f"{flag} is not for a run on a cluster: {why}; drop it, or --cluster")
+            raise UsageError(f"{wrong} is not for a run on a cluster: {why}; drop it, or {flag}")
     try:
-        connect = load_object("optest.cluster.lanes:connect")
+        cluster = load_object(guest.machines)(where, requests)
     except Unavailable as error:
-        raise Unavailable("--cluster", error.remedy) from None
-    cluster = connect(settings["cluster"], requests.values())
+        raise Unavailable(flag, error.remedy) from None
     try:
         kinds = {case.id: requests.get(id(case)) for case in request.cases}
         lacks = {kind: lack for kind in set(kinds.values()) if (lack := cluster.lack(kind))}
@@ -127,21 +130,30 @@ def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
             raise UsageError(f"no node of the cluster has what cases need{listed(lines)}")
         slots = cluster.slots(set(kinds.values()))
         jobs = min(slots, stated_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
-        options = _worker_options(request, directory, jobs)
-        travelling = cluster.travelling(dataclasses.replace(options, finish_s=FINISH_S if requests else 0.0))
+        options = dataclasses.replace(_worker_options(request, directory, jobs), finish_s=FINISH_S if requests else 0.0)
     except BaseException:
         cluster.close()
         raise
-    executor, nodes = load_object("optest.cluster.lanes:ClusterExecutor"), len(cluster.nodes())
     return Lanes(
-        make=lambda _: executor(cluster, travelling, requests),
+        make=lambda _: cluster.executor(options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
-        notes=(f"on {plural(nodes, 'node')} of a Ray cluster ({settings['cluster']})",),
+        notes=(f"on {plural(len(cluster.nodes()), 'node')} of a Ray cluster ({where})",),
         cases=sorted(request.cases, key=lambda case: _by_devices(requests.get(id(case)))),
         notes_at_end=cluster.notes,
         close=cluster.close,
     )
+
+
+def _requests_elsewhere(request: RunRequest) -> dict[int, DeviceRequest]:
+    """What cases need of devices there, as far as it decides which of them may have one worker after the other; where a
+    driver states nothing, the device that it computes on, if that is hardware of a platform."""
+    if isinstance(request.driver, NeedsDevices):
+        return {key: dataclasses.replace(each, level=2, file="") for key, each in device_requests(request).items()}
+    kind = (request.driver.device() or "").partition(":")[0]
+    if kind not in PLATFORMS or not is_device(kind):
+        return {}
+    return {id(case): DeviceRequest(platform=kind, runtime="") for case in request.cases if case.skip is None}
 
 
 def _by_devices(request: DeviceRequest | None) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,8 @@ import ray
 from optest.backends.worker_abilities import DeviceRequest
 from optest.core.devices import Leases
 from optest.core.extensions import load_extensions
-from optest.core.messages import Asked, Broken, Ran, decode_for_worker, encode
+from optest.core.messages import Asked, Broken
+from optest.core.runner import ExecutionResult
 from optest.core.worker import broken, cases_of
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import OptestError
@@ -85,29 +85,25 @@ class NodeWorker:
             return broken(0, error)
         return Place(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})", here, devices)
 
-    def run(self, questions: Sequence[bytes]) -> Iterator[bytes]:
+    def run(self, questions: Sequence[Asked]) -> Iterator[ExecutionResult | Broken]:
         """Answer one question after the other; the worker goes on with the next ones meanwhile."""
         batch = [self._cases(each) for each in questions]
-        for place, cases in enumerate(batch):
+        for place, cases in enumerate(batch, 1):
             if isinstance(cases, Broken):
-                yield encode(cases)
+                yield cases
                 continue
-            following = list(takewhile(lambda each: isinstance(each, list), batch[place + 1 :]))
             try:
-                ran = self._worker.execute(cases, following)  # type: ignore[arg-type]
+                yield self._worker.execute(cases, [each for each in batch[place:] if not isinstance(each, Broken)])
             except OptestError as error:
-                yield encode(broken(0, error))
+                yield broken(0, error)
                 return
-            yield encode(Ran(1, list(ran.verdicts), ran.timings, ran.benchmark, ran.is_tainted))
 
     def close(self) -> None:
         """End the worker before anybody else gets the devices."""
         self._worker.close()
         self._scratch.cleanup()
 
-    def _cases(self, question: bytes) -> list[TestCase] | Broken:
-        asked = decode_for_worker(question)
-        assert isinstance(asked, Asked)
+    def _cases(self, asked: Asked) -> list[TestCase] | Broken:
         try:
             return cases_of(Asked(1, asked.keys, self._moved(asked.cases)))
         except OptestError as error:

@@ -8,8 +8,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -56,11 +57,10 @@ class Leases:
             return tuple(held)
         self.release()
         for device in sorted(ids):
-            waits = False
+            if is_closed() or self._try(device):
+                continue
+            say(f"device {device} is held by {self._holder(device)}; waiting")
             while not is_closed() and not self._try(device):
-                if not waits:
-                    say(f"device {device} is held by {self._holder(device)}; waiting")
-                waits = True
                 time.sleep(_LOOK_AGAIN_S)
         return tuple(ids)
 
@@ -70,15 +70,10 @@ class Leases:
         Raises:
             UsageError: as :meth:`acquire`.
         """
-        while True:
-            held: list[int] = []
-            for device in ids:
-                if len(held) < count and self._try(device):
-                    held.append(device)
-            if len(held) == count:
-                return tuple(held)
+        while len(held := tuple(islice(filter(self._try, ids), count))) < count:
             self.release()
             time.sleep(_LOOK_AGAIN_S * (1.0 + random.random()))
+        return held
 
     def release(self) -> None:
         """Give all of them back."""
@@ -122,8 +117,7 @@ class Leases:
         return "another process"
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(NamedTuple):
     """Whether a device works, and what happened to it if anything did."""
 
     is_healthy: bool

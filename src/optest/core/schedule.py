@@ -12,6 +12,7 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Assignment", "Schedule", "ScheduleRules", "Unit", "preparation_order"]
 
@@ -35,13 +36,17 @@ class Unit:
     expected_s: float = 1.0
 
     @property
+    def phase(self) -> str | None:
+        """None of what is alone, else the runtime: what has its turn by itself."""
+        return None if self.alone else self.runtime
+
+    @property
     def work_s(self) -> float:
         """Seconds of devices."""
         return self.count * self.expected_s
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A unit, and the devices that it has until it is done."""
 
     unit: Unit
@@ -98,11 +103,8 @@ class Schedule:
         """The file that each device is at."""
         self._warm: dict[int, set[str]] = {device: set() for device in ids}
         """The runtimes that have a worker on each device."""
-        self._left = len(units)
-        self._left_alone = sum(unit.alone for unit in units)
-        self._left_of: Counter[str] = Counter()
-        for unit in units:  # in the order of the plan, in which runtimes take turns
-            self._left_of[unit.runtime] += not unit.alone
+        self._left = Counter(unit.phase for unit in units)
+        """Units of each phase that are not done, in the order of the plan, in which runtimes take turns."""
         self._passed: Counter[int] = Counter()
         self._work_s = 0.0
 
@@ -114,7 +116,7 @@ class Schedule:
     @property
     def is_over(self) -> bool:
         """Whether every unit is done."""
-        return self._left == 0
+        return not self._left.total()
 
     @property
     def has_waiting(self) -> bool:
@@ -136,16 +138,11 @@ class Schedule:
 
     def drop(self, unit: Unit) -> None:
         """Count a unit that never waited as done."""
-        self._left -= 1
-        if unit.alone:
-            self._left_alone -= 1
-        else:
-            self._left_of[unit.runtime] -= 1
+        self._left[unit.phase] -= 1
 
     def take(self) -> Assignment | None:
         """Give the next unit its devices; None as long as nothing can begin."""
-        assignment = self._next()
-        if assignment is None:
+        if (assignment := self._next()) is None:
             return None
         unit = assignment.unit
         self._work_s -= unit.work_s
@@ -192,11 +189,10 @@ class Schedule:
         limit = _PASSED_OVER * len(self._pool)
         if any(passed >= limit and count > free and self._alone[count].units for count, passed in self._passed.items()):
             return None
-        queue = self._longest_that_fits(free)
-        if queue is not None:
+        if (queue := self._longest_that_fits(free)) is not None:
             unit = queue.pop()
             return Assignment(unit, tuple(self._free[: unit.count]))
-        return self._next_shared() if self._rules.backfill or not self._left_alone else None
+        return self._next_shared() if self._rules.backfill or not self._left[None] else None
 
     def _longest_that_fits(self, free: int) -> _Queue | None:
         """The queue of the widest unit that fits; a narrower one that takes as long as all that waits goes before."""
@@ -209,7 +205,7 @@ class Schedule:
     def _next_shared(self) -> Assignment | None:
         """The next unit for a worker that lives on: of the device's own file, of one that is no device's yet, or, where
         a device would idle, of the file with the most work left."""
-        turn = next((each for each, left in self._left_of.items() if left), "")
+        turn = next((phase for phase, left in self._left.items() if left and phase is not None), None)
         serial = self._rules.one_runtime and not self._rules.backfill
         waiting = {key: queue for key, queue in self._files.items() if queue.units and (not serial or key[0] == turn)}
         if not waiting:
