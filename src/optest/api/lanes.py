@@ -151,6 +151,7 @@ def _requests_elsewhere(request: RunRequest) -> dict[int, DeviceRequest]:
     if isinstance(request.driver, NeedsDevices):
         return {key: dataclasses.replace(each, level=2, file="") for key, each in device_requests(request).items()}
     kind = (request.driver.device() or "").partition(":")[0]
+    kind = "cuda" if kind == "gpu" else kind  # as JAX calls it
     if kind not in PLATFORMS or not is_device(kind):
         return {}
     return {id(case): DeviceRequest(platform=kind, runtime="") for case in request.cases if case.skip is None}
