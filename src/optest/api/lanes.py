@@ -70,33 +70,28 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
     for guest in guests():
         if guest.machines and request.settings[guest.options[0].name]:
             return _lanes_elsewhere(guest, request, directory)
-    if (devices := devices_of(request)) is not None:
+    devices = devices_of(request)
+    if devices is not None:
         jobs = devices.rules.max_parallel
-        options = _worker_options(request, directory, jobs)
-        return Lanes(
-            make=lambda lane: WorkerProcess(options, f"worker-{lane}"),
-            dispatcher=partial(devices.dispatcher, request, options),
-            isolation="case" if options.fresh else "worker",
-            jobs=jobs,
-            notes=bench_notes(options.bench, jobs),
-        )
-    if isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
+    elif isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
     options = _worker_options(request, directory, jobs)
     first = WorkerProcess(options, "worker-0")
-    interruption.ends(first)  # who loads a framework for minutes, too
-    try:
-        first.start()
-    except NotInWorker as error:
-        if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
-            raise
-        here = _lane_here(request, directory, interruption)
-        note = f"run in this process: {str(error).splitlines()[0]}"
-        return dataclasses.replace(here, notes=(note, *here.notes))
+    if devices is None:
+        interruption.ends(first)  # who loads a framework for minutes, too
+        try:
+            first.start()
+        except NotInWorker as error:
+            if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
+                raise
+            here = _lane_here(request, directory, interruption)
+            note = f"run in this process: {str(error).splitlines()[0]}"
+            return dataclasses.replace(here, notes=(note, *here.notes))
     return Lanes(
         make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
+        dispatcher=None if devices is None else partial(devices.dispatcher, request, options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
         notes=bench_notes(options.bench, jobs),

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from optest.backends import BackendDriver
 from optest.backends.worker_abilities import DeviceRequest, PreparesPrograms
@@ -38,6 +39,7 @@ _BUILD_S = 300.0
 """How long a build may take at least; a case's own deadline is about what runs."""
 _MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
 
+_T = TypeVar("_T")
 _Key: TypeAlias = tuple[str, str, tuple[int, ...], int | None]
 """Of a worker: its platform, runtime and devices, and the place of the unit with which it ends."""
 
@@ -227,38 +229,36 @@ class Dispatcher:
     def _health(self, platform: Platform, device: int) -> Health:
         """What a device's probe says; a run that ends waits for no probe."""
         say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
-        found: list[Health] = []
-        self._waits_for(lambda: found.append(examined(platform, device)))
-        return found[0] if found else Health(True)
+        return next(iter(self._returned(partial(examined, platform, device))), Health(True))
 
     def _fault_of_program(self, case: TestCase) -> Verdict | None:
-        if not isinstance(self.driver, PreparesPrograms) or case.expects_error is not None:
+        driver = self.driver
+        if not isinstance(driver, PreparesPrograms) or case.expects_error is not None:
             return None  # whether an error is the expected one, the worker judges
-        driver, found = self.driver, list[Verdict | None]()
 
-        def build() -> None:
+        def build() -> Verdict | None:
             try:
                 with exits_refused(), Border("the backend's `prepare`", Reason.RAISED):
                     driver.prepare(case)
             except Fault as fault:
-                found.append(fault_verdict(fault))
-            else:
-                found.append(None)
+                return fault_verdict(fault)
+            return None
 
         allowed_s = max(_BUILD_S, case.timeout_s or 0.0)
-        if self._waits_for(build, allowed_s):
-            return found[0]
         message = f"its program was not built within {allowed_s:g} s"
-        return Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
+        late = Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
+        return next(iter(self._returned(build, allowed_s)), late)
 
-    def _waits_for(self, work: Callable[[], None], allowed_s: float = math.inf) -> bool:
-        """Whether foreign code comes to its end in a thread of its own, before the run does and in the time that it
-        has; nothing ends such a thread."""
-        thread, ends = threading.Thread(target=work, daemon=True), time.monotonic() + allowed_s
+    def _returned(self, work: Callable[[], _T], allowed_s: float = math.inf) -> list[_T]:
+        """What foreign code returns in a thread of its own, nothing if the run or the time that it has ends before;
+        nothing ends such a thread."""
+        found: list[_T] = []
+        thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+        ends = time.monotonic() + allowed_s
         thread.start()
         while thread.is_alive() and not self._is_closed and time.monotonic() < ends:
             thread.join(_LOOK_S)
-        return not thread.is_alive()
+        return found
 
     def _without_device(self, unit: Unit, verdict: Verdict) -> None:
         executions = self.units[unit][1]
