@@ -5,13 +5,14 @@ function beside the protocol where a driver without the ability has a plain answ
 case runs; ``worker_abilities`` has what is asked for its process, ``command_abilities`` what commands and reports ask.
 """
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
-from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from optest.spec import Reason, TensorSpec, TestCase, Verdict
 
@@ -139,44 +140,35 @@ class Program:
     is_optimized: bool = False
 
 
-if TYPE_CHECKING:
-    _ProtocolType = ABCMeta
-else:
-    _ProtocolType = type(Protocol)
+class Ability(type):
+    """Whoever has the one member that such a class declares is an instance of it, as of a protocol of ``typing``.
 
-
-class Ability(_ProtocolType):
-    """``isinstance`` by the one member that each protocol here has.
-
-    That of ``typing`` walks the whole class each time, which costs some 10 µs, and a case is asked about six abilities.
+    That one walks the whole class each time, which costs some 10 µs, and a case is asked about six abilities.
     """
 
-    def __init__(self, name: str, bases: tuple[type, ...], body: dict[str, Any], **more: Any) -> None:
-        super().__init__(name, bases, body, **more)
+    def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
+        super().__init__(name, bases, body)
         declared = (*body, *body.get("__annotations__", ()))
-        (self.member,) = (each for each in declared if not each.startswith("_"))
+        (cls.member,) = (each for each in declared if not each.startswith("_"))
 
-    def __instancecheck__(self, instance: object) -> bool:
-        return hasattr(instance, self.member)
+    def __instancecheck__(cls, instance: object) -> bool:
+        return hasattr(instance, cls.member)
 
 
-@runtime_checkable
-class WritesOutputs(Protocol, metaclass=Ability):
+class WritesOutputs(metaclass=Ability):
     """Writes into buffers that optest owns; they are poisoned before the call."""
 
     def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None: ...
 
 
-@runtime_checkable
-class GuardsMemory(Protocol, metaclass=Ability):
+class GuardsMemory(metaclass=Ability):
     """Where true, foreign code gets copies that this driver makes and watches, and what it returns is nobody else's: a
     driver of optest's own, which is handed the inputs themselves and leaves them as they are."""
 
     guards_memory: bool
 
 
-@runtime_checkable
-class KeepsGolden(Protocol, metaclass=Ability):
+class KeepsGolden(metaclass=Ability):
     def golden(self, case: TestCase) -> Sequence[Any] | None:
         """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
 
@@ -184,8 +176,7 @@ class KeepsGolden(Protocol, metaclass=Ability):
         """
 
 
-@runtime_checkable
-class InfersShapes(Protocol, metaclass=Ability):
+class InfersShapes(metaclass=Ability):
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """Dtype and shape of each output of ``case``, in order, told without computing one.
 
@@ -194,34 +185,29 @@ class InfersShapes(Protocol, metaclass=Ability):
         """
 
 
-@runtime_checkable
-class CapturesPrograms(Protocol, metaclass=Ability):
+class CapturesPrograms(metaclass=Ability):
     def captured_program(self, case: TestCase, values: Callable[[], Sequence[Any]]) -> Program:
         """The program of ``case``; nothing is computed. A capture that needs arrays gets inputs by ``values``, and is
         made of other ones, too. Raise ``Fault``: UNSUPPORTED where nothing is captured."""
 
 
-@runtime_checkable
-class MeasuresCompilation(Protocol, metaclass=Ability):
+class MeasuresCompilation(metaclass=Ability):
     def compile_s(self) -> float | None:
         """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
 
 
-@runtime_checkable
-class GivesFurtherAnswers(Protocol, metaclass=Ability):
+class GivesFurtherAnswers(metaclass=Ability):
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
 
 
-@runtime_checkable
-class JudgesItself(Protocol, metaclass=Ability):
+class JudgesItself(metaclass=Ability):
     def own_verdict(self, case: TestCase) -> Verdict:
         """What a test that compares by itself says of ``case``, which it has just run. It counts where optest expects
         nothing; a pass rests on ``Evidence.EXTERNAL_REPORT``."""
 
 
-@runtime_checkable
-class Blames(Protocol, metaclass=Ability):
+class Blames(metaclass=Ability):
     def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
         """Call the case once more under circumstances that tell what the wrong answer is due to.
 
@@ -230,8 +216,7 @@ class Blames(Protocol, metaclass=Ability):
         """
 
 
-@runtime_checkable
-class PreparesCalls(Protocol, metaclass=Ability):
+class PreparesCalls(metaclass=Ability):
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> AbstractContextManager[PreparedCall] | None:
         """The case as a call that can be timed by itself, for ``--bench``; None where there is none.
 
@@ -240,8 +225,7 @@ class PreparesCalls(Protocol, metaclass=Ability):
         """
 
 
-@runtime_checkable
-class WritesScripts(Protocol, metaclass=Ability):
+class WritesScripts(metaclass=Ability):
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
         """Python lines that do without optest what ``run`` does, or why there are none, in words.
 

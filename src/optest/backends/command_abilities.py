@@ -1,10 +1,12 @@
 """Abilities of drivers that commands and reports ask for: options and configuration, what a check asks, facts."""
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from optest.backends.abilities import Ability
 from optest.backends.capabilities import Capabilities, capability_of
@@ -39,119 +41,101 @@ __all__ = [
 ]
 
 
-@runtime_checkable
-class TakesOptions(Protocol, metaclass=Ability):
+class TakesOptions(metaclass=Ability):
     """``options`` are those of the command line that ``configure`` takes; any other one is refused for this driver."""
 
     options: tuple[str, ...]
 
 
-@runtime_checkable
-class Configurable(Protocol, metaclass=Ability):
+class Configurable(metaclass=Ability):
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
 
 
-@runtime_checkable
-class HasVariants(Protocol, metaclass=Ability):
+class HasVariants(metaclass=Ability):
     """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
     ``case.backend.variant`` is the one that is asked; a check asks the baseline, too (:class:`ComparesVariants`)."""
 
     variants: tuple[str, ...]
 
 
-@runtime_checkable
-class ComparesVariants(Protocol, metaclass=Ability):
+class ComparesVariants(metaclass=Ability):
     """Where False, a check asks no baseline, and no variant is asked by itself; a driver that says nothing compares."""
 
     compares_variants: bool
 
 
-@runtime_checkable
-class RunsPrograms(Protocol, metaclass=Ability):
+class RunsPrograms(metaclass=Ability):
     """Where true, a check has to name the programs of operators (``--config``)."""
 
     runs_programs: bool
 
 
-@runtime_checkable
-class StatesCaseOptions(Protocol, metaclass=Ability):
+class StatesCaseOptions(metaclass=Ability):
     def case_options(self) -> Mapping[str, Any]:
         """What the options that ``configure`` took mean as this driver's ``backend_config``: every case holds them, and
         whoever runs one of its plans needs no option."""
 
 
-@runtime_checkable
-class ChecksConfig(Protocol, metaclass=Ability):
+class ChecksConfig(metaclass=Ability):
     def problems(self, case: TestCase) -> Sequence[str]:
         """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
 
 
-@runtime_checkable
-class KnowsDtypes(Protocol, metaclass=Ability):
+class KnowsDtypes(metaclass=Ability):
     def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """Dtypes by tensor name that a case's options for this driver state, for cases that state no dtypes."""
 
 
-@runtime_checkable
-class ChecksReadiness(Protocol, metaclass=Ability):
+class ChecksReadiness(metaclass=Ability):
     def ready_for_check(self) -> str | None:
         """Why nothing can be checked yet, in words for whoever typed the command: an option is missing. Else None."""
 
 
-@runtime_checkable
-class LacksOperators(Protocol, metaclass=Ability):
+class LacksOperators(metaclass=Ability):
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
 
 
-@runtime_checkable
-class StatesCapabilities(Protocol, metaclass=Ability):
+class StatesCapabilities(metaclass=Ability):
     """What it can do, by operator. Of other operators, and outside of what is stated, nothing is asked; a case inside
     that is answered by UNSUPPORTED is an error."""
 
     capabilities: Capabilities
 
 
-@runtime_checkable
-class SelectsSamples(Protocol, metaclass=Ability):
+class SelectsSamples(metaclass=Ability):
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
         which a driver may add what only drivers of its kind can be asked."""
 
 
-@runtime_checkable
-class KnowsCommand(Protocol, metaclass=Ability):
+class KnowsCommand(metaclass=Ability):
     def command_line(self, case: TestCase) -> Sequence[str]:
         """The words behind ``optest`` that run ``case`` again, where flags of its operator are not the way to it."""
 
 
-@runtime_checkable
-class KnowsExpectations(Protocol, metaclass=Ability):
+class KnowsExpectations(metaclass=Ability):
     def expectations(self) -> str | None:
         """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
 
 
-@runtime_checkable
-class KnowsExpectationsOfSamples(Protocol, metaclass=Ability):
+class KnowsExpectationsOfSamples(metaclass=Ability):
     def expectations_of_samples(self) -> str | None:
         """The same for `optest run --source`, whose cases are calls of a framework."""
 
 
-@runtime_checkable
-class CountsOperators(Protocol, metaclass=Ability):
+class CountsOperators(metaclass=Ability):
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
         """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
 
 
-@runtime_checkable
-class ReadsFiles(Protocol, metaclass=Ability):
+class ReadsFiles(metaclass=Ability):
     def files_of(self, cases: Sequence[TestCase]) -> Sequence[Path]:
         """Files on which results depend and which no case names: a run is resumed only if none of them has changed."""
 
 
-@runtime_checkable
-class ExplainsItself(Protocol, metaclass=Ability):
+class ExplainsItself(metaclass=Ability):
     def doctor(self) -> Sequence[str]:
         """Facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if it cannot work here."""
 

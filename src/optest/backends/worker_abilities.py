@@ -1,11 +1,12 @@
 """Abilities of drivers that decide how workers are started and ended: devices, programs, environment, deadlines."""
 
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from optest.backends.abilities import Ability
 from optest.spec import TestCase
@@ -22,15 +23,13 @@ __all__ = [
 ]
 
 
-@runtime_checkable
-class KeepsDeadline(Protocol, metaclass=Ability):
+class KeepsDeadline(metaclass=Ability):
     """Where true, the driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
 
     keeps_deadline: bool
 
 
-@runtime_checkable
-class RunsInForks(Protocol, metaclass=Ability):
+class RunsInForks(metaclass=Ability):
     """A driver that is loaded and configured has no thread and no device yet: forks of a worker can run its cases, and
     one that dies is replaced in a tenth of the time."""
 
@@ -42,8 +41,7 @@ class RunsInForks(Protocol, metaclass=Ability):
         """
 
 
-@runtime_checkable
-class NeedsEnvironment(Protocol, metaclass=Ability):
+class NeedsEnvironment(metaclass=Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
 
@@ -64,15 +62,13 @@ class DeviceRequest:
     file: str = ""
 
 
-@runtime_checkable
-class NeedsDevices(Protocol, metaclass=Ability):
+class NeedsDevices(metaclass=Ability):
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
         """What ``case`` needs of devices; None if it needs none. A worker is configured with ``device_ids``, the ids
         that it may use."""
 
 
-@runtime_checkable
-class PreparesPrograms(Protocol, metaclass=Ability):
+class PreparesPrograms(metaclass=Ability):
     def prepare(self, case: TestCase) -> None:
         """Build what ``case`` runs, before a device is held for it: called in the process that starts the workers, by
         several threads at once; a cache on disk hands it to them.
@@ -82,8 +78,7 @@ class PreparesPrograms(Protocol, metaclass=Ability):
         """
 
 
-@runtime_checkable
-class EndsRuns(Protocol, metaclass=Ability):
+class EndsRuns(metaclass=Ability):
     def end_run(self, folder: Path) -> None:
         """Put away what the cases of a run left behind; ``folder`` is that of the run. Called once, when it is over, in
         the process that started its workers."""

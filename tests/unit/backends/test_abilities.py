@@ -14,7 +14,7 @@ PROTOCOLS = [
     each
     for module in (abilities, command_abilities, worker_abilities)
     for name in module.__all__
-    if isinstance(each := getattr(module, name), type) and getattr(each, "_is_protocol", False)
+    if isinstance(each := getattr(module, name), abilities.Ability)
 ]
 
 
