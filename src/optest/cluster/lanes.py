@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from optest import __version__
 from optest.backends.worker_abilities import DeviceRequest
-from optest.cluster.node import GPU, NodeWorker, Place, Travelling, resource_of
+from optest.cluster.node import GPU, NodeWorker, Place, Travelling, name_of, resource_of
 from optest.core.executors import Closed, say
 from optest.core.messages import Asked, Broken, as_execution, refusal
 from optest.core.runner import ExecutionResult
@@ -42,9 +42,8 @@ _STAYS = [".git", ".optest", ".venv", "__pycache__"]
 _RUN_AGAIN = 2
 """How often what a lost worker had not answered is run again."""
 
-_REACH_S, _LOOK_S, _SAY_S, _CLOSE_S = 10.0, 1.0, 15.0, 15.0
-"""How long reaching a cluster may take, how often a lane that waits for an actor looks up, when the user hears of it,
-how long an actor's end may take."""
+_REACH_S, _SAY_S, _CLOSE_S = 10.0, 15.0, 15.0
+"""How long reaching a cluster may take, when a lane that waits for an actor says so, how long an actor's end takes."""
 
 
 @dataclass(slots=True)
@@ -77,15 +76,11 @@ class Cluster:
     def executor(self, options: WorkerOptions) -> ClusterExecutor:
         """One lane; its workers are started with ``options``, of whose environment goes to a node what the run adds,
         and optest's own variables."""
-        stated, libraries = environment(), (sys.prefix, sys.base_prefix)
-        added = {
-            name: value
-            for name, value in options.environment.items()
-            if stated.get(name) != value or name.startswith("OPTEST_")
-        }
-        paths = tuple(each for each in sys.path if each and not each.startswith(libraries))
-        options = replace(options, environment=added)
-        return ClusterExecutor(self, Travelling(os.getcwd(), self.address != _LOCAL, paths, options))
+        own = {name: value for name, value in environment().items() if not name.startswith("OPTEST_")}
+        added = dict(options.environment.items() - own.items())
+        paths = tuple(each for each in sys.path if each and not each.startswith((sys.prefix, sys.base_prefix)))
+        travelling = Travelling(os.getcwd(), self.address != _LOCAL, paths, replace(options, environment=added))
+        return ClusterExecutor(self, travelling)
 
     def close(self) -> None:
         ray.shutdown()
@@ -105,9 +100,8 @@ def connect(address: str, requests: Mapping[int, DeviceRequest]) -> Cluster:
         try:  # Ray would wait for minutes
             socket.create_connection((host, int(port)), _REACH_S).close()
         except (OSError, ValueError) as error:
-            raise UsageError(
-                f"--cluster is {address!r}, but should be HOST:PORT of a cluster, auto or local: {error}"
-            ) from None
+            wanted = "HOST:PORT of a cluster, auto or local"
+            raise UsageError(f"--cluster is {address!r}, but should be {wanted}: {error}") from None
     variable_by_default("RAY_USAGE_STATS_ENABLED", "0")
     cluster, more = Cluster(address, requests), dict[str, Any]()
     if address == _LOCAL:
@@ -118,12 +112,11 @@ def connect(address: str, requests: Mapping[int, DeviceRequest]) -> Cluster:
         more["runtime_env"] = {"working_dir": os.curdir, "excludes": _STAYS}
     try:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **more)
-    except (OSError, RuntimeError, ValueError, RayError) as error:
-        raise UsageError(f"--cluster {address}: {_first_line(error)}") from None
-    try:
         _require_same_optest(cluster)
-    except BaseException:
+    except BaseException as error:
         cluster.close()
+        if isinstance(error, OSError | RuntimeError | ValueError | RayError):
+            raise UsageError(f"--cluster {address}: {_first_line(error)}") from None
         raise
     return cluster
 
@@ -136,19 +129,18 @@ def _require_same_optest(cluster: Cluster) -> None:
             return f"none ({error})"
         return optest.__version__
 
-    asked = []
-    for node in cluster.nodes():
-        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        asked.append((node, ray.remote(version).options(num_cpus=0, scheduling_strategy=strategy).remote()))
-    for node, answer in asked:
-        where = f"--cluster {cluster.address}: node {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+    nodes, ask = cluster.nodes(), ray.remote(version).options
+    there = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    answers = [ask(num_cpus=0, scheduling_strategy=each).remote() for each in there]
+    for node, answer in zip(nodes, answers, strict=True):
         try:
             has = ray.get(answer)
-        except RayError as error:
+        except RayError:
             if node["NodeID"] in {each["NodeID"] for each in cluster.nodes()}:
-                raise UsageError(f"{where} does not start: {_first_line(error)}") from None
+                raise
             continue  # it was dead, and Ray did not know yet
         if has != __version__:
+            where = f"--cluster {cluster.address}: node {name_of(node)}"
             raise UsageError(f"{where} has optest {has}, not {__version__}; install the same version on every node")
 
 
@@ -253,14 +245,11 @@ class ClusterExecutor:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(lost)})"}
             options["fallback_strategy"] = [{"label_selector": {}}]
         self._actor = ray.remote(NodeWorker).options(**options).remote(self.travelling, self._request)
-        started, waited_s = self._actor.start.remote(), 0.0
-        while not ray.wait([started], timeout=_LOOK_S)[0]:
-            self._require_open()
-            waited_s += _LOOK_S
-            if waited_s == _SAY_S:
-                say(f"waiting for the cluster to have {what} free", self.cluster.notes)
+        self._require_open()  # who closed this before saw no actor
+        started = self._actor.start.remote()
+        if not ray.wait([started], timeout=_SAY_S)[0]:
+            say(f"waiting for the cluster to have {what} free", self.cluster.notes)
         place: Place | Broken = ray.get(started)
-        self._require_open()
         if isinstance(place, Broken):
             raise refusal(place.kind, place.message)
         return place
@@ -272,8 +261,7 @@ class ClusterExecutor:
 
     def _lost(self, error: RayError) -> str:
         """Put away what is left of an actor; returns what is to be said of it."""
-        place = self._place
-        self._ahead.clear()  # nobody answers it
+        place, self._place = self._place, None
         self._require_open()
         self._end()
         note = f"the worker on {place.node if place else 'a node'} was lost: {_first_line(error)}"
@@ -288,13 +276,12 @@ class ClusterExecutor:
         self._ahead.clear()
 
     def _end_actor(self) -> None:
-        actor, is_idle = self._actor, self._place is not None and not self._ahead
-        if actor is None:
-            return
-        if is_idle:
+        actor = self._actor
+        if actor is not None and self._place is not None and not self._ahead:
             with suppress(RayError):
                 ray.get(actor.close.remote(), timeout=_CLOSE_S)
-        ray.kill(actor)
+        if actor is not None:
+            ray.kill(actor)
 
 
 def _after(losses: Sequence[str], execution: ExecutionResult) -> ExecutionResult:

@@ -25,7 +25,7 @@ from optest.settings.platforms import parse_devices, platform_called
 from optest.settings.variables import leases_folder
 from optest.spec import TestCase
 
-__all__ = ["GPU", "NodeWorker", "Place", "Travelling", "resource_of"]
+__all__ = ["GPU", "NodeWorker", "Place", "Travelling", "name_of", "resource_of"]
 
 GPU = "GPU"
 
@@ -53,6 +53,10 @@ def resource_of(platform: str) -> str:
     return "" if not platform_called(platform).is_device else GPU if platform == "cuda" else platform
 
 
+def name_of(node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+
+
 class NodeWorker:
     """A worker on this node and its devices, which both live as long as the actor."""
 
@@ -65,7 +69,7 @@ class NodeWorker:
         """Take the devices and start the worker; what keeps it from starting is an answer."""
         options = self._travelling.options
         found = [os.path.abspath(self._moved(path)) for path in self._travelling.import_path]
-        sys.path.extend(path for path in [*found, os.getcwd()] if path not in sys.path)
+        sys.path += [path for path in [*found, os.getcwd()] if path not in sys.path]
         self._scratch = tempfile.TemporaryDirectory(prefix="optest-")
         here = ray.get_runtime_context().get_node_id()
         node = next(each for each in ray.nodes() if each["NodeID"] == here)
@@ -83,7 +87,7 @@ class NodeWorker:
             self._worker.start()
         except OptestError as error:
             return broken(0, error)
-        return Place(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})", here, devices)
+        return Place(name_of(node), here, devices)
 
     def run(self, questions: Sequence[Asked]) -> Iterator[ExecutionResult | Broken]:
         """Answer one question after the other; the worker goes on with the next ones meanwhile."""
