@@ -109,12 +109,13 @@ def devices_of(request: RunRequest) -> Devices | None:
     if not requests:
         return None
     platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
-    if settings["isolate"] == "none" and not any(each.is_device for each in platforms):
-        return None
-    if settings["isolate"] == "none" or settings["jobs"] > 1:
-        flag = "--isolate none" if settings["isolate"] == "none" else "--jobs"
-        instead = "a worker has them" if settings["isolate"] == "none" else "--max-parallel bounds their processes"
-        raise UsageError(f"{flag} is not for cases that need devices: {instead}; drop it")
+    has_hardware, wrong = any(each.is_device for each in platforms), "is not for cases that need devices"
+    if settings["isolate"] == "none":
+        if not has_hardware:
+            return None
+        raise UsageError(f"--isolate none {wrong}: a worker has them; drop it")
+    if settings["jobs"] > 1:
+        raise UsageError(f"--jobs {wrong}: --max-parallel bounds their processes; drop it")
     ids = device_ids(settings["device"])
     if request.device_share is not None:
         ids = share_of_devices(ids, *request.device_share)
@@ -131,7 +132,6 @@ def devices_of(request: RunRequest) -> Devices | None:
             f"{listed(too_wide)}\n"
             "  widen --device, or reduce the device_count of these cases"
         )
-    has_hardware = any(each.is_device for each in platforms)
     rules = ScheduleRules(
         max_parallel=_max_parallel(settings, len(ids), has_hardware),
         backfill=settings["schedule"] == "backfill",
@@ -156,28 +156,19 @@ def listed(lines: Sequence[str]) -> str:
 
 
 def _max_parallel(settings: Settings, devices: int, has_hardware: bool) -> int:
-    """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor.
-
-    Raises:
-        UsageError: for anything but ``auto`` or a number above 0.
-    """
+    """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor."""
     stated = stated_parallel(settings)
     if settings["bench"] and not has_hardware:
         return 1
-    return stated or (devices if has_hardware else max(1, min(_processors(), devices)))
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return stated or (devices if has_hardware else max(1, min(processors, devices)))
 
 
 def stated_parallel(settings: Settings) -> int | None:
-    """The number that ``--max-parallel`` states, None for ``auto``.
-
-    Raises:
-        UsageError: for anything else, and for 0.
-    """
+    """The number that ``--max-parallel`` states, None for ``auto``; raises ``UsageError`` for anything else, and 0."""
     text = settings["max_parallel"]
-    if text != "auto" and (not text.isdecimal() or int(text) < 1):
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--max-parallel is {text!r}, but should be auto, or a number of processes from 1 on")
-    return None if text == "auto" else int(text)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(text)

@@ -99,12 +99,7 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
 
 
 def _lanes_elsewhere(guest: Guest, request: RunRequest, directory: RunDirectory) -> Lanes:
-    """Workers on the machines that a guest connects to: as many as these have slots, or as are stated.
-
-    Raises:
-        UsageError: for what other machines cannot do, or these cannot.
-        Unavailable: if the guest lacks something here.
-    """
+    """Workers on the machines that a guest connects to: as many as these have slots, or as are stated."""
     settings, requests, option = request.settings, _requests_elsewhere(request), guest.options[0]
     flag, where = option.flags[0], settings[option.name]
     for wrong, is_stated, why in (
@@ -190,9 +185,7 @@ def _lane_here(request: RunRequest, directory: RunDirectory, interruption: Inter
     )
     unkept = request.driver.isolated and not keeps_deadline(request.driver)
     notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
-    stated = environment()
-    needed = _environment(request, directory).items()
-    variables = {name: value for name, value in needed if stated.get(name) != value}
+    variables = dict(_environment(request, directory).items() - environment().items())
     return Lanes(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)
 
 
@@ -212,15 +205,13 @@ def _deadlines(request: RunRequest) -> Deadlines:
 
 
 def _needs_isolation(request: RunRequest) -> bool:
-    return (
-        request.driver.isolated
-        or any(case.generator or case.reference for case in request.cases)
-        or any(callable(case.descriptor.reference) or _is_foreign(case.descriptor.reference) for case in request.cases)
+    return request.driver.isolated or any(
+        case.generator or case.reference or _is_foreign(case.descriptor.reference) for case in request.cases
     )
 
 
-def _is_foreign(path: object) -> bool:
-    return isinstance(path, str) and not path.startswith("optest.")
+def _is_foreign(reference: object) -> bool:
+    return callable(reference) or (isinstance(reference, str) and not reference.startswith("optest."))
 
 
 def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
@@ -241,11 +232,9 @@ def bench_options(settings: Settings) -> BenchOptions | None:
     if not settings["bench"]:
         for name in ("bench_time", "bench_against"):
             if settings.stated(name):
-                flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} times nothing by itself; add --bench")
+                raise UsageError(f"--{name.replace('_', '-')} times nothing by itself; add --bench")
         return None
-    against = settings["bench_against"] or ""
-    if against:
+    if against := settings["bench_against"] or "":
         comparison_called(against)
     return BenchOptions(target_s=_seconds(settings["bench_time"]), against=against)
 
@@ -258,9 +247,8 @@ def _bench(request: RunRequest) -> BenchOptions | None:
 
 def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:
     """What a reader of the timings has to know."""
-    if options is None or jobs == 1:
-        return ()
-    return (f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact",)
+    note = f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact"
+    return () if options is None or jobs == 1 else (note,)
 
 
 def _seconds(text: str) -> float:

@@ -279,11 +279,7 @@ class Dispatcher:
             self._is_leased = True
 
     def _turn(self, assignment: Assignment) -> Turn:
-        """The worker of an assignment, whose devices are nobody else's.
-
-        Raises:
-            Closed: if :meth:`close` was called.
-        """
+        """The worker of an assignment, whose devices are nobody else's."""
         request, executions = self.units[assignment.unit]
         platform, key, ended = platform_called(request.platform), self._key(assignment), list[Executor]()
         with self._changed:
