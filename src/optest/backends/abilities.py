@@ -1,7 +1,7 @@
 """What a driver may be able to do beside running a case: one small protocol for each ability, and the nouns they take.
 
 A driver has an ability if its class defines the method; it inherits nothing for it. Who asks uses ``isinstance``, or a
-function beside the protocol where a driver without the ability has a plain answer, too. Here is what is asked while a
+function where a driver without the ability has a plain answer, too. Here is what is asked while a
 case runs; ``worker_abilities`` has what is asked for its process, ``command_abilities`` what commands and reports ask.
 """
 
@@ -22,7 +22,6 @@ __all__ = [
     "CapturesPrograms",
     "FurtherAnswer",
     "GivesFurtherAnswers",
-    "GuardsMemory",
     "InfersShapes",
     "JudgesItself",
     "KeepsGolden",
@@ -161,13 +160,6 @@ class WritesOutputs(metaclass=Ability):
     def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None: ...
 
 
-class GuardsMemory(metaclass=Ability):
-    """Where true, foreign code gets copies that this driver makes and watches, and what it returns is nobody else's: a
-    driver of optest's own, which is handed the inputs themselves and leaves them as they are."""
-
-    guards_memory: bool
-
-
 class KeepsGolden(metaclass=Ability):
     def golden(self, case: TestCase) -> Sequence[Any] | None:
         """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
@@ -234,4 +226,6 @@ class WritesScripts(metaclass=Ability):
 
 
 def guards_memory(driver: object) -> bool:
-    return isinstance(driver, GuardsMemory) and driver.guards_memory
+    """Whether a driver says ``guards_memory = True``: foreign code gets copies that it makes and watches, and what it
+    returns is nobody else's. It is optest's own, is handed the inputs themselves and leaves them as they are."""
+    return bool(getattr(driver, "guards_memory", False))

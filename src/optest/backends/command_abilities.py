@@ -15,7 +15,6 @@ from optest.spec import OperatorDescriptor, Sample, TestCase
 __all__ = [
     "ChecksConfig",
     "ChecksReadiness",
-    "ComparesVariants",
     "Configurable",
     "CountsOperators",
     "ExplainsItself",
@@ -26,11 +25,9 @@ __all__ = [
     "KnowsExpectationsOfSamples",
     "LacksOperators",
     "ReadsFiles",
-    "RunsPrograms",
     "SelectsSamples",
     "StatesCapabilities",
     "StatesCaseOptions",
-    "TakesOptions",
     "case_options_of",
     "compared_variants",
     "configure",
@@ -41,12 +38,6 @@ __all__ = [
 ]
 
 
-class TakesOptions(metaclass=Ability):
-    """``options`` are those of the command line that ``configure`` takes; any other one is refused for this driver."""
-
-    options: tuple[str, ...]
-
-
 class Configurable(metaclass=Ability):
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
@@ -54,21 +45,10 @@ class Configurable(metaclass=Ability):
 
 class HasVariants(metaclass=Ability):
     """Ways to compute the same operators, such as optimisation levels: the first is the baseline, the last the default.
-    ``case.backend.variant`` is the one that is asked; a check asks the baseline, too (:class:`ComparesVariants`)."""
+    ``case.backend.variant`` is the one that is asked. A check asks the baseline, too, unless the driver says
+    ``compares_variants = False``: no variant is asked by itself then."""
 
     variants: tuple[str, ...]
-
-
-class ComparesVariants(metaclass=Ability):
-    """Where False, a check asks no baseline, and no variant is asked by itself; a driver that says nothing compares."""
-
-    compares_variants: bool
-
-
-class RunsPrograms(metaclass=Ability):
-    """Where true, a check has to name the programs of operators (``--config``)."""
-
-    runs_programs: bool
 
 
 class StatesCaseOptions(metaclass=Ability):
@@ -141,19 +121,19 @@ class ExplainsItself(metaclass=Ability):
 
 
 def runs_programs(driver: object) -> bool:
-    return isinstance(driver, RunsPrograms) and driver.runs_programs
+    """Whether a driver says ``runs_programs = True``: a check has to name programs of operators (``--config``)."""
+    return bool(getattr(driver, "runs_programs", False))
 
 
 def compared_variants(driver: object) -> tuple[str, ...]:
     """The variants of a driver that are held against each other, the baseline first; () of one that has none."""
-    if not isinstance(driver, HasVariants) or (isinstance(driver, ComparesVariants) and not driver.compares_variants):
-        return ()
-    return driver.variants
+    return driver.variants if isinstance(driver, HasVariants) and getattr(driver, "compares_variants", True) else ()
 
 
 def options_of(driver: object) -> tuple[str, ...]:
-    """The options of the command line that a driver takes."""
-    return driver.options if isinstance(driver, TakesOptions) else ()
+    """The options of the command line that ``configure`` of a driver takes, by its attribute ``options``; any other one
+    is refused for it."""
+    return tuple(getattr(driver, "options", ()))
 
 
 def lack_of(driver: object, descriptor: OperatorDescriptor) -> str | None:

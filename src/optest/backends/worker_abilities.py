@@ -14,19 +14,12 @@ from optest.spec import TestCase
 __all__ = [
     "DeviceRequest",
     "EndsRuns",
-    "KeepsDeadline",
     "NeedsDevices",
     "NeedsEnvironment",
     "PreparesPrograms",
     "RunsInForks",
     "keeps_deadline",
 ]
-
-
-class KeepsDeadline(metaclass=Ability):
-    """Where true, the driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
-
-    keeps_deadline: bool
 
 
 class RunsInForks(metaclass=Ability):
@@ -85,4 +78,5 @@ class EndsRuns(metaclass=Ability):
 
 
 def keeps_deadline(driver: object) -> bool:
-    return isinstance(driver, KeepsDeadline) and driver.keeps_deadline
+    """Whether a driver says ``keeps_deadline = True``: it ends by itself what takes longer than ``case.timeout_s``."""
+    return bool(getattr(driver, "keeps_deadline", False))

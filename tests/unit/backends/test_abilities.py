@@ -57,13 +57,16 @@ def test_a_driver_without_abilities_has_plain_answers() -> None:
         ("numpy", {"ExplainsItself", "PreparesCalls", "WritesScripts"}),
         (
             "command",
-            {
-                *("ChecksConfig", "ExplainsItself", "KeepsDeadline", "KeepsGolden", "KnowsDtypes"),
-                *("RunsPrograms", "WritesScripts"),
-            },
+            {"ChecksConfig", "ExplainsItself", "KeepsGolden", "KnowsDtypes", "WritesScripts"},
         ),
     ],
 )
 def test_abilities_of_built_in_drivers(name: str, able: set[str]) -> None:
     driver = backend_manager.get(name)
     assert {each.__name__ for each in PROTOCOLS if isinstance(driver, each)} == able
+
+
+def test_a_command_keeps_deadlines_and_runs_programs() -> None:
+    command = backend_manager.get("command")
+    assert worker_abilities.keeps_deadline(command)
+    assert command_abilities.runs_programs(command)
