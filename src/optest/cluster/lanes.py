@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from optest import __version__
 from optest.backends.worker_abilities import DeviceRequest
-from optest.cluster.node import GPU, NodeWorker, Place, Travelling, name_of, resource_of
+from optest.cluster.node import GPU, NodeWorker, Place, name_of, resource_of
 from optest.core.executors import Closed, say
 from optest.core.messages import Asked, Broken, as_execution, refusal
 from optest.core.runner import ExecutionResult
@@ -79,7 +79,7 @@ class Cluster:
         own = {name: value for name, value in environment().items() if not name.startswith("OPTEST_")}
         added = dict(options.environment.items() - own.items())
         paths = tuple(each for each in sys.path if each and not each.startswith((sys.prefix, sys.base_prefix)))
-        travelling = Travelling(os.getcwd(), self.address != _LOCAL, paths, replace(options, environment=added))
+        travelling = os.getcwd(), self.address != _LOCAL, paths, replace(options, environment=added)
         return ClusterExecutor(self, travelling)
 
     def close(self) -> None:
@@ -136,9 +136,9 @@ def _require_same_optest(cluster: Cluster) -> None:
         try:
             has = ray.get(answer)
         except RayError:
-            if node["NodeID"] in {each["NodeID"] for each in cluster.nodes()}:
-                raise
-            continue  # it was dead, and Ray did not know yet
+            if node["NodeID"] not in {each["NodeID"] for each in cluster.nodes()}:
+                continue  # it was dead, and Ray did not know yet
+            raise
         if has != __version__:
             where = f"--cluster {cluster.address}: node {name_of(node)}"
             raise UsageError(f"{where} has optest {has}, not {__version__}; install the same version on every node")
@@ -167,7 +167,8 @@ class ClusterExecutor:
     """
 
     cluster: Cluster
-    travelling: Travelling
+    travelling: tuple[object, ...]
+    """What goes to a node beside the request."""
     _actor: Any = field(default=None, init=False)
     _place: Place | None = field(default=None, init=False)
     _request: DeviceRequest | None = field(default=None, init=False)
@@ -232,19 +233,15 @@ class ClusterExecutor:
         request = self.cluster.requests.get(id(cases[0]))
         if request != self._request or (self._ahead and self._ahead[0][0] is not cases):
             self._end()
-        if self._place is None:
-            self._request = request
-            self._place = self._start()
-        return self._place
-
-    def _start(self) -> Place:
-        needs, lost = _needs_of(self._request), self.cluster.lost
+        if self._place is not None:
+            return self._place
+        self._request, needs, lost = request, _needs_of(request), self.cluster.lost
         what = ", ".join(f"{count:g} {name}" for name, count in needs.items())
         options: dict[str, Any] = {"num_cpus": needs.pop("CPU"), "num_gpus": needs.pop(GPU, 0), "resources": needs}
         if lost:  # elsewhere, if there is a place elsewhere
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(lost)})"}
             options["fallback_strategy"] = [{"label_selector": {}}]
-        self._actor = ray.remote(NodeWorker).options(**options).remote(self.travelling, self._request)
+        self._actor = ray.remote(NodeWorker).options(**options).remote(*self.travelling, request)
         self._require_open()  # who closed this before saw no actor
         started = self._actor.start.remote()
         if not ray.wait([started], timeout=_SAY_S)[0]:
@@ -252,6 +249,7 @@ class ClusterExecutor:
         place: Place | Broken = ray.get(started)
         if isinstance(place, Broken):
             raise refusal(place.kind, place.message)
+        self._place = place
         return place
 
     def _require_open(self) -> None:

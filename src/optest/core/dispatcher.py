@@ -37,7 +37,7 @@ __all__ = ["Dispatcher", "Turn"]
 _LOOK_S = 0.1
 _BUILD_S = 300.0
 """How long a build may take at least; a case's own deadline is about what runs."""
-_MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
+_NOT_WELL = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 _T = TypeVar("_T")
 _Key: TypeAlias = tuple[str, str, tuple[int, ...], int | None]
@@ -188,7 +188,8 @@ class Dispatcher:
         """The outcome, with what became of the devices where it may have been theirs."""
         verdicts = outcome.verdicts
         platform = platform_called(self.units[turn.assignment.unit][0].platform)
-        if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
+        is_well = all(each.status not in _NOT_WELL and each.reason is not Reason.DEVICE_LOST for each in verdicts)
+        if not platform.probe or self._is_closed or is_well:
             return outcome
         for device in turn.assignment.ids:
             health = self._health(platform, device)
@@ -317,7 +318,3 @@ class Dispatcher:
         left = len(self._schedule.pool)
         message = f"{unit.count} devices needed, {left} left: {'; '.join(self.notes)}"
         return Verdict(status=Status.ERROR, reason=Reason.DEVICE_LOST, message=message)
-
-
-def _may_be_the_device(verdict: Verdict) -> bool:
-    return verdict.status in _MAY_BE_THE_DEVICE or verdict.reason is Reason.DEVICE_LOST

@@ -40,11 +40,6 @@ class Unit:
         """None of what is alone, else the runtime: what has its turn by itself."""
         return None if self.alone else self.runtime
 
-    @property
-    def work_s(self) -> float:
-        """Seconds of devices."""
-        return self.count * self.expected_s
-
 
 class Assignment(NamedTuple):
     """A unit, and the devices that it has until it is done."""
@@ -94,7 +89,8 @@ class Schedule:
 
     def __init__(self, units: Sequence[Unit], ids: Sequence[int], rules: ScheduleRules) -> None:
         self._rules = rules
-        self._pool = list(ids)
+        self.pool = tuple(ids)
+        """The devices that are neither lost nor another's."""
         self._free = list(ids)
         self._running: dict[int, Assignment] = {}
         self._alone: dict[int, _Queue] = defaultdict(_Queue)
@@ -106,12 +102,6 @@ class Schedule:
         self._left = Counter(unit.phase for unit in units)
         """Units of each phase that are not done, in the order of the plan, in which runtimes take turns."""
         self._passed: Counter[int] = Counter()
-        self._work_s = 0.0
-
-    @property
-    def pool(self) -> tuple[int, ...]:
-        """The devices that are neither lost nor another's."""
-        return tuple(self._pool)
 
     @property
     def is_over(self) -> bool:
@@ -125,12 +115,11 @@ class Schedule:
 
     def restrict(self, ids: Sequence[int]) -> None:
         """Use these devices alone; nothing runs yet."""
-        self._pool = [device for device in self._pool if device in ids]
-        self._free = list(self._pool)
+        self.pool = tuple(device for device in self.pool if device in ids)
+        self._free = list(self.pool)
 
     def ready(self, unit: Unit) -> None:
         """Let a unit wait for its devices."""
-        self._work_s += unit.work_s
         if unit.alone:
             self._alone[unit.count].push(unit)
         else:
@@ -145,7 +134,6 @@ class Schedule:
         if (assignment := self._next()) is None:
             return None
         unit = assignment.unit
-        self._work_s -= unit.work_s
         self._running[unit.place] = assignment
         self._free = [device for device in self._free if device not in assignment.ids]
         for device in assignment.ids:
@@ -163,7 +151,7 @@ class Schedule:
     def done(self, assignment: Assignment, *, again: bool = False) -> None:
         """Take the devices of a unit back; with ``again`` the unit waits once more."""
         del self._running[assignment.unit.place]
-        self._free = [each for each in self._pool if each in assignment.ids or each in self._free]
+        self._free = [each for each in self.pool if each in assignment.ids or each in self._free]
         if again:
             self.ready(assignment.unit)
         else:
@@ -171,14 +159,13 @@ class Schedule:
 
     def lose(self, device: int) -> list[Unit]:
         """Never give a device that is in use away again. Returns the waiting units that need more than are left."""
-        self._pool.remove(device)
+        self.pool = tuple(each for each in self.pool if each != device)
         self._file_of.pop(device, None)
         gone: list[Unit] = []
         for queue in (*self._alone.values(), *self._files.values()):
-            while queue.units and queue.units[-1].count > len(self._pool):  # those of a queue have one count
+            while queue.units and queue.units[-1].count > len(self.pool):  # those of a queue have one count
                 gone.append(queue.pop())
         for unit in gone:
-            self._work_s -= unit.work_s
             self.drop(unit)
         return gone
 
@@ -186,7 +173,7 @@ class Schedule:
         free = len(self._free)
         if not free or len(self._running) >= self._rules.max_parallel:
             return None
-        limit = _PASSED_OVER * len(self._pool)
+        limit = _PASSED_OVER * len(self.pool)
         if any(passed >= limit and count > free and self._alone[count].units for count, passed in self._passed.items()):
             return None
         if (queue := self._longest_that_fits(free)) is not None:
@@ -200,7 +187,9 @@ class Schedule:
         if not fitting:
             return None
         longest = max(fitting, key=lambda queue: queue.units[-1].expected_s)
-        return longest if longest.units[-1].expected_s >= self._work_s / len(self._pool) else fitting[-1]
+        work_s = sum(count * queue.expected_s for count, queue in self._alone.items())
+        work_s += sum(queue.expected_s for queue in self._files.values())
+        return longest if longest.units[-1].expected_s >= work_s / len(self.pool) else fitting[-1]
 
     def _next_shared(self) -> Assignment | None:
         """The next unit for a worker that lives on: of the device's own file, of one that is no device's yet, or, where
