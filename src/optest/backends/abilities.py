@@ -16,27 +16,6 @@ from typing import Any, NamedTuple
 
 from optest.spec import Reason, TensorSpec, TestCase, Verdict
 
-__all__ = [
-    "Ability",
-    "Blames",
-    "CapturesPrograms",
-    "FurtherAnswer",
-    "GivesFurtherAnswers",
-    "InfersShapes",
-    "JudgesItself",
-    "KeepsGolden",
-    "MeasuresCompilation",
-    "PreparedCall",
-    "PreparesCalls",
-    "Program",
-    "ProgramNode",
-    "Script",
-    "ScriptInput",
-    "WritesOutputs",
-    "WritesScripts",
-    "guards_memory",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:

@@ -12,31 +12,6 @@ from optest.backends.abilities import Ability
 from optest.backends.capabilities import Capabilities, capability_of
 from optest.spec import OperatorDescriptor, Sample, TestCase
 
-__all__ = [
-    "ChecksConfig",
-    "ChecksReadiness",
-    "Configurable",
-    "CountsOperators",
-    "ExplainsItself",
-    "HasVariants",
-    "KnowsCommand",
-    "KnowsDtypes",
-    "KnowsExpectations",
-    "KnowsExpectationsOfSamples",
-    "LacksOperators",
-    "ReadsFiles",
-    "SelectsSamples",
-    "StatesCapabilities",
-    "StatesCaseOptions",
-    "case_options_of",
-    "compared_variants",
-    "configure",
-    "lack_of",
-    "options_of",
-    "outside_capabilities",
-    "runs_programs",
-]
-
 
 class Configurable(metaclass=Ability):
     def configure(self, options: Mapping[str, Any]) -> None:

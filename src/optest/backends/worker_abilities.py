@@ -11,16 +11,6 @@ from pathlib import Path
 from optest.backends.abilities import Ability
 from optest.spec import TestCase
 
-__all__ = [
-    "DeviceRequest",
-    "EndsRuns",
-    "NeedsDevices",
-    "NeedsEnvironment",
-    "PreparesPrograms",
-    "RunsInForks",
-    "keeps_deadline",
-]
-
 
 class RunsInForks(metaclass=Ability):
     """A driver that is loaded and configured has no thread and no device yet: forks of a worker can run its cases, and

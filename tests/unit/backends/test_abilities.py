@@ -13,8 +13,8 @@ from optest.spec import TestCase
 PROTOCOLS = [
     each
     for module in (abilities, command_abilities, worker_abilities)
-    for name in module.__all__
-    if isinstance(each := getattr(module, name), abilities.Ability)
+    for each in vars(module).values()
+    if isinstance(each, abilities.Ability)
 ]
 
 
