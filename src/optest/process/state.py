@@ -15,7 +15,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -29,6 +29,8 @@ _WATCHED_SIGNALS = tuple(
 )
 """Not those of crashes: runtimes that libraries bring along handle them for good reasons, once they are needed."""
 
+_ACTIONS = {0: "its default action", 1: "it is ignored"}
+_HANDLED = "another handler"
 _ACTION_BYTES = 256
 _HANDLER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 _ALL_LOCALES = 6
@@ -58,7 +60,7 @@ class Change:
 QUICK = ("folder", "mask", "blocked", "timer", "warnings", "handlers", "standard", "streams")
 """What is read in a few microseconds, so that it can be after every case."""
 
-OF_PYTHON = (*QUICK, "actions", "locale")
+OF_PYTHON = (*QUICK, "actions of frameworks", "locale")
 """All that is watched around Python code: frameworks state variables for themselves, and bind threads."""
 
 OF_C = ("folder", "mask", "blocked", "actions", "timer", "locale", "environment", "standard", "processors")
@@ -168,8 +170,13 @@ def _changes_of_actions(before: Mapping[int, bytes], after: Mapping[int, bytes])
     was = _handlers(before)
     for number, handler in _handlers(after).items():
         if handler != was[number]:
-            what = {0: "its default action", 1: "it is ignored"}.get(handler, "another handler")
-            yield Change(f"what happens at {signal.Signals(number).name}: {what}")
+            yield Change(f"what happens at {signal.Signals(number).name}: {_ACTIONS.get(handler, _HANDLED)}")
+
+
+def _changes_by_frameworks(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Iterator[Change]:
+    """LLVM, and so every compiler at run time that is made with it, handles the signals that end a process."""
+    for change in _changes_of_actions(before, after):
+        yield replace(change, is_harmful=not change.said.endswith(_HANDLED))
 
 
 def _set_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> None:
@@ -186,8 +193,7 @@ def _python_handlers() -> list[Any]:
 def _changes_of_handlers(before: list[Any], after: list[Any]) -> Iterator[Change]:
     for number, was, now in zip(_WATCHED_SIGNALS, before, after, strict=True):
         if was != now:
-            what = {0: "its default action", 1: "it is ignored"}.get(now, "another handler")
-            yield Change(f"what happens at {number.name}: {what}")
+            yield Change(f"what happens at {number.name}: {_ACTIONS.get(now, _HANDLED)}")
 
 
 def _set_handlers(before: list[Any], after: list[Any]) -> None:
@@ -368,6 +374,7 @@ if sys.platform == "linux":
         "actions": _Part(read=_actions, changes=_changes_of_actions, put_back=_set_actions),
         "handlers": _Part(read=_python_handlers, changes=_changes_of_handlers, put_back=_set_handlers),
         "streams": _Part(read=_open_streams, changes=_changes_of_streams, put_back=_open_streams_again),
+        "actions of frameworks": _Part(read=_actions, changes=_changes_by_frameworks, put_back=_set_actions),
         "timer": _Part(read=_timers, changes=_changes_of_timers, put_back=_stop_timers),
         "warnings": _Part(read=_errors_of_warnings, changes=_changes_of_warnings, put_back=_put_warnings),
         "locale": _Part(read=_locale, changes=_changes_of_locale, put_back=_put_locale),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.process.state import ProcessState
+from optest.process.state import OF_C, OF_PYTHON, ProcessState
 
 _LIBC = ctypes.CDLL(None)
 
@@ -103,6 +103,18 @@ def test_a_new_variable_is_worth_a_note() -> None:
     assert [(each.said, each.is_harmful) for each in state.changes()] == [
         ("the environment: OPTEST_TRIES_THAT is new", False)
     ]
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+@pytest.mark.parametrize("watched", [OF_C, OF_PYTHON])
+def test_a_handler_that_a_compiler_installs_is_worth_a_note_in_python(
+    watched: tuple[str, ...], is_ignored: bool
+) -> None:
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: None)
+    state = ProcessState(watched)
+    _LIBC.signal(int(signal.SIGUSR2), ctypes.c_void_p(1) if is_ignored else handler)
+    assert [each.is_harmful for each in state.changes()] == [watched is OF_C or is_ignored]
+    assert state.changes() == []
 
 
 def test_standard_input_that_was_closed_is_opened_again() -> None:

@@ -137,6 +137,8 @@ def test_a_gpu_is_needed(no_programs: Path) -> None:
 @pytest.fixture
 def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", str(tmp_path))
+    for variable in ("CXX", "NVCC"):
+        monkeypatch.delenv(variable, raising=False)
     lack_of_cuda.cache_clear()
     yield tmp_path
     lack_of_cuda.cache_clear()
