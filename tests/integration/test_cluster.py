@@ -39,6 +39,14 @@ class Travelled(BackendDriver):
 backend_manager.register(Travelled())
 """
 
+_DEADLY = """
+import os
+from pathlib import Path
+
+if Path("/proc/self/cmdline").read_bytes().startswith(b"ray::"):
+    os.kill(os.getpid(), 9)
+"""
+
 
 @dataclass
 class Nodes:
@@ -228,6 +236,15 @@ def test_a_lost_worker_is_replaced_on_another_node_and_said(nodes: Nodes) -> Non
     assert (always.status, always.verdict.reason, always.attempts) == (Status.CRASHED, Reason.DEVICE_LOST, 3)
     assert {each.status for each in results.values()} == {Status.PASSED}
     assert "was lost: " in text
+
+
+def test_a_worker_that_is_lost_whenever_it_starts_costs_its_case(nodes: Nodes) -> None:
+    (nodes.folder / "deadly.py").write_text(_DEADLY)
+    process = nodes.start(nodes.command({"one": {"nothing": True}}), plugin="toy_devices,deadly")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 1, out + err
+    (result,) = nodes.results()
+    assert (result.status, result.verdict.reason, result.attempts) == (Status.CRASHED, Reason.DEVICE_LOST, 3)
 
 
 def test_nothing_is_lost_when_a_node_is_killed(nodes: Nodes) -> None:

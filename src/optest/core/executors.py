@@ -63,20 +63,10 @@ class InProcess:
     _side_effects: SideEffects | None = field(default=None, init=False)
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
-        why = self.deadlines.why(cases[0])
-        execution = self._executed([self.deadlines.applied(case) for case in cases])
-        first = execution.verdicts[0]
-        self.deadlines.record(cases[0], first, execution.timings.run_s)
-        if why and first.reason is Reason.DEADLINE:
-            explained = [replace(each, message=each.message + why) for each in execution.verdicts]
-            return replace(execution, verdicts=tuple(explained))
-        return execution
-
-    def _executed(self, cases: Sequence[TestCase]) -> ExecutionResult:
-        side_effects = self.watch(cases[0])
+        why, side_effects = self.deadlines.why(cases[0]), self.watch(cases[0])
         with exits_refused(), directory_kept():
-            return execute(
-                cases,
+            execution = execute(
+                [self.deadlines.applied(case) for case in cases],
                 self.driver,
                 every_measure=self.every_measure,
                 interrupted=self.interrupted,
@@ -84,6 +74,12 @@ class InProcess:
                 side_effects=side_effects,
                 keep=self.keep,
             )
+        first = execution.verdicts[0]
+        self.deadlines.record(cases[0], first, execution.timings.run_s)
+        if why and first.reason is Reason.DEADLINE:
+            explained = [replace(each, message=each.message + why) for each in execution.verdicts]
+            return replace(execution, verdicts=tuple(explained))
+        return execution
 
     def watch(self, case: TestCase) -> SideEffects | None:
         """The watch over what the case's code does to this process; None for optest's own."""
