@@ -28,7 +28,6 @@ _GUESTS = (
     "optest.scenes.guest:GUEST",
     "optest.cluster.guest:GUEST",
     "optest.backends.function:GUEST",
-    "optest.scenes.ctest_guest:GUEST",
 )
 
 
