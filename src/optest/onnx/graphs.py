@@ -94,6 +94,10 @@ class Graph:
         type_ = self.types.get(value)
         return "" if type_ is None else DTYPE_NAMES.get(type_.tensor_type.elem_type, "")
 
+    def may_be_tensor(self, value: str) -> bool:
+        """Not where it is known to be a sequence, an optional or a map."""
+        return value not in self.types or bool(self.types[value].HasField("tensor_type"))
+
     def constant(self, value: str) -> Array | None:
         found = self._constants.get(value)
         return None if found is None else numpy_helper.to_array(found)
