@@ -44,6 +44,7 @@ EXTRAS = {
     "jax": "optest[jax]",
     "onnx": "optest[onnx]",
     "onnxruntime": "optest[onnx]",
+    "onnxscript": "optest[onnx]",
     "openvino": "optest[openvino]",
     "pyopencl": "optest[opencl]",
     "safetensors": "optest[safetensors]",

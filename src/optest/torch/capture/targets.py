@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import torch
 
 from optest import registry
-from optest.errors import OptestError, Unavailable, UsageError, did_you_mean, nearest
+from optest.errors import OptestError, UsageError, did_you_mean, nearest
 from optest.registry import load_file, load_object, run_file
 from optest.torch.capture.places import TORCH_AND_OURS, shown_path
+from optest.torch.models.transformers_models import transformers_model
 
-__all__ = ["Target", "model_code", "opened"]
+__all__ = ["Target", "model_code", "named_object", "opened"]
 
 
 class Target(NamedTuple):
@@ -43,30 +44,56 @@ def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
     if what.startswith("hf:"):
         name = what.removeprefix("hf:")
         with model_code(what):
-            run = _forward_of(name, config)
-        yield Target(stem=name, run=run)
+            model, inputs = transformers_model(name, config)
+            given = inputs()
+        yield Target(stem=name, run=torch.no_grad()(lambda: model(**given)))
         return
     if config:
         raise UsageError(f"--config goes with hf:CLASS, but {what} builds its model itself")
     file, function = _parts(what)
+    if file is not None and function is None:
+        path = _existing(file, what)
+        with _beside(path):
+            yield Target(stem=path.stem, run=lambda: run_file(path))
+        return
+    with named_object(what) as found:
+        stem = Path(file).stem if file else what.rpartition(":")[0].rpartition(".")[2]
+        yield Target(stem=stem, run=_without_arguments(found, what))
+
+
+@contextmanager
+def named_object(what: str) -> Iterator[Any]:
+    """Yield what ``FILE.py:NAME`` or ``module:NAME`` is; files beside a script can be imported meanwhile.
+
+    Raises:
+        UsageError: if there is no such file or name, or the code raises while it loads.
+        Unavailable: if it needs a package that is not installed.
+    """
+    file, function = _parts(what)
     if file is None:
         with model_code(what):
             found = load_object(what)
-        yield Target(stem=what.rpartition(":")[0].rpartition(".")[2], run=_without_arguments(found, what))
+        yield found
         return
+    if function is None:
+        raise UsageError(f"{what} is a script; name a function of it: {what}:build")
     path = _existing(file, what)
-    sys.path.insert(0, str(path.parent.resolve()))
-    arguments, sys.argv = sys.argv, [file]  # as of `python model.py`, and not those of optest
-    try:
-        if function is None:
-            yield Target(stem=path.stem, run=lambda: run_file(path))
-            return
+    with _beside(path):
         with model_code(what):
             module = load_file(path)
-        yield Target(stem=path.stem, run=_without_arguments(_attribute(module, function, file), what))
+        yield _attribute(module, function, file)
+
+
+@contextmanager
+def _beside(script: Path) -> Iterator[None]:
+    """While inside, imports and arguments are those of ``python model.py``, and not those of optest."""
+    sys.path.insert(0, str(script.parent.resolve()))
+    arguments, sys.argv = sys.argv, [str(script)]
+    try:
+        yield
     finally:
         sys.argv = arguments
-        sys.path.remove(str(path.parent.resolve()))
+        sys.path.remove(str(script.parent.resolve()))
 
 
 def _parts(what: str) -> tuple[str | None, str | None]:
@@ -165,118 +192,3 @@ def _frames(error: Exception) -> str:
     return "".join(
         f"\n  at {shown_path(each.filename)}:{each.lineno}, in {each.name}: {each.line}" for each in frames[-3:]
     )
-
-
-# Models of Hugging Face's transformers by their class: ``hf:GPT2LMHeadModel``, with random weights.
-
-
-_REMEDY = "pip install optest[models]; or capture a script of your own: optest capture model.py:forward"
-
-
-def _forward_of(name: str, config: Mapping[str, Any]) -> Callable[[], object]:
-    """The forward of a model of that class on inputs of its kind: token ids, pixels, or sound.
-
-    Raises:
-        Unavailable: if transformers is not installed.
-        UsageError: for a class or a key of its configuration that does not exist, or other kinds of input.
-    """
-    library = _library()
-    kind = getattr(library, name, None)
-    configuration = getattr(kind, "config_class", None)
-    if kind is None or configuration is None:
-        public = [each for each in dir(library) if each[0] != "_"]
-        hint = did_you_mean(name, public, text="; did you mean hf:{}?")
-        raise UsageError(f"transformers has no model {name}{hint}")
-    stated = configuration()
-    for key in config:
-        if not hasattr(stated, key):
-            hint = did_you_mean(key, vars(stated), text="; did you mean {}?")
-            raise UsageError(f"{configuration.__name__} has no {key}{hint}")
-    stated = configuration(**config)  # not set one by one: some follow from others, as the width of a head does
-    model = kind(stated).eval()
-    given = _inputs_of(model, stated, name)
-
-    def forward() -> object:
-        with torch.no_grad():
-            return model(**given)
-
-    return forward
-
-
-def _library() -> Any:
-    try:
-        load_object("transformers:__version__")
-    except (UsageError, Unavailable):
-        raise Unavailable("transformers, which hf: needs,", _REMEDY) from None
-    return sys.modules["transformers"]
-
-
-# Inputs for a model of Hugging Face's transformers, made up from what its forward takes and its configuration says.
-
-_TOKENS = (1, 16)
-_SAMPLES = 4000
-"""Of raw sound: a quarter of a second at 16 kHz."""
-
-_IMAGE = 64
-"""Pixels of a side, where a model takes images of any size."""
-
-
-def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
-    """The tensors that the model's forward needs, by name.
-
-    Raises:
-        UsageError: if one of them is of another kind.
-    """
-    main = getattr(model, "main_input_name", "input_ids")
-    takes = inspect.signature(model.forward).parameters
-    needed = [main]
-    if "pixel_values" in takes and hasattr(config, "vision_config"):
-        needed.append("pixel_values")
-    if "decoder_input_ids" in takes and getattr(config, "is_encoder_decoder", False):
-        needed.append("decoder_input_ids")
-    given = {}
-    for each in needed:
-        made = _MAKERS.get(each, lambda _: None)(config)
-        if made is None:
-            raise UsageError(
-                f"{name} takes {each}, which hf: cannot make up\n"
-                "  write a script that does, and capture that: optest capture model.py:forward -o model.yaml"
-            )
-        given[each] = made
-    return given
-
-
-def _tokens(config: Any) -> torch.Tensor | None:
-    size = _config_value(config, "text_config", "vocab_size")
-    return None if size is None else torch.randint(size, _TOKENS)
-
-
-def _pixels(config: Any) -> torch.Tensor:
-    size = _config_value(config, "vision_config", "image_size") or _IMAGE
-    height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    return torch.randn(1, _config_value(config, "vision_config", "num_channels") or 3, height, width)
-
-
-def _sound(config: Any) -> torch.Tensor | None:
-    """Samples of a wave, where the model begins with convolutions over them."""
-    return torch.randn(1, _SAMPLES) if hasattr(config, "conv_kernel") else None
-
-
-def _spectrum(config: Any) -> torch.Tensor | None:
-    """Bands by time, as many steps as the encoder's positions, which two strides halve."""
-    bands, steps = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
-    return torch.randn(1, bands, 2 * steps) if bands and steps else None
-
-
-_MAKERS: Mapping[str, Callable[[Any], torch.Tensor | None]] = {
-    "input_ids": _tokens,
-    "decoder_input_ids": _tokens,
-    "pixel_values": _pixels,
-    "input_features": _spectrum,
-    "input_values": _sound,
-}
-
-
-def _config_value(config: Any, part: str, key: str) -> Any:
-    """A key of a configuration, or of its part for one kind of input."""
-    return getattr(config, key, None) or getattr(getattr(config, part, None), key, None)

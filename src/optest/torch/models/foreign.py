@@ -1,0 +1,119 @@
+"""Models of others: of transformers and timm by their names, with random weights, and a user's own by its path."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from optest.errors import Unavailable, UsageError
+from optest.registry import is_installed, load_extension
+from optest.torch.capture.targets import model_code, named_object
+from optest.torch.models.adapters import TorchModel, normal_tensor, tensors_in
+from optest.torch.models.transformers_models import transformers_model
+
+__all__ = ["of_timm", "of_transformers", "of_user"]
+
+
+def of_user(path: str) -> TorchModel:
+    """The model that ``FILE.py:FUNCTION`` or ``package.module:FUNCTION`` returns, with its example inputs.
+
+    Raises:
+        UsageError: if there is no such function, or it returns anything but a module and tensors for its forward.
+    """
+    with named_object(path) as found, model_code(path):
+        made = found() if callable(found) and not isinstance(found, torch.nn.Module) else found
+        module, given = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not isinstance(module, torch.nn.Module) or given is None:
+            kind = f"{type(module).__name__} without inputs" if given is None else type(module).__name__
+            raise UsageError(f"{path} yields {kind}, but should return (torch.nn.Module, example inputs)")
+        inputs = _by_name(module.eval(), given, path)
+        outputs = _output_names(module, inputs)
+    return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs, config={})
+
+
+def _by_name(module: torch.nn.Module, given: Any, path: str) -> dict[str, torch.Tensor]:
+    """Example inputs in the order of forward's parameters; a dictionary, a sequence, or one tensor."""
+    parameters = list(inspect.signature(module.forward).parameters)
+    if isinstance(given, torch.Tensor):
+        given = (given,)
+    named = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
+    wrong = [name for name, each in named.items() if name not in parameters or not isinstance(each, torch.Tensor)]
+    if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
+        raise UsageError(
+            f"example inputs of {path} are for {', '.join(wrong or named) or 'nothing'}, "
+            f"but should be tensors for {', '.join(parameters)}"
+        )
+    return {name: named[name] for name in parameters if name in named}
+
+
+def _output_names(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+    """Keys of a dictionary or record that is returned; numbered where there are several tensors without."""
+    with torch.no_grad():
+        returned = module(**inputs)
+    if isinstance(returned, Mapping):  # transformers' records are dictionaries
+        parts = [(str(name), tensors_in(each)) for name, each in returned.items()]
+    else:
+        parts = [("output", tensors_in(returned))]
+    return tuple(
+        name if len(tensors) == 1 else f"{name}_{place}" for name, tensors in parts for place in range(len(tensors))
+    )
+
+
+def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
+    """A model of transformers, without a cache of keys and values.
+
+    Raises:
+        Unavailable, UsageError: as :func:`transformers_model`, and for whatever its code raises.
+    """
+    with model_code(f"hf:{name}"):
+        module, make = transformers_model(name, config)
+        stated = module.config
+        stated.use_cache = False
+
+        def inputs(seed: int) -> dict[str, torch.Tensor]:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                return make()
+
+        given = inputs(0)
+        outputs = _output_names(module, given)
+    causal = name.endswith(("ForCausalLM", "LMHeadModel")) and list(given) == ["input_ids"] and outputs[0] == "logits"
+    return TorchModel(
+        name=f"hf:{name}",
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        config=dict(config),
+        causal=causal,
+        vocabulary=getattr(stated, "vocab_size", 0) if causal else 0,
+        context=getattr(stated, "max_position_embeddings", 0) if causal else 0,
+    )
+
+
+def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
+    """A model of timm; ``config`` goes to its ``create_model``.
+
+    Raises:
+        Unavailable: if timm is not installed, or the torchvision that it needs does not fit torch.
+    """
+    remedy = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
+    if not is_installed("timm"):
+        raise Unavailable("timm, which timm: needs,", remedy)
+    try:
+        create = load_extension("timm", "timm:create_model")
+    except (UsageError, Unavailable) as error:
+        raise Unavailable(f"timm, which cannot be imported ({str(error).splitlines()[0]}),", remedy) from None
+    with model_code(f"timm:{name}"):
+        module = create(name, pretrained=False, **config)
+        module.eval()
+    shape = (2, *getattr(module, "default_cfg", {}).get("input_size", (3, 224, 224)))
+    return TorchModel(
+        name=f"timm:{name}",
+        module=module,
+        inputs=lambda seed: {"x": normal_tensor(f"image {seed}", shape)},
+        outputs=("logits",),
+        config=dict(config),
+    )

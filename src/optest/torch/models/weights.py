@@ -1,0 +1,114 @@
+"""Weights of a model in a .safetensors file. What does not fit is said all at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from optest.errors import UsageError, did_you_mean
+from optest.registry import load_object
+from optest.store.files import write_atomically
+from optest.torch.models.adapters import TorchModel
+
+__all__ = ["load_weights", "save_weights"]
+
+_SHOWN = 8
+_WIDENED = (torch.float16, torch.bfloat16)
+
+
+def save_weights(model: TorchModel, path: Path) -> None:
+    """Write the state dict of a model, atomically; a tensor with several names (tied weights) has the first one.
+
+    Raises:
+        UsageError: if the file cannot be written.
+        Unavailable: without the package safetensors.
+    """
+    save = load_object("safetensors.torch:save")
+    state = model.module.state_dict()
+    aliases = _aliases(state)
+    tensors = {name: each.contiguous() for name, each in state.items() if aliases[name] == name}
+    write_atomically(path, save(tensors, metadata={"format": "pt"}))
+
+
+def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
+    """Copy the tensors of a file into a module, and return what is to be noted.
+
+    Names may lack a prefix that all names of the module but ``lm_head`` have, as GPT-2's published checkpoint does.
+    A tensor with several names needs one of them. float16 and bfloat16 are widened, exactly.
+
+    Raises:
+        UsageError: for a file that cannot be read, and for all names, shapes and dtypes that do not fit.
+        Unavailable: without the package safetensors.
+    """
+    state = module.state_dict()
+    stored = _under_own_names(_read(path), state)
+    problems: list[str] = []
+    aliases = _aliases(state)
+    present = {aliases[name] for name in stored if name in state}
+    missing = [name for name in state if aliases[name] not in present and not name.endswith("num_batches_tracked")]
+    unexpected = [name for name in stored if name not in state]
+    for title, names, others in (("missing", missing, unexpected), ("unexpected", unexpected, missing)):
+        problems += _listed(title, [f"{name}{did_you_mean(name, others, text=' ({}?)')}" for name in names])
+    pairs = [(name, stored[name], state[name]) for name in stored if name in state]
+    problems += _listed(
+        "shape", [_differs(name, list(a.shape), list(b.shape)) for name, a, b in pairs if a.shape != b.shape]
+    )
+    problems += _listed(
+        "dtype", [_differs(name, a.dtype, b.dtype) for name, a, b in pairs if not _fits(a.dtype, b.dtype)]
+    )
+    if problems:
+        raise UsageError("\n  ".join([f"{path} does not fit the model", *problems]))
+    narrow = {f"{a.dtype}".removeprefix("torch.") for _, a, b in pairs if a.dtype != b.dtype}
+    for _, theirs, own in pairs:
+        own.copy_(theirs)
+    return tuple(f"weights of {path.name} are {each}, widened to float32" for each in sorted(narrow))
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    load, error = load_object("safetensors.torch:load_file"), load_object("safetensors:SafetensorError")
+    if path.suffix != ".safetensors":
+        raise UsageError(f"{path} is no .safetensors file")
+    try:
+        stored: dict[str, torch.Tensor] = load(path)
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror or problem}") from None
+    except error as problem:
+        raise UsageError(f"{path} is no file of safetensors, or damaged: {problem}") from None
+    return stored
+
+
+_MASK = re.compile(r"\.attn\.(masked_)?bias$")
+"""Causal masks, which old checkpoints of GPT-2 hold."""
+
+
+def _under_own_names(stored: Mapping[str, torch.Tensor], own: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    prefix = next(iter(own), "").partition(".")[0] + "."
+    return {
+        f"{prefix}{name}" if name not in own and f"{prefix}{name}" in own else name: each
+        for name, each in stored.items()
+        if name in own or not _MASK.search(name)
+    }
+
+
+def _aliases(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """For each name the first one of the same memory."""
+    first: dict[tuple[int, torch.Size], str] = {}
+    return {name: first.setdefault((each.data_ptr(), each.shape), name) for name, each in state.items()}
+
+
+def _fits(theirs: torch.dtype, own: torch.dtype) -> bool:
+    return theirs == own or (own == torch.float32 and theirs in _WIDENED)
+
+
+def _differs(name: str, theirs: Any, own: Any) -> str:
+    return f"{name} is {theirs}, but should be {own}"
+
+
+def _listed(title: str, items: list[str]) -> list[str]:
+    """One line for all of a kind."""
+    rest = [f"and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
+    return [f"{title}: {', '.join(items[:_SHOWN] + rest)}"] if items else []
