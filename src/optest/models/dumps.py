@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optest.errors import UsageError
 from optest.generators.files import read_tensors, save_tensors
 from optest.guests import CommandContext
 from optest.numerics import Array, dtype_of, ulp, widen
@@ -64,6 +65,8 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     Returns:
         0 if both hold the same names, one at least, with the same dtypes, shapes and, within tolerance, elements; or 1.
     """
+    if len(given["dumps"]) != 2:
+        raise UsageError(f"there are {len(given['dumps'])} dumps, but two should be compared")
     one, other = (_read(Path(path)) for path in given["dumps"])
     lines = list(_lines(one, other, given["rtol"], given["atol"]))
     for line in lines[:-1] if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"and {len(lines) - 1 - _SHOWN} more lines"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option
+from optest.models.run_guest import COMMANDS
 
 __all__ = ["GUEST"]
 
@@ -38,6 +39,7 @@ def _command(name: str, short: str, text: str, *options: Option) -> Command:
         text=text,
         arguments=(_MODEL,),
         options=(*_OPTIONS, *options),
+        table="model",
     )
 
 
@@ -78,5 +80,6 @@ GUEST = Guest(
                 help="Compute nothing behind the first value that differs.",
             ),
         ),
-    )
+        *COMMANDS,
+    ),
 )

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from optest.core.border import Border
 from optest.errors import UsageError
 from optest.generators.files import save_tensors
 from optest.models.dumps import save_values, spec_text
 from optest.numerics import Array, bits
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns
-from optest.spec import Fault
+from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
 __all__ = ["Hooks", "Program", "same_bits"]
@@ -54,10 +55,12 @@ class Hooks:
     execution: ``inputs``, ``outputs`` and ``values.safetensors``, and an ``index.json`` with the values in order.
     """
 
-    def __init__(self, folder: Path | None, mode: str = "all", *, profiles: bool = False) -> None:
+    def __init__(
+        self, folder: Path | None, mode: str = "all", *, profiles: bool = False, trace: str = "profile.json"
+    ) -> None:
         if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"--dump-dir is {folder}, which is there already; a dump should not mix with another one")
-        self._folder, self._mode, self._profiles = folder, mode, profiles
+        self._folder, self._mode, self._profiles, self._trace = folder, mode, profiles, trace
         self._executions = 0
 
     def executed(self, program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -67,7 +70,7 @@ class Hooks:
             Fault: whatever the program raises.
         """
         if self._folder is None:
-            return program.outputs(feeds)
+            return _outputs(program, feeds)
         if self._executions == 0:
             self._folder.mkdir(parents=True, exist_ok=True)
             for name, content in program.files(feeds).items():
@@ -75,21 +78,22 @@ class Hooks:
         place = self._folder / f"{self._executions:05}"
         self._executions += 1
         if self._mode != "all":
-            return program.outputs(feeds)
+            return _outputs(program, feeds)
         place.mkdir()
         save_tensors(feeds, place / "inputs.safetensors", str(program))
-        outputs = program.outputs(feeds)
+        outputs = _outputs(program, feeds)
         save_tensors(outputs, place / "outputs.safetensors", str(program))
         index: dict[str, Any] = {"program": str(program), "inputs": _index(feeds), "outputs": _index(outputs)}
         try:
-            values = save_values(program, feeds, place / "values.safetensors")
+            with _border():
+                values = save_values(program, feeds, place / "values.safetensors")
         except Fault as fault:
             index["no_values"] = fault.message
         else:
             index["values"] = [{**each, "file": "values.safetensors"} for each in values.index]
-            index["outputs_unchanged_by_watching"] = all(
-                same_bits(value, outputs[name]) for name, value in values.tensors.items() if name in outputs
-            )
+            seen = outputs.keys() & values.tensors.keys()
+            same = all(same_bits(outputs[name], values.tensors[name]) for name in seen)
+            index["outputs_unchanged_by_watching"] = same if seen else None
         write_atomically(place / "index.json", json.dumps(index, indent=1).encode())
         return outputs
 
@@ -106,11 +110,15 @@ class Hooks:
             yield f"dumped: the program{kept} in {self._folder}"
 
     def _profile(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
-        trace = (self._folder or Path()) / "profile.json"
-        rows = sorted(program.profiled(feeds, trace), key=lambda row: -row[2])
+        trace = (self._folder or Path()) / self._trace
+        with _border():
+            profiled = program.profiled(feeds, trace)
+        rows = sorted(profiled, key=lambda row: -row[2])
         whole = sum(seconds for _, _, seconds in rows) or 1.0
         table = [("operator", "calls", "time", "%")]
-        table += [(name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]]
+        table += [
+            (name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]
+        ]
         yield "profile of one run, by the backend's own profiler"
         yield from columns(table, left=frozenset({0}))
         if len(rows) > _SHOWN_ROWS:
@@ -119,6 +127,15 @@ class Hooks:
             yield f"  for chrome://tracing or Perfetto: {trace}"
         else:
             yield "  the backend says how long an operator takes, and not when: no trace for viewers"
+
+
+def _border() -> Border:
+    return Border("the backend", Reason.RAISED)
+
+
+def _outputs(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    with _border():
+        return program.outputs(feeds)
 
 
 def _index(tensors: Mapping[str, Array]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A model by its name or file, on a backend, with inputs: what the commands run that compare nothing."""
+"""A model by its name or file, on a backend, with inputs: for the commands that compare nothing with a reference."""
 
 from __future__ import annotations
 
@@ -8,52 +8,135 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from optest.errors import UsageError
 from optest.generators.files import read_tensors
-from optest.models.driver import backend_called, variant_of
 from optest.models.hooks import Program
-from optest.models.subjects import onnx_subject
 from optest.numerics import Array
-from optest.onnx.whole_models import OnnxProgram
 from optest.registry import load_object
 
-__all__ = ["Opened", "config_of", "is_file", "opened", "torch_model"]
+__all__ = ["Opened", "is_file", "opened", "opened_by_name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A program with feeds. Of a language model ``vocabulary`` and ``context`` may be known, 0 where they are not."""
+    """A program with feeds, ready to run. ``vocabulary`` and ``context``, the most tokens, are 0 where not known."""
 
-    who: str
+    backend: str
     program: Program
     feeds: Mapping[str, Array]
     notes: Sequence[str] = ()
     vocabulary: int = 0
     context: int = 0
-    threads: Any = None
-    """Sets the number of threads; before a program is loaded."""
 
 
-def opened(given: Mapping[str, Any], **sizes: int) -> Opened:
-    """The model ``what`` on ``backend`` by ``variant``; ``sizes`` over those of ``config``.
+def is_file(name: str) -> bool:
+    return name.endswith(".onnx")
+
+
+def opened(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: int = 0, threads: int = 0) -> Opened:
+    """The model ``what`` on ``backend`` by ``variant``, with ``inputs`` of a file or drawn by ``seed``.
+
+    ``batch`` and ``tokens`` are sizes of the inputs, 0 for the model's own; ``room`` is for further tokens, where the
+    number is fixed once a model is exported. ``threads`` 0 is the backend's own number.
 
     Raises:
         UsageError, Unavailable, Fault: for whatever cannot be opened, or exported for the backend.
     """
-    config = {**config_of(given["config"]), **sizes}
     if is_file(given["what"]):
-        return _opened_file(given, config)
-    model = torch_model(given, config)
-    inputs = model.inputs(given["seed"])
-    if given["input"]:
-        inputs = _given_inputs(Path(given["input"]), inputs)
-    about = {"notes": model.notes, "vocabulary": model.vocabulary, "context": model.context}
+        return _opened_file(given, batch, tokens, threads)
+    model = opened_by_name(given)
+    of_torch = "optest.torch.models.programs:"
+    feeds: Mapping[str, Array] = load_object(f"{of_torch}inputs_of")(model, given["seed"])
+    if given["inputs"]:
+        feeds = _read(Path(given["inputs"]), feeds)
+    if tokens and not model.causal:
+        raise UsageError(f"{given['what']} is no causal language model; a number of tokens means nothing to it")
+    if tokens > model.context > 0:
+        raise UsageError(
+            f"{tokens} tokens are more than {given['what']} has positions for, {model.context}: see --config"
+        )
+    feeds = {name: _resized(value, batch, tokens) for name, value in feeds.items()}
     backend = given["backend"] or "torch"
+    about = {"notes": model.notes, "vocabulary": model.vocabulary, "context": model.context}
     if backend == "torch":
-        program = load_object("optest.torch.models.programs:TorchProgram")(model, given["variant"] or "eager", inputs)
-        return Opened(who=f"torch:{program.variant}", program=program, feeds=program.feeds, **about)
-    driver = backend_called(backend)
-    if given["threads"]:
-        driver.use_threads(given["threads"])
-    variant = variant_of(driver, given["variant"])
-    exported = load_object("optest.torch.models.graphs:exported")(model, inputs)
+        variant = given["variant"] or "eager"
+        program = load_object(f"{of_torch}TorchProgram")(model, variant, threads)
+        return Opened(backend=f"torch:{variant}", program=program, feeds=feeds, **about)
+    if room:
+        longest = min(tokens + room, model.context or tokens + room)
+        feeds = {name: _resized(value, batch, longest) for name, value in feeds.items()}
+    content = load_object(f"{of_torch}exported_content")(model, feeds)
+    graph = load_object("optest.onnx.graphs:Graph")(content)
+    return Opened(**_on_onnx(graph, backend, given["variant"], threads), feeds=feeds, **about)
+
+
+def opened_by_name(given: Mapping[str, Any]) -> Any:
+    """The model in torch, with the weights of a file or drawn.
+
+    Raises:
+        UsageError, Unavailable: as :func:`optest.torch.models.adapters.opened_model`.
+    """
+    weights = Path(given["weights"]) if given["weights"] else None
+    config = _config_of(given["config"])
+    open_model = load_object("optest.torch.models.adapters:opened_model")
+    return open_model(given["what"], config=config, weights=weights, seed=given["seed"])
+
+
+def _opened_file(given: Mapping[str, Any], batch: int, tokens: int, threads: int) -> Opened:
+    if given["weights"]:
+        raise UsageError(f"{given['what']} has its weights inside; --weights is for models by name")
+    make = load_object("optest.models.subjects:onnx_subject")
+    subject = make(given["what"], given["inputs"] or "", ",".join(given["config"]), given["seed"])
+    about = _on_onnx(subject.graph, given["backend"] or "onnxruntime", given["variant"], threads)
+    feeds = {name: _resized(value, batch, tokens) for name, value in subject.feeds.items()}
+    for name, _, sizes in about["program"].specs():
+        fixed = [
+            size for size, now in zip(sizes, feeds[name].shape, strict=True) if size != now and isinstance(size, int)
+        ]
+        if fixed:
+            raise UsageError(f"{name} of {given['what']} has a fixed size of {fixed[0]}, which cannot be another one")
+    return Opened(**about, feeds=feeds)
+
+
+def _on_onnx(graph: Any, backend: str, variant: str | None, threads: int) -> dict[str, Any]:
+    driver = load_object("optest.models.driver:backend_called")(backend)
+    variant = load_object("optest.models.driver:variant_of")(driver, variant)
+    if threads:
+        driver.use_threads(threads)
+    program = load_object("optest.onnx.whole_models:OnnxProgram")(driver, graph, variant)
+    return {"backend": f"{backend}:{variant}" if variant else backend, "program": program}
+
+
+def _resized(value: Array, batch: int, tokens: int) -> Array:
+    """The elements again and again, or the first of them; tokens are the second axis of integers."""
+    shape = list(value.shape)
+    if batch and shape:
+        shape[0] = batch
+    if tokens and len(shape) == 2 and value.dtype.kind in "iub":
+        shape[1] = tokens
+    return np.resize(value, shape)
+
+
+def _read(path: Path, drawn: Mapping[str, Array]) -> dict[str, Array]:
+    tensors, _ = read_tensors(path)
+    if {name: each.dtype for name, each in tensors.items()} != {name: each.dtype for name, each in drawn.items()}:
+        texts = [
+            ", ".join(f"{name}: {each.dtype}" for name, each in sorted(which.items())) for which in (tensors, drawn)
+        ]
+        raise UsageError(f"{path} has {texts[0]}, but the model's inputs are {texts[1]}")
+    return {name: tensors[name] for name in drawn}
+
+
+def _config_of(words: Sequence[str]) -> dict[str, Any]:
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"--config is {word}, but should be KEY=VALUE")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found

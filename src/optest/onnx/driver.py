@@ -79,7 +79,12 @@ class OnnxBackend(BackendDriver):
             raise UsageError(f"backend {self.name} computes with one thread, and not with {count}")
 
     def profiled(
-        self, content: bytes, variant: str, model: Model, feeds: Mapping[str, Any], trace: Path
+        self,
+        content: bytes,
+        variant: str,
+        model: Model,
+        feeds: Mapping[str, Any],
+        trace: Path,  # noqa: ARG002 - refused
     ) -> list[tuple[str, int, float]]:
         """Operator, calls and seconds in all of each kind of node in one run after a warm-up, by the runtime's own
         profiler; ``trace`` is written in the format of chrome://tracing, if the runtime has that.

@@ -85,9 +85,11 @@ class Graph:
         for each in self._model.graph.input:
             if each.name not in self._constants:
                 sizes = each.type.tensor_type.shape.dim
-                yield each.name, self.dtype_name(each.name), [
-                    int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes
-                ]
+                yield (
+                    each.name,
+                    self.dtype_name(each.name),
+                    [int(size.dim_value) if size.HasField("dim_value") else size.dim_param for size in sizes],
+                )
 
     def dtype_name(self, value: str) -> str:
         """The dtype of a value, "" where it is no tensor or not known."""
@@ -141,7 +143,7 @@ class Graph:
             if name in seen or not name:
                 continue
             seen.add(name)
-            if name in given and name not in outputs or name not in self.makers:
+            if (name in given and name not in outputs) or name not in self.makers:
                 if name not in self._constants:
                     inputs[name] = None
                 continue

@@ -93,7 +93,7 @@ class OnnxProgram:
         return list(self._given.input_specs())
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
-        """Every tensor that the nodes make, in their order: name, elements, operator, and where in the model it is from.
+        """Every tensor that the nodes make, in their order: name, elements, operator, where in the model it is from.
 
         One run of the optimised graph makes them all.
         """

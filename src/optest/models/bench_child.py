@@ -1,0 +1,58 @@
+"""One timing in a process of its own: ``python -m optest.models.bench_child FD_IN FD_OUT``, one request, one answer."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from optest.core.border import Border
+from optest.errors import OptestError
+from optest.models.hooks import Hooks
+from optest.models.opening import opened
+from optest.process import Channel
+from optest.spec import Fault, Reason
+from optest.timing import Subject, measure
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> None:
+    channel = Channel(int(arguments[0]), int(arguments[1]))
+    request = json.loads(channel.receive() or b"{}")
+    sys.path[:] = request["import_path"]
+    try:
+        answer = _timed(request)
+    except Fault as fault:
+        answer = {"failed": f"{fault.reason}: {fault.message}"}
+    except OptestError as error:
+        answer = {"refused": str(error)}
+    channel.send(json.dumps(answer).encode())
+
+
+def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
+    model = opened(request, batch=request["batch"], tokens=request["tokens"], threads=request["threads"])
+    with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process, so all of them are computed
+        call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
+        (samples,) = measure([call], target_s=request["bench_time"])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    folder = Path(request["dump_dir"]) if request["dump_dir"] else None
+    hooks = Hooks(folder, request["dump_mode"], profiles=request["profile"], trace=request["trace"])
+    if folder:
+        hooks.executed(model.program, model.feeds)
+    shape = next(iter(model.feeds.values())).shape
+    return {
+        "time": asdict(samples.call_time()),
+        "program": str(model.program),
+        "batch": shape[0] if shape else 1,
+        "peak_bytes": peak,
+        "lines": [*model.notes, *hooks.closing_lines(model.program, model.feeds)],
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
