@@ -16,12 +16,13 @@ from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Region, opened_file
 from optest.onnx.whole_models import OnnxProgram
 from optest.spec import Attribute, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
+from optest.store.paths import path_of
 
 __all__ = ["CATEGORY", "PREFIX", "ModelDriver", "ModelValues", "descriptor_of", "program_of", "subject_of"]
 
 PREFIX = "model."
 CATEGORY = "model"
-_STRINGS = ("file", "digest", "inputs", "sizes", "optimized", "on", "variant", "part")
+_STRINGS = ("file", "digest", "inputs", "sizes", "optimized", "backend", "variant", "part")
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
@@ -44,19 +45,24 @@ def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
 
 def subject_of(case: TestCase) -> OnnxSubject:
     stated = case.attributes
-    return onnx_subject(stated["file"], stated["inputs"], stated["sizes"], case.seed or 0)
+    inputs = _path(case, stated["inputs"])
+    return onnx_subject(_path(case, stated["file"]), inputs, stated["sizes"], case.seed or 0)
+
+
+def _path(case: TestCase, text: str) -> str:
+    return str(path_of(case, text)) if text else ""
 
 
 def program_of(case: TestCase) -> OnnxProgram:
     """The model on the backend that the case names."""
     stated = case.attributes
-    return _program(subject_of(case), stated["on"], stated["variant"], stated["optimized"])
+    return _program(subject_of(case), stated["backend"], stated["variant"], _path(case, stated["optimized"]))
 
 
 @lru_cache(maxsize=4)
-def _program(subject: OnnxSubject, on: str, variant: str, optimized: str) -> OnnxProgram:
+def _program(subject: OnnxSubject, backend: str, variant: str, optimized: str) -> OnnxProgram:
     content = opened_file(Path(optimized)) if optimized else None
-    return OnnxProgram(backend_called(on), subject.graph, variant, content)
+    return OnnxProgram(backend_called(backend), subject.graph, variant, content)
 
 
 def backend_called(name: str) -> OnnxBackend:
@@ -71,8 +77,12 @@ def backend_called(name: str) -> OnnxBackend:
 
 
 def variant_of(driver: OnnxBackend, stated: str | None) -> str:
+    """
+    Raises:
+        UsageError: for one that the backend does not have.
+    """
     known = driver.variants if isinstance(driver, HasVariants) else ("",)
-    if stated and stated not in known:
+    if stated and stated.partition("-")[0] not in known:
         raise UsageError(f"backend {driver.name} has no variant {stated}, but {', '.join(known)}")
     return stated or known[-1]
 

@@ -32,7 +32,7 @@ _OPTIONS = (
 def _command(name: str, short: str, text: str, *options: Option) -> Command:
     return Command(
         name=f"model {name}",
-        function=f"optest.models.commands:{name}_command",
+        function=f"optest.models.{'bisect' if name == 'bisect' else 'commands'}:{name}_command",
         group=_GROUP,
         after="check",
         short=short,
@@ -79,6 +79,19 @@ GUEST = Guest(
                 default=False,
                 help="Compute nothing behind the first value that differs.",
             ),
+        ),
+        _command(
+            "bisect",
+            "Name the optimizer's pass and the node that change a model's answers.",
+            """Name the level of optimization at which a model differs, the passes that make it so, and the nodes, and
+            write a plan that runs the first of these alone.
+
+            \b
+            optest model bisect model.onnx --backend onnxruntime
+            optest model bisect model.onnx --exact      any bit that optimization changes
+            """,
+            Option(name="exact", type="bool", default=False, help="Compare bits with the first level, not accuracy."),
+            Option(name="out", metavar="DIR", default="bisected", completes="folder", help="For the plan. [bisected]"),
         ),
         *COMMANDS,
     ),

@@ -29,4 +29,5 @@ class ModelRunHooks:
         traced = [each for each in results if each.attributes.get("part") in _TRACED]
         wrong = [each for each in traced if each.status in BAD_STATUSES]
         if wrong:
-            yield f"first mismatch: {wrong[0].id} ({wrong[0].where.partition(': ')[2]}); {len(wrong)} of {len(traced)} values differ"
+            place = wrong[0].where.partition(": ")[2]
+            yield f"first mismatch: {wrong[0].id} ({place}); {len(wrong)} of {len(traced)} values differ"

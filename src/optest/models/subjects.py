@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,10 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
     finite = np.isfinite(wide)
     largest = float(np.max(np.abs(wide[finite]), initial=0.0))
     error = max(
-        *(float(np.max(np.abs(each[finite].astype(np.float64) - wide[finite]), initial=0.0)) for each in (narrow, moved)),
+        *(
+            float(np.max(np.abs(each[finite].astype(np.float64) - wide[finite]), initial=0.0))
+            for each in (narrow, moved)
+        ),
         largest * kind.unit_roundoff,
     )
     formula = f"{FACTOR:g} x the error of {kind} against float64, {error:.3g}"

@@ -61,6 +61,10 @@ class OnnxBackend(BackendDriver):
         """A model as the runtime has optimised it, and the variant that runs it as it is."""
         return content, variant
 
+    def passes(self, content: bytes, variant: str) -> Sequence[str]:  # noqa: ARG002 - of one that names none
+        """The optimizer's passes that change a model, each of which ``VARIANT-PASS`` leaves out."""
+        return ()
+
     def precision_of(self, variant: str) -> str:  # noqa: ARG002 - as every variant does, but OpenVINO's
         """The dtype in which it computes what a model has in float32."""
         return "float32"

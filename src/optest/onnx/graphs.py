@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from optest.backends.whole_models import Region, region_of
 from optest.errors import UsageError
 from optest.numerics import Array
 from optest.onnx.models import DTYPE_NAMES
 from optest.spec import Fault, Reason
 
-__all__ = ["Graph", "Region", "opened_file"]
+__all__ = ["Graph", "opened_file"]
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
@@ -46,15 +46,6 @@ def opened_file(path: Path) -> bytes:
         raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
     content: bytes = model.SerializeToString()
     return content
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Nodes by number that make ``outputs`` of ``inputs``; the last one makes the first output."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[int, ...]
 
 
 class Graph:
@@ -108,6 +99,9 @@ class Graph:
         """The nodes that read a value, each with the place of it among its inputs."""
         return [(node, list(node.input).index(value)) for node in self.nodes if value in node.input]
 
+    def operator(self, number: int) -> str:
+        return str(self.nodes[number].op_type)
+
     def place_of(self, number: int) -> str:
         """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
         kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
@@ -136,30 +130,22 @@ class Graph:
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
-        numbers, inputs, seen = set[int](), dict[str, None](), set[str]()
-        pending = [*outputs]
-        while pending:
-            name = pending.pop()
-            if name in seen or not name:
-                continue
-            seen.add(name)
-            if (name in given and name not in outputs) or name not in self.makers:
-                if name not in self._constants:
-                    inputs[name] = None
-                continue
-            numbers.add(self.makers[name])
-            pending += [*_read_by(self.nodes[self.makers[name]])]
-        return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
+        return region_of(
+            outputs, given, self.makers, lambda number: _read_by(self.nodes[number]), self._constants.keys()
+        )
 
     def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
-        """A region as a model; ``types`` has those of its inputs."""
+        """A region as a model; ``types`` has those of its inputs, and those of its outputs that are known."""
         nodes = [self.nodes[number] for number in region.nodes]
         read = {name for node in nodes for name in _read_by(node)}
         graph = helper.make_graph(
             nodes,
             "region",
             [helper.make_value_info(name, _without_sizes(types[name])) for name in region.inputs],
-            [onnx.ValueInfoProto(name=name) for name in region.outputs],
+            [
+                helper.make_value_info(name, _without_sizes(types[name]) if name in types else onnx.TypeProto())
+                for name in region.outputs
+            ],
             initializer=[each for name, each in self._constants.items() if name in read],
         )
         model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
@@ -257,9 +243,8 @@ def _widen(graph: Any) -> None:
                 _widen_tensor(attribute.t)
             elif attribute.type == AttributeProto.GRAPH:
                 _widen(attribute.g)
-            elif attribute.type == AttributeProto.INT and attribute.name in _TYPES:
-                if attribute.i in _FLOATS:
-                    attribute.i = TensorProto.DOUBLE
+            elif attribute.type == AttributeProto.INT and attribute.name in _TYPES and attribute.i in _FLOATS:
+                attribute.i = TensorProto.DOUBLE
         if node.op_type == "Constant" and node.attribute[0].name in ("value_float", "value_floats"):
             _widen_constant(node)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -22,6 +24,8 @@ from optest.errors import UnknownName
 from optest.numerics import dtype_of, numpy_dtype
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.models import DTYPE_NAMES, ELEMENT_TYPES, Model, checked, program_of, spec_of
+from optest.process.command import run
+from optest.settings import environment
 from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
 __all__ = ["OnnxRuntimeBackend"]
@@ -38,6 +42,18 @@ _FATAL = 4
 """The severity from which on the runtime logs: what it refuses it raises, too."""
 _TYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
 """Our names of its element types, where they are not the same."""
+_LOGS = """
+import sys
+import onnxruntime
+level, provider, *disabled = sys.argv[1:]
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+options.log_severity_level = 1
+onnxruntime.InferenceSession("model.onnx", options, providers=[provider], disabled_optimizers=disabled)
+"""
+_MODIFIED = re.compile(r"GraphTransformer (\S+) modified: 1")
+_LOAD_S = 300.0
+_LOG_BYTES = 1 << 24
 _LACKING = {
     "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and nothing is run elsewhere",
     "is not currently registered or supported": "it has no tensors of this dtype",
@@ -88,8 +104,10 @@ class OnnxRuntimeBackend(OnnxBackend):
         return super().run(case, inputs)
 
     def loaded(self, content: bytes, variant: str, dump: str = "", profile: str = "") -> Any:
+        """``variant`` is a level, then names of optimizers that are left out, each after a hyphen."""
         options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[variant])
+        level, *disabled = variant.split("-")
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
         options.log_severity_level = _FATAL
         options.optimized_model_filepath = dump
         options.intra_op_num_threads = self._threads
@@ -97,7 +115,18 @@ class OnnxRuntimeBackend(OnnxBackend):
         if self._provider != _CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         with _faults():
-            return onnxruntime.InferenceSession(content, options, providers=[self._provider])
+            return onnxruntime.InferenceSession(
+                content, options, providers=[self._provider], disabled_optimizers=disabled
+            )
+
+    def passes(self, content: bytes, variant: str) -> Sequence[str]:
+        """As the runtime logs them while it loads the model."""
+        with TemporaryDirectory() as folder:
+            Path(folder, "model.onnx").write_bytes(content)
+            level, *disabled = variant.split("-")
+            command = [sys.executable, "-c", _LOGS, _LEVELS[level], self._provider, *disabled]
+            ended = run(command, cwd=folder, env=environment(), timeout_s=_LOAD_S, tail_bytes=_LOG_BYTES)
+        return list(dict.fromkeys(_MODIFIED.findall(ended.stderr_tail)))
 
     def captured_program(self, case: TestCase, values: object) -> Program:  # noqa: ARG002 - a model has none
         """The model that a session of the case's variant has once it is loaded."""

@@ -8,9 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from optest.backends.abilities import HasVariants
+from optest.backends.whole_models import Region
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
-from optest.onnx.graphs import Graph, Region
+from optest.onnx.graphs import Graph
 from optest.onnx.models import Model
 
 __all__ = ["OnnxProgram"]
@@ -24,7 +26,7 @@ class OnnxProgram:
         self._driver = driver
         self._given = given
         self._variant = variant
-        self._content = given.content if optimized is None else optimized
+        self.content = given.content if optimized is None else optimized
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
         self._readers = Counter[str]()
@@ -38,16 +40,27 @@ class OnnxProgram:
 
     @cached_property
     def _whole(self) -> Any:
-        return self._driver.loaded(self._content, self._variant)
+        return self._driver.loaded(self.content, self._variant)
 
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
-        content, variant = self._driver.optimized(self._content, self._variant)
+        content, variant = self._driver.optimized(self.content, self._variant)
         return Graph(content), variant
 
     @property
     def graph(self) -> Graph:
+        """The nodes that are run."""
         return self._optimized[0]
+
+    @property
+    def plain_variant(self) -> str:
+        """The variant of the backend that runs :attr:`graph` as it is."""
+        return self._optimized[1]
+
+    @property
+    def levels(self) -> Sequence[str]:
+        """The variants of the backend, the first of which optimises least."""
+        return self._driver.variants if isinstance(self._driver, HasVariants) else ("",)
 
     @cached_property
     def regions(self) -> Sequence[Region]:
@@ -110,7 +123,7 @@ class OnnxProgram:
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
         """As :meth:`optest.onnx.driver.OnnxBackend.profiled`."""
         model = Model(content=b"", op="", feeds=(), outputs=self._given.outputs)
-        return self._driver.profiled(self._content, self._variant, model, feeds, trace)
+        return self._driver.profiled(self.content, self._variant, model, feeds, trace)
 
     def _is_made(self, name: str) -> bool:
         return name in self._values or name in self._dropped

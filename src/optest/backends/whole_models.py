@@ -1,0 +1,99 @@
+"""Whole models as graphs of values: what a reference and a backend have to offer so that they can be compared inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["ModelGraph", "ModelProgram", "Region", "region_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes by number that make ``outputs`` of ``inputs``; the last one makes the first output."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, ...]
+
+
+class ModelGraph(Protocol):
+    """The values of a model, by name, and how to compute them one after another."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    makers: Mapping[str, int]
+    """The number of the node that makes a value."""
+
+    @property
+    def widened(self) -> ModelGraph:
+        """The same in float64."""
+
+    def dtype_name(self, value: str) -> str:
+        """The dtype of a value, "" where it is no tensor or not known."""
+
+    def operator(self, number: int) -> str:
+        """What a node computes."""
+
+    def place_of(self, number: int) -> str:
+        """Where a node is from, in words: the module and the line of code, as far as they are known."""
+
+    def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
+        """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
+
+    def stream(self, region: Region, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Every value of a region, node by node; each is kept until its last reader has run.
+
+        Raises:
+            Fault: UNSUPPORTED for an operator that nobody computes here.
+        """
+
+
+class ModelProgram(Protocol):
+    """A model as a backend runs it."""
+
+    @property
+    def graph(self) -> ModelGraph:
+        """The nodes that are run."""
+
+    @property
+    def regions(self) -> Sequence[Region]:
+        """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
+
+    @property
+    def levels(self) -> Sequence[str]:
+        """The variants of the backend, the first of which optimises least."""
+
+    def outputs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """What the backend answers, by the names of the model's outputs."""
+
+    def made(self, region: Region, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the nodes of a region make of ``given``, by themselves."""
+
+    def watched(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Values inside the model, each computed from those before it, beginning with ``feeds``."""
+
+
+def region_of(
+    outputs: Sequence[str],
+    given: Collection[str],
+    makers: Mapping[str, int],
+    read_by: Callable[[int], Iterable[str]],
+    constants: Collection[str] = (),
+) -> Region:
+    """The region of ``outputs``, back to ``given`` values, constants, and what no node makes."""
+    numbers, inputs, seen = set[int](), dict[str, None](), set[str]()
+    pending = [*outputs]
+    while pending:
+        name = pending.pop()
+        if name in seen or not name:
+            continue
+        seen.add(name)
+        if (name in given and name not in outputs) or name not in makers:
+            if name not in constants:
+                inputs[name] = None
+            continue
+        numbers.add(makers[name])
+        pending += read_by(makers[name])
+    return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
