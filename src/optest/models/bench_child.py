@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         answer = _timed(request)
     except Fault as fault:
-        answer = {"failed": f"{fault.reason}: {fault.message}"}
+        answer = {"failed": f"{fault.reason.value}: {fault.message}"}
     except OptestError as error:
         answer = {"refused": str(error)}
     channel.send(json.dumps(answer).encode())
@@ -39,7 +38,6 @@ def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
     with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process, so all of them are computed
         call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
         (samples,) = measure([call], target_s=request["bench_time"])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     folder = Path(request["dump_dir"]) if request["dump_dir"] else None
     hooks = Hooks(folder, request["dump_mode"], profiles=request["profile"], trace=request["trace"])
     if folder:
@@ -47,9 +45,9 @@ def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
     shape = next(iter(model.feeds.values())).shape
     return {
         "time": asdict(samples.call_time()),
+        "on": model.backend,
         "program": str(model.program),
         "batch": shape[0] if shape else 1,
-        "peak_bytes": peak,
         "lines": [*model.notes, *hooks.closing_lines(model.program, model.feeds)],
     }
 

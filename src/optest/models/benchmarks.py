@@ -25,7 +25,7 @@ __all__ = ["bench_command"]
 _VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
 _TAIL_LINES = 8
 _END_S = 30.0
-_HEAD = ("on", "threads", "batch", "tokens", "latency", "±", "throughput", "memory", "×")
+_HEAD = ("on", "threads", "batch", "tokens", "latency", "±", "throughput", "×")
 
 
 def bench_command(context: CommandContext, **given: Any) -> int:
@@ -52,8 +52,9 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         texts = [str(each) if each else "" for each in sizes]
         if "failed" in answer:
             failures.append([f"{who} {_words(sizes)}", *answer["failed"].splitlines()])
-            rows.append((who, *texts, "failed", "", "", "", ""))
+            rows.append((who, *texts, "failed", "", "", ""))
             continue
+        who = answer["on"]
         programs[f"{who}: {answer['program']}"] = None
         for line in answer["lines"]:
             context.echo(line)
@@ -132,7 +133,6 @@ def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float) -> tuple[s
         seconds_text(median_s),
         "" if spread_s is None else seconds_text(spread_s),
         f"{items / median_s:.4g} {'tokens' if tokens else 'items'}/s",
-        f"{answer['peak_bytes'] / 2**20:.0f} MiB",
         f"{baseline_s / median_s:.3g}",
     )
 

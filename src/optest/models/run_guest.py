@@ -62,10 +62,14 @@ HOOKS = (
 
 
 def _command(name: str, module: str, short: str, text: str, *options: Option, argument: Argument = _MODEL) -> Command:
-    function = f"optest.models.{module}:{name.replace('-', '_')}_command"
-    arguments = (argument,)
     return Command(
-        name=f"model {name}", function=function, short=short, text=text, arguments=arguments, options=options
+        name=f"model {name}",
+        function=f"optest.models.{module}:{name.replace('-', '_')}_command",
+        after="check",
+        short=short,
+        text=text,
+        arguments=(argument,),
+        options=options,
     )
 
 

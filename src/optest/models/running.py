@@ -34,7 +34,7 @@ def faults_told(command: _Command) -> _Command:
         try:
             return command(context, **given)
         except Fault as fault:
-            context.echo(f"optest: {fault.reason}: {fault.message}", err=True)
+            context.echo(f"optest: {fault.reason.value}: {fault.message}", err=True)
             return _EXIT_OF.get(fault.reason, 1)
 
     return told

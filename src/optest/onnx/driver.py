@@ -82,16 +82,10 @@ class OnnxBackend(BackendDriver):
         if count != 1:
             raise UsageError(f"backend {self.name} computes with one thread, and not with {count}")
 
-    def profiled(
-        self,
-        content: bytes,
-        variant: str,
-        model: Model,
-        feeds: Mapping[str, Any],
-        trace: Path,  # noqa: ARG002 - refused
-    ) -> list[tuple[str, int, float]]:
-        """Operator, calls and seconds in all of each kind of node in one run after a warm-up, by the runtime's own
-        profiler; ``trace`` is written in the format of chrome://tracing, if the runtime has that.
+    def profiled(self, *_: Any, **__: Any) -> list[tuple[str, int, float]]:
+        """Of ``(content, variant, model, feeds, trace)``: operator, calls and seconds in all for each kind of node, in
+        one run after a warm-up, by the runtime's own profiler; the file ``trace`` is in the format of chrome://tracing,
+        and written where the runtime says when a node ran.
 
         Raises:
             Fault: UNSUPPORTED for a runtime without a profiler.

@@ -17,7 +17,7 @@ from torch.nn import functional
 from optest.errors import UsageError
 from optest.torch.models.adapters import TorchModel, effective_config, seeded
 
-__all__ = ["gpt2", "llama"]
+__all__ = ["CausalAttention", "gpt2", "llama"]
 
 
 _INPUT = {"batch": 2, "tokens": 16}
@@ -82,14 +82,31 @@ def _require_divisible(config: Mapping[str, Any], whole: str, part: str) -> None
 
 
 class CausalAttention(nn.Module):
-    """Step by step, so that a trace shows each; all are [batch, heads, tokens, width of a head]."""
+    """Step by step, so that a trace shows each; all are [batch, heads, tokens, width of a head].
+
+    Where it ``keeps`` keys and values, a call is about the tokens after those of the calls before it.
+    """
+
+    keeps = False
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        tokens = query.shape[-2]
+        if self.keeps:
+            if self.kept is not None:
+                key, value = torch.cat([self.kept[0], key], dim=-2), torch.cat([self.kept[1], value], dim=-2)
+            self.kept = key, value
+        tokens, known = query.shape[-2], key.shape[-2]
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
+        mask = torch.ones(tokens, known, dtype=torch.bool, device=query.device).tril(known - tokens)
         weights = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
         return weights @ value
+
+
+def _positions(model: nn.Module, input_ids: torch.Tensor) -> torch.Tensor:
+    """Of the tokens of a call, in the sequence that begins with those that are kept."""
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+    kept = next(each.kept for each in model.modules() if isinstance(each, CausalAttention))
+    return positions if kept is None else positions + kept[0].shape[-2]
 
 
 class Conv1D(nn.Module):
@@ -163,7 +180,7 @@ class Gpt2(nn.Module):
             self.lm_head.weight = self.transformer.wte.weight
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        positions = _positions(self, input_ids)
         x = self.transformer.wte(input_ids) + self.transformer.wpe(positions)
         for block in self.transformer.h:
             x = block(x)
@@ -259,7 +276,7 @@ class Llama(nn.Module):
         self.register_buffer("inv_freq", frequencies, persistent=False)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        positions = _positions(self, input_ids)
         angles = positions[:, None].float() * self.inv_freq
         angles = torch.cat([angles, angles], dim=-1)
         cos, sin = angles.cos(), angles.sin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.models.adapters import TorchModel
 from optest.torch.models.graphs import exported, graph_of
+from optest.torch.models.language import CausalAttention
 from optest.torch.tensors import from_torch, on_cpu
 
 __all__ = ["TorchProgram", "exported_content", "inputs_of"]
@@ -58,15 +60,40 @@ class TorchProgram:
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return {name: from_torch(each) for name, each in self._run.run(_tensors(feeds)).items()}
 
+    def keep_cache(self) -> bool:
+        """Keep keys and values from here on, so that a run is about further tokens; False for a model that cannot."""
+        for each in self._attentions:
+            each.keeps, each.kept = True, None
+        return bool(self._attentions)
+
+    @property
+    def _attentions(self) -> list[CausalAttention]:
+        modules = self._model.module.modules() if self._variant == "eager" else ()
+        return [each for each in modules if isinstance(each, CausalAttention)]
+
+    @contextmanager
+    def _without_cache(self) -> Iterator[None]:
+        before = [(each, each.keeps, each.kept) for each in self._attentions]
+        for each in self._attentions:
+            each.keeps, each.kept = False, None
+        yield
+        for each, keeps, kept in before:
+            each.keeps, each.kept = keeps, kept
+
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
         """Every tensor of torch's graph, in its order, step by step in eager torch.
 
         Raises:
-            Fault: UNSUPPORTED where torch has compiled the model; COMPILE if it cannot be exported to a graph.
+            Fault: UNSUPPORTED where torch has compiled the model, or it keeps keys and values; COMPILE if it cannot be
+                exported to a graph.
         """
         if self._variant != "eager":
             raise Fault(
                 Reason.UNSUPPORTED, f"torch.compile shows no values inside ({self._variant}): --variant eager does"
+            )
+        if any(each.keeps for each in self._attentions):
+            raise Fault(
+                Reason.UNSUPPORTED, "with --kv-cache no values inside are shown, since the graph is that without"
             )
         inputs = _tensors(feeds)
         graph = graph_of(self._model, inputs)
@@ -79,14 +106,16 @@ class TorchProgram:
 
     def files(self, feeds: Mapping[str, Array]) -> dict[str, bytes]:
         """torch's graph as code."""
-        program = graph_of(self._model, _tensors(feeds)).program
+        with self._without_cache():
+            program = graph_of(self._model, _tensors(feeds)).program
         return {"program.txt": program.print_readable(print_output=False).encode()}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
         """By torch.profiler: time of the operator itself, on the CPU."""
-        self.outputs(feeds)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        with self._without_cache():
             self.outputs(feeds)
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+                self.outputs(feeds)
         profiler.export_chrome_trace(str(trace))
         return [(each.key, each.count, each.self_cpu_time_total / 1e6) for each in profiler.key_averages()]
 
