@@ -64,15 +64,43 @@ def diff_command(context: CommandContext, **given: Any) -> int:
 
     Returns:
         0 if both hold the same names, one at least, with the same dtypes, shapes and, within tolerance, elements; or 1.
+        With ``common`` only the names that both hold have to be the same.
     """
     if len(given["dumps"]) != 2:
         raise UsageError(f"there are {len(given['dumps'])} dumps, but two should be compared")
     one, other = (_read(Path(path)) for path in given["dumps"])
-    lines = list(_lines(one, other, given["rtol"], given["atol"]))
-    for line in lines[:-1] if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"and {len(lines) - 1 - _SHOWN} more lines"]:
+    shared = [each for each in one.index if each["name"] in other.tensors]
+    lines = [] if given["common"] else [*_missing("second", one, other), *_missing("first", other, one)]
+    if not shared:
+        lines.append("no name is in both: nothing was compared")
+    wrong = []
+    for each in shared:
+        pair = one.tensors[each["name"]], other.tensors[each["name"]]
+        if cells := _difference(*pair, given["rtol"], given["atol"]):
+            wrong.append((each["name"], *cells, _place(each)))
+    for line in (*lines, *_table(wrong)):
         context.echo(line)
-    context.echo(lines[-1])
-    return int(len(lines) > 1)
+    within = f"within rtol {given['rtol']:g} and atol {given['atol']:g}" if given["rtol"] or given["atol"] else "equal"
+    first = f"; first: {wrong[0][0]}" + (f" ({wrong[0][-1]})" if wrong[0][-1] else "") if wrong else ""
+    context.echo(
+        f"{plural(len(shared), 'value')} compared, {len(shared) - len(wrong)} {within}, {len(wrong)} not{first}"
+    )
+    return int(bool(lines or wrong))
+
+
+def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
+    names = [each["name"] for each in here.index if each["name"] not in there.tensors]
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield f"missing in the {which}, {len(names)}: {', '.join(names[:_SHOWN])}{more}"
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    if rows:
+        head = ("value", "differ", "max abs", "max ulp", "from")
+        yield from columns([head, *rows[:_SHOWN]], left=frozenset({0, 1, 4}))
+    if len(rows) > _SHOWN:
+        yield f"  and {len(rows) - _SHOWN} more values"
 
 
 def _read(path: Path) -> Values:
@@ -83,36 +111,10 @@ def _read(path: Path) -> Values:
     return Values(tensors, index)
 
 
-def _lines(one: Values, other: Values, rtol: float, atol: float) -> Iterator[str]:
-    """What differs, in the order of execution of the first dump, then what was compared in all."""
-    names = [each["name"] for each in one.index]
-    shared = [each for each in one.index if each["name"] in other.tensors]
-    yield from (f"missing in the second: {name}" for name in names if name not in other.tensors)
-    yield from (f"missing in the first: {name}" for name in other.tensors if name not in one.tensors)
-    rows, kinds = [], []
-    for each in shared:
-        a, b = one.tensors[each["name"]], other.tensors[each["name"]]
-        if (a.dtype, a.shape) != (b.dtype, b.shape):
-            kinds.append(f"{each['name']} is {_spec(a)} in the first, but {_spec(b)} in the second")
-            rows.append(each)
-        elif row := _row(a, b, rtol, atol):
-            kinds.append("")
-            rows.append({**each, "cells": row})
-    yield from (line for line in kinds if line)
-    measured = [each for each in rows if "cells" in each]
-    if measured:
-        head = ("value", "differ", "max abs", "max ulp", "from")
-        table = [(each["name"], *each["cells"], _place(each)) for each in measured]
-        yield from columns([head, *table], left=frozenset({0, 4}))
-    if not shared:
-        yield "no value is in both: nothing was compared"
-    within = f"within rtol {rtol:g} and atol {atol:g}" if rtol or atol else "equal"
-    first = f"; first: {rows[0]['name']}" + (f" ({_place(rows[0])})" if _place(rows[0]) else "") if rows else ""
-    yield f"{plural(len(shared), 'value')} compared, {len(shared) - len(rows)} {within}, {len(rows)} not{first}"
-
-
-def _row(a: Array, b: Array, rtol: float, atol: float) -> tuple[str, str, str] | None:
+def _difference(a: Array, b: Array, rtol: float, atol: float) -> tuple[str, str, str] | None:
     """How many elements differ, and how far; None where none does. NaN is NaN, and the tolerance is symmetric."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return f"{_spec(a)} and {_spec(b)}", "", ""
     kind = dtype_of(a.dtype)
     left, right = widen(a), widen(b)
     with np.errstate(all="ignore"):

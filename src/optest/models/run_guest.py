@@ -106,6 +106,7 @@ COMMANDS = (
         They have to be equal, or |a - b| <= atol + rtol * max(|a|, |b|). Names that one of them lacks, other shapes or
         dtypes, and dumps without a common name are differences, too.
         """,
+        Option(name="common", type="bool", default=False, help="Compare the names that both have, and no others."),
         Option(name="rtol", type="float", default=0.0, help="Relative tolerance. [0]"),
         Option(name="atol", type="float", default=0.0, help="Absolute tolerance. [0]"),
         argument=Argument(name="dumps", metavar="FILE FILE", repeat=True),
