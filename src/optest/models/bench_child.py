@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from optest.core.border import Border
 from optest.errors import OptestError
 from optest.models.hooks import Hooks
 from optest.models.opening import opened
-from optest.process import Channel
+from optest.process import TRACEBACK_SIGNAL, Channel
 from optest.spec import Fault, Reason
 from optest.timing import Subject, measure
 
@@ -21,6 +22,8 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> None:
+    faulthandler.enable()
+    faulthandler.register(TRACEBACK_SIGNAL)
     channel = Channel(int(arguments[0]), int(arguments[1]))
     request = json.loads(channel.receive() or b"{}")
     sys.path[:] = request["import_path"]

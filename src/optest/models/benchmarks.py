@@ -25,7 +25,8 @@ __all__ = ["bench_command"]
 _VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
 _TAIL_LINES = 8
 _END_S = 30.0
-_HEAD = ("on", "threads", "batch", "tokens", "latency", "±", "throughput", "×")
+_SIZES = ("threads", "batch", "tokens")
+_HEAD = ("on", *_SIZES, "latency", "±", "throughput", "×")
 
 
 def bench_command(context: CommandContext, **given: Any) -> int:
@@ -39,57 +40,45 @@ def bench_command(context: CommandContext, **given: Any) -> int:
     """
     folder = Path(given["dump_dir"]) if given["dump_dir"] else None
     Hooks(folder)  # says before the work if it is in use
-    rows, failures, programs = [], [], dict[str, None]()
-    whole: dict[tuple[int, ...], float] = {}
-    for number, (who, request) in enumerate(_requests(given)):
-        request["trace"] = f"profile-{number:02}.json"
+    rows, failures, programs, baselines = [], [], dict[str, None](), dict[str, float]()
+    for number, request in enumerate(_requests(given)):
+        who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
         if folder:
             request["dump_dir"] = str(folder / f"{number:02}-{who.replace(':', '-')}")
-        sizes = request["threads"], request["batch"], request["tokens"]
-        answer = _answer_of(request, given["timeout"])
+        answer = _answer_of({**request, "trace": f"profile-{number:02}.json"}, given["timeout"])
         if "refused" in answer:
             raise UsageError(answer["refused"])
-        texts = [str(each) if each else "" for each in sizes]
         if "failed" in answer:
-            failures.append([f"{who} {_words(sizes)}", *answer["failed"].splitlines()])
-            rows.append((who, *texts, "failed", "", "", ""))
+            failures.append((who, *sizes))
+            rows.append([who, *sizes, "failed", "", "", ""])
+            words = [f"{name} {size}" for name, size in zip(_SIZES, sizes, strict=True) if size]
+            for line in (f"failed: {', '.join([who, *words])}", *answer["failed"].splitlines()):
+                context.echo(line, err=True)
             continue
-        who = answer["on"]
-        programs[f"{who}: {answer['program']}"] = None
         for line in answer["lines"]:
             context.echo(line)
-        rows.append(
-            (who, *texts, *_cells(answer, request["tokens"], whole.setdefault(sizes, answer["time"]["median_s"])))
-        )
-    for line in programs:
+        programs[f"{answer['on']}: {answer['program']}"] = None
+        if request["is_baseline"]:
+            baselines[str(sizes)] = answer["time"]["median_s"]
+        rows.append([answer["on"], *sizes, *_cells(answer, request["tokens"], baselines.get(str(sizes)))])
+    for line in (*programs, *_table(rows)):
         context.echo(line)
-    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
-    for line in columns([[row[place] for place in used] for row in (_HEAD, *rows)], left=frozenset({0})):
-        context.echo(line)
-    context.echo(
-        "  median and interquartile range of one call, each row in a fresh process; × is the baseline's time by it"
-    )
-    for failure in failures:
-        for line in (f"failed: {failure[0]}", *(f"  {each}" for each in failure[1:])):
-            context.echo(line, err=True)
-    context.echo(
-        f"{plural(len(rows) - len(failures), 'timing')}, {len(failures)} failed; {os.cpu_count()} processors here"
-    )
+    done, here = plural(len(rows) - len(failures), "timing"), plural(os.cpu_count() or 1, "processor")
+    context.echo(f"{done}, {len(failures)} failed; {here} here")
     return int(bool(failures))
 
 
-def _requests(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _requests(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What each child is to do, and on whom; of each combination the baseline comes first."""
-    ours = given["backend"] or ("onnxruntime" if is_file(given["what"]) else "torch"), given["variant"]
-    stated = given["baseline"] or ("onnxruntime:disabled" if is_file(given["what"]) else "torch:eager")
-    theirs = stated.partition(":")[0], stated.partition(":")[2] or None
-    sides = [ours] if given["no_baseline"] else [theirs, ours]
-    lists = (given[name] or [0] for name in ("threads", "batch", "bench_tokens"))
-    for threads, batch, tokens in itertools.product(*lists):
-        for backend, variant in dict.fromkeys(sides):
-            sizes = {"threads": threads, "batch": batch, "tokens": tokens}
-            request = {**given, **sizes, "backend": backend, "variant": variant}
-            yield f"{backend}:{variant}" if variant else backend, request
+    own, baseline = ("onnxruntime", "onnxruntime:disabled") if is_file(given["what"]) else ("torch", "torch:eager")
+    backend = given["backend"] or own
+    ours = ":".join([backend, given["variant"] or ("eager" if backend == "torch" else "")]).rstrip(":")
+    sides = [ours] if given["no_baseline"] else [given["baseline"] or baseline, ours]
+    for sizes in itertools.product(*(given[name] or [0] for name in ("threads", "batch", "bench_tokens"))):
+        for who in dict.fromkeys(sides):
+            name, _, variant = who.partition(":")
+            on = {"who": who, "is_baseline": who != ours, "backend": name, "variant": variant or None}
+            yield {**given, **dict(zip(_SIZES, sizes, strict=True)), **on}
 
 
 def _answer_of(request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -126,16 +115,17 @@ def _tail(text: str) -> str:
     return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
 
 
-def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float) -> tuple[str, ...]:
-    time, items = answer["time"], answer["batch"] * (tokens or 1)
-    median_s, spread_s = time["median_s"], time["spread_s"]
-    return (
-        seconds_text(median_s),
-        "" if spread_s is None else seconds_text(spread_s),
-        f"{items / median_s:.4g} {'tokens' if tokens else 'items'}/s",
-        f"{baseline_s / median_s:.3g}",
-    )
+def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> Iterator[str]:
+    median_s, spread_s = answer["time"]["median_s"], answer["time"]["spread_s"]
+    rate = answer["batch"] * (tokens or 1) / median_s
+    yield seconds_text(median_s)
+    yield "" if spread_s is None else seconds_text(spread_s)
+    yield (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}") + (" tokens/s" if tokens else " items/s")
+    yield "" if baseline_s is None else f"{baseline_s / median_s:.3g}"
 
 
-def _words(sizes: tuple[int, ...]) -> str:
-    return ", ".join(f"{name} {size}" for name, size in zip(("threads", "batch", "tokens"), sizes, strict=True) if size)
+def _table(rows: list[list[str]]) -> Iterator[str]:
+    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    yield from columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
+    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
+    yield f"  median and interquartile range of one call, each row in a fresh process{faster}"

@@ -13,7 +13,7 @@ from optest.generators.files import save_tensors
 from optest.models.dumps import save_values, spec_text
 from optest.numerics import Array, bits
 from optest.reporting.bench_table import seconds_text
-from optest.reporting.typography import columns
+from optest.reporting.typography import columns, plural
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
@@ -106,7 +106,7 @@ class Hooks:
         if self._profiles:
             yield from self._profile(program, feeds)
         if self._folder is not None:
-            kept = f" and {self._executions} executions" if self._mode == "all" else ""
+            kept = f" and {plural(self._executions, 'execution')}" if self._mode == "all" else ""
             yield f"dumped: the program{kept} in {self._folder}"
 
     def _profile(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:

@@ -30,7 +30,7 @@ def gpt2(config: Mapping[str, Any]) -> TorchModel:
         "n_embd": 64,
         "n_head": 4,
         "vocab_size": 512,
-        "n_positions": 32,
+        "n_positions": 256,
         "layer_norm_epsilon": 1e-5,
     }
     full = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "tied": True}
@@ -44,7 +44,7 @@ def llama(config: Mapping[str, Any]) -> TorchModel:
     names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     small: dict[str, Any] = dict(zip(names, (2, 64, 160, 4, 2), strict=True)) | {
         "vocab_size": 512,
-        "max_position_embeddings": 32,
+        "max_position_embeddings": 256,
     }
     full = dict(zip(names, (22, 2048, 5632, 32, 4), strict=True)) | {"vocab_size": 32000}
     small |= {"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tied": False, **_INPUT}
