@@ -1,4 +1,4 @@
-"""Whole models as graphs of values: what a reference and a backend have to offer so that they can be compared inside."""
+"""Whole models as graphs of values: what a reference and a backend offer so that they can be compared inside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["ModelGraph", "ModelProgram", "Region", "region_of"]
+__all__ = ["ModelGraph", "ModelProgram", "Region", "region_of", "regions_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,10 @@ class ModelProgram(Protocol):
     def levels(self) -> Sequence[str]:
         """The variants of the backend, the first of which optimises least."""
 
+    @property
+    def passes(self) -> Sequence[str]:
+        """The passes of the optimizer that change the model, each of which the variant ``LEVEL-PASS`` leaves out."""
+
     def outputs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """What the backend answers, by the names of the model's outputs."""
 
@@ -97,3 +101,19 @@ def region_of(
         numbers.add(makers[name])
         pending += read_by(makers[name])
     return Region(tuple(sorted(inputs)), tuple(outputs), tuple(sorted(numbers)))
+
+
+def regions_of(graph: ModelGraph, known: Collection[str]) -> list[Region]:
+    """What makes the values in ``known`` and the outputs, in the order of the nodes; constants are part of others."""
+    wanted, made_by = {*known, *graph.outputs}, dict[int, list[str]]()
+    for name, number in graph.makers.items():
+        if name in wanted:
+            made_by.setdefault(number, []).append(name)
+    found = []
+    for number in sorted(made_by):
+        region = graph.region(made_by[number], wanted.difference(made_by[number]))
+        if region.inputs:
+            found.append(region)
+        else:
+            wanted.difference_update(made_by[number])
+    return found

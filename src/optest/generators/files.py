@@ -16,7 +16,7 @@ from optest.numerics import Array, byte_beyond_bool, numpy_dtype
 from optest.spec import DType, Fault, Reason, TensorSpec, dtype, format_shape
 from optest.store import write_atomically
 
-__all__ = ["read_tensor", "read_tensors", "save_tensors"]
+__all__ = ["read_tensor", "save_tensors", "tensors_in_file"]
 
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -169,7 +169,7 @@ def _array_of(tensor: Mapping[str, Any], dtype: DType) -> Array:
     return np.frombuffer(tensor["data"], np.uint8).view(numpy_dtype(dtype)).reshape(tuple(tensor["shape"]))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+def tensors_in_file(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     """All tensors of a file of safetensors by name, and its metadata.
 
     Raises:

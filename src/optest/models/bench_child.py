@@ -7,13 +7,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from optest.core.border import Border
 from optest.errors import OptestError
-from optest.models.hooks import Hooks
-from optest.models.opening import opened
+from optest.models.runnable import runnable
+from optest.models.running import hook_lines
 from optest.process import TRACEBACK_SIGNAL, Channel
 from optest.spec import Fault, Reason
 from optest.timing import Subject, measure
@@ -37,21 +36,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
-    model = opened(request, batch=request["batch"], tokens=request["tokens"], threads=request["threads"])
+    model = runnable(request, batch=request["batch"], tokens=request["tokens"], threads=request["threads"])
     with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process, so all of them are computed
         call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
         (samples,) = measure([call], target_s=request["bench_time"])
-    folder = Path(request["dump_dir"]) if request["dump_dir"] else None
-    hooks = Hooks(folder, request["dump_mode"], profiles=request["profile"], trace=request["trace"])
-    if folder:
-        hooks.executed(model.program, model.feeds)
     shape = next(iter(model.feeds.values())).shape
     return {
         "time": asdict(samples.call_time()),
         "on": model.backend,
         "program": str(model.program),
         "batch": shape[0] if shape else 1,
-        "lines": [*model.notes, *hooks.closing_lines(model.program, model.feeds)],
+        "lines": [*model.notes, *hook_lines(request, model)],
     }
 
 

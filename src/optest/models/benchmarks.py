@@ -14,7 +14,7 @@ from typing import Any
 from optest.errors import UsageError
 from optest.guests import CommandContext
 from optest.models.hooks import Hooks
-from optest.models.opening import is_file
+from optest.models.opened import is_file
 from optest.process import signal_name, start_child
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
@@ -23,7 +23,7 @@ from optest.settings import environment
 __all__ = ["bench_command"]
 
 _VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
-_TAIL_LINES = 8
+_TAIL_LINES = 20
 _END_S = 30.0
 _SIZES = ("threads", "batch", "tokens")
 _HEAD = ("on", *_SIZES, "latency", "±", "throughput", "×")

@@ -3,75 +3,87 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from optest.guests import CommandContext
-from optest.models.driver import PREFIX, ModelDriver, backend_called, descriptor_of, program_of, subject_of, variant_of
+from optest.models.driver import PREFIX, ModelDriver, descriptor_of, onnx_backend, program_of, subject_of, variant_of
+from optest.models.opened import stated_models
 from optest.spec import BackendTarget, TestCase
 
-__all__ = ["case_of", "trace_command", "traced", "validate_command"]
+__all__ = ["models_of", "trace_command", "traced", "validate_command"]
 
 
 def validate_command(context: CommandContext, **given: Any) -> int:
-    """Compare the outputs of a model."""
-    case = case_of(given, "outputs")
-    context.echo(str(program_of(case)))
-    outputs = "\n".join(subject_of(case).graph.outputs)
-    return context.run([_with(case, "outputs", case.where, values=outputs)], ModelDriver(), {}, given)
+    """Compare the outputs of a model, and how it goes on."""
+    cases: list[TestCase] = []
+    for case in models_of(given):
+        context.echo(f"{case.name}: {program_of(case)}")
+        subject = subject_of(case)
+        cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject.graph.outputs)))
+        if _is_causal(case):
+            cases.append(with_part(case, "continuation", "continuation"))
+    return context.run(cases, ModelDriver(), {}, given)
 
 
 def trace_command(context: CommandContext, **given: Any) -> int:
     """Compare the values inside a model."""
-    case = case_of(given, given["mode"])
-    context.echo(str(program_of(case)))
-    stops = {"exitfirst": given["exitfirst"] or given["stop"]}
-    return context.run(list(traced(case, given["mode"])), ModelDriver(), {}, {**given, **stops})
+    cases: list[TestCase] = []
+    for case in models_of(given):
+        context.echo(f"{case.name}: {program_of(case)}")
+        cases += traced(case, given["mode"])
+    return context.run(cases, ModelDriver(), {}, {**given, "exitfirst": given["exitfirst"] or given["stop"]})
 
 
-def case_of(given: Mapping[str, Any], part: str) -> TestCase:
-    """The case that the options of a command ask for, of one part of the model."""
-    path = Path(given["what"])
-    driver = backend_called(given["backend"])
-    variant = variant_of(driver, given["variant"] or ("disabled" if given["optimized"] else None))
-    stated = {
-        "file": path.as_posix(),
-        "inputs": given["inputs"] or "",
-        "sizes": ",".join(given["config"]),
-        "optimized": given["optimized"] or "",
-        "backend": driver.name,
-        "variant": variant,
-        "part": part,
-        "digest": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest() if path.is_file() else "",
-        "values": "",
-        "given": "",
-    }
-    return TestCase(
-        descriptor=descriptor_of(f"{PREFIX}{path.stem}"),
-        inputs=(),
-        name=f"{path.stem}/{part}",
-        attributes=stated,
-        generator="optest.models.driver:ModelValues",
-        seed=given["seed"],
-        backend=BackendTarget(name="model", kind="model", device=driver.name, variant=variant or None),
-        where=str(path),
-    )
+def models_of(given: Mapping[str, Any]) -> Iterator[TestCase]:
+    """A case without a part for the model that a command names, and for each way to draw its weights.
+
+    Raises:
+        UsageError, UnknownName: for a model, backend, variant or configuration that there is not.
+        Fault: COMPILE if an export fails.
+    """
+    backend, variant, device = given["backend"], given["variant"], given["torch_device"] or ""
+    if for_torch := backend == "torch":
+        variant = variant or "eager"
+    else:
+        variant = variant_of(onnx_backend(backend), variant or ("disabled" if given["optimized"] else None))
+    for name, stated in stated_models(given, for_torch=for_torch):
+        yield TestCase(
+            descriptor=descriptor_of(f"{PREFIX}{name.partition('/')[0]}"),
+            inputs=(),
+            name=name,
+            attributes={
+                **stated,
+                "optimized": given["optimized"] or "",
+                "backend": backend,
+                "variant": variant,
+                "device": device,
+            },
+            generator="optest.models.driver:ModelValues",
+            seed=given["seed"],
+            backend=BackendTarget(name="model", kind="model", device=backend, variant=variant or None),
+            where=given["what"],
+        )
 
 
 def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
-    """A case for each value inside the model that the backend has, too, and one for whether looking changes anything."""
+    """A case for each value of the model that the backend has, too, and one for whether looking changes anything."""
     program, graph = program_of(case), subject_of(case).graph
     for region in program.regions:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
-        operators = " of ".join([program.graph.nodes[number].op_type for number in reversed(region.nodes)][:3])
+        operators = " of ".join([program.graph.operator(number) for number in reversed(region.nodes)][:3])
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
-        yield _with(case, name, f"{case.where}: {place}", part=mode, values="\n".join(region.outputs), given=given)
-    yield _with(case, "watched", case.where, part="watched")
+        found = with_part(case, name, mode, values="\n".join(region.outputs), given=given)
+        yield dataclasses.replace(found, where=f"{case.where}: {place}")
+    yield with_part(case, "watched", "watched")
 
 
-def _with(case: TestCase, name: str, where: str, **attributes: str) -> TestCase:
-    model = case.descriptor.name.removeprefix(PREFIX)
-    stated = {**case.attributes, **attributes}
-    return dataclasses.replace(case, name=f"{model}/{name}", where=where, attributes=stated)
+def with_part(case: TestCase, name: str, part: str, **attributes: str) -> TestCase:
+    """The case of one part of a model."""
+    stated = {**case.attributes, "part": part, **attributes}
+    return dataclasses.replace(case, name=f"{case.name}/{name}", attributes={k: v for k, v in stated.items() if v})
+
+
+def _is_causal(case: TestCase) -> bool:
+    model = subject_of(case).model
+    return bool(case.attributes.get("causal")) or (model is not None and model.causal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optest.errors import UsageError
-from optest.generators.files import read_tensors, save_tensors
+from optest.generators.files import save_tensors, tensors_in_file
 from optest.guests import CommandContext
 from optest.numerics import Array, dtype_of, ulp, widen
 from optest.reporting.typography import columns, plural
@@ -95,7 +95,7 @@ def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
         yield f"missing in the {which}, {len(names)}: {', '.join(names[:_SHOWN])}{more}"
 
 
-def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if rows:
         head = ("value", "differ", "max abs", "max ulp", "from")
         yield from columns([head, *rows[:_SHOWN]], left=frozenset({0, 1, 4}))
@@ -104,7 +104,7 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _read(path: Path) -> Values:
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = tensors_in_file(path)
     known = {each["name"]: each for each in json.loads(metadata.get("values", "[]"))}
     order = [*known, *(name for name in tensors if name not in known)]
     index = [known.get(name, {"name": name, "operator": "", "place": ""}) for name in order if name in tensors]

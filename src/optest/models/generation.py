@@ -14,7 +14,7 @@ from optest.core.border import Border
 from optest.errors import Unavailable, UsageError
 from optest.generators.counter import Stream
 from optest.models.hooks import Hooks, same_bits
-from optest.models.opening import Opened
+from optest.models.runnable import Runnable
 from optest.numerics import Array, widen
 from optest.registry import is_installed, load_object
 from optest.spec import Fault, Reason
@@ -70,7 +70,7 @@ def _by_file(text: str, path: Path) -> Prompt:
 
 
 def generated(
-    model: Opened,
+    model: Runnable,
     hooks: Hooks,
     ids: Sequence[int],
     count: int | None,
@@ -116,7 +116,7 @@ def generated(
         yield tokens[-1]
 
 
-def _input_of_tokens(model: Opened) -> tuple[str, int | str]:
+def _input_of_tokens(model: Runnable) -> tuple[str, int | str]:
     """Name of the input, and how many tokens it takes."""
     specs = {name: sizes for name, kind, sizes in model.program.specs() if kind.startswith("int") and len(sizes) == 2}
     names = [name for name in specs if not any(word in name for word in ("mask", "position", "type"))]
@@ -127,7 +127,7 @@ def _input_of_tokens(model: Opened) -> tuple[str, int | str]:
     return names[0], specs[names[0]][1]
 
 
-def fed_tokens(model: Opened, tokens: Sequence[int], padding: int = 0) -> dict[str, Array]:
+def fed_tokens(model: Runnable, tokens: Sequence[int], padding: int = 0) -> dict[str, Array]:
     """All inputs for one sequence: tokens, positions in their order, masks of ones, types of zeros."""
     name, size = _input_of_tokens(model)
     length = size if isinstance(size, int) else len(tokens)

@@ -25,6 +25,14 @@ _OPTIONS = (
     _of_the_model(
         name="config", flags=("--config",), repeat=True, metavar="KEY=VALUE", help="Sizes, as batch=2. Repeatable."
     ),
+    _of_the_model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
+    _of_the_model(
+        name="weights",
+        flags=("--weights", "--checkpoint"),
+        metavar="FILE",
+        completes="file",
+        help="Weights, as safetensors.",
+    ),
     _of_the_model(name="seed", type="int", default=0, help="Seed of inputs that are drawn. [0]"),
 )
 

@@ -24,6 +24,7 @@ _SOURCE = (
         completes="file",
         help="Weights of a model by name. [drawn by --seed]",
     ),
+    _of_the_model(name="preset", metavar="NAME", help="How weights are drawn: balanced, … [balanced]"),
     _of_the_model(name="seed", type="int", default=0, help="Of weights, inputs and tokens that are drawn. [0]"),
 )
 _RUNS = (

@@ -12,14 +12,15 @@ from optest.errors import UsageError
 from optest.guests import CommandContext
 from optest.models.generation import MOST_TOKENS, fed_tokens, generated, prompt_of
 from optest.models.hooks import Hooks
-from optest.models.opening import Opened, is_file, opened, opened_by_name
+from optest.models.opened import is_file
+from optest.models.runnable import Runnable, model_by_name, runnable
 from optest.numerics import Array, dtype_of, widen
 from optest.registry import load_object
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, printable
 from optest.spec import Fault, Reason, format_shape
 
-__all__ = ["export_weights_command", "faults_told", "run_command"]
+__all__ = ["export_weights_command", "faults_told", "hook_lines", "run_command"]
 
 _ROWS = 4
 _EXIT_OF = {Reason.UNSUPPORTED: 5, Reason.UNAVAILABLE: 5}
@@ -43,13 +44,12 @@ def faults_told(command: _Command) -> _Command:
 @faults_told
 def run_command(context: CommandContext, **given: Any) -> int:
     """Run a model forward, or with ``prompt`` let it write."""
-    folder = Path(given["dump_dir"]) if given["dump_dir"] else None
-    hooks = Hooks(folder, given["dump_mode"], profiles=given["profile"])
+    hooks = _hooks(given)
     if given["prompt"] is None:
         stated = [name for name in ("max_tokens", "temperature", "tokenizer", "kv_cache") if given[name]]
         if stated:
             raise UsageError(f"--{stated[0].replace('_', '-')} is about text: state --prompt, too")
-        model = opened(given)
+        model = runnable(given)
         _tell(context, given["what"], model)
         began = time.perf_counter()
         outputs = hooks.executed(model.program, model.feeds)
@@ -65,16 +65,16 @@ def run_command(context: CommandContext, **given: Any) -> int:
     return 0
 
 
-def _tell(context: CommandContext, name: str, model: Opened) -> None:
+def _tell(context: CommandContext, name: str, model: Runnable) -> None:
     for line in (f"{name} on {model.backend}: {model.program}", *model.notes):
         context.echo(line)
 
 
-def _write(context: CommandContext, given: Mapping[str, Any], hooks: Hooks) -> tuple[Mapping[str, Array], Opened]:
+def _write(context: CommandContext, given: Mapping[str, Any], hooks: Hooks) -> tuple[Mapping[str, Array], Runnable]:
     """Let a model write, and return the feeds of a run with the prompt alone."""
     prompt = prompt_of(given["prompt"], given["tokenizer"])
     sizes = {} if is_file(given["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
-    model = opened(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
+    model = runnable(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
     _tell(context, given["what"], model)
     if prompt.note:
         context.echo(prompt.note)
@@ -127,12 +127,33 @@ def _tops(logits: Array) -> Iterator[str]:
         yield f"and {len(rows) - _ROWS} more"
 
 
+def hook_lines(given: Mapping[str, Any], model: Runnable | None = None) -> Iterator[str]:
+    """What ``dump_dir``, ``dump_mode`` and ``profile`` of a command keep and show of one run of its model.
+
+    The model is opened as the command says, unless it is here already.
+
+    Raises:
+        UsageError, Unavailable, Fault: as :func:`runnable`, and whatever the run raises.
+    """
+    hooks = _hooks(given)
+    if given["dump_dir"] or given["profile"]:
+        model = model or runnable(given)
+        if given["dump_dir"]:
+            hooks.executed(model.program, model.feeds)
+        yield from hooks.closing_lines(model.program, model.feeds)
+
+
+def _hooks(given: Mapping[str, Any]) -> Hooks:
+    folder = Path(given["dump_dir"]) if given["dump_dir"] else None
+    return Hooks(folder, given["dump_mode"], profiles=given["profile"], trace=given.get("trace", "profile.json"))
+
+
 @faults_told
 def export_weights_command(context: CommandContext, **given: Any) -> int:
     """Write the weights of a model by its name."""
     if is_file(given["what"]):
         raise UsageError(f"{given['what']} is a file; weights are exported of a model by its name")
-    model = opened_by_name(given)
+    model = model_by_name(given)
     path = Path(given["out"])
     load_object("optest.torch.models.weights:save_weights")(model, path)
     count = sum(each.numel() for each in model.module.parameters())

@@ -1,48 +1,60 @@
-"""The model that is asked, its inputs, and what it should answer: in float64, with the error that float32 makes."""
+"""The model that is asked, its inputs, and what its values should be: in float64, with the error that float32 makes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from optest.backends.whole_models import ModelGraph
 from optest.errors import UsageError
+from optest.generators.files import tensors_in_file
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.onnx.graphs import Graph, opened_file
 from optest.spec import ErrorBudget, NamedOutput, Rule, RuleClass, Unrounded, dtype
 
-__all__ = ["FACTOR", "OnnxSubject", "judged_by_accuracy", "onnx_subject"]
+__all__ = ["FACTOR", "Continuation", "Subject", "judged_by_accuracy", "moved", "read_tensors", "subject_of_file"]
 
 FACTOR = 3.0
-"""How many times the float32 reference's own error a node may have: right graphs of ONNX Runtime reach 2.6 in one node,
-wrong ones begin at 4 (measured on GPT-2 and ResNet)."""
+"""How many times the float32 reference's own error a value may have: right graphs of ONNX Runtime reach 2.6 in one
+node, wrong ones begin at 4 (measured on GPT-2 and ResNet)."""
 _OPEN = 16
 """An open size of an input that nobody states, but for a batch, which is 1."""
-_INPUTS_SEED = 0x6F7074
+_MOST_STEPS = 8
+_SEED = 0x6F7074
 
 
-class OnnxSubject:
-    """A model in ONNX with inputs, drawn or given."""
+class Continuation(NamedTuple):
+    """Greedy generation by the model in float64: the inputs of each step, the position that it reads, what it says."""
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, Array]) -> None:
+    feeds: Sequence[Mapping[str, Array]]
+    positions: Sequence[int]
+    expected: NamedOutput
+
+
+class Subject:
+    """A graph of values with inputs, drawn or given; ``model`` is the torch model that it is of."""
+
+    def __init__(self, graph: ModelGraph, feeds: Mapping[str, Array], model: Any = None) -> None:
+        self.model = model
         self.graph = graph
         self.feeds = feeds
 
     @cached_property
     def _narrow(self) -> Mapping[str, Array]:
         """All values, in the model's own dtypes."""
-        return self.graph.evaluated([*self.graph.makers], self.feeds)
+        return dict(self.graph.stream(self.graph.region([*self.graph.makers], self.feeds), self.feeds))
 
     @cached_property
     def _expected(self) -> Mapping[str, NamedOutput]:
         """All values as they should be, computed from the model's inputs."""
-        wide = {name: _widened(value) for name, value in self.feeds.items()}
-        return self._judged([*self.graph.makers], self.feeds, wide)
+        return self._judged([*self.graph.makers], self.feeds)
 
     def activation(self, name: str) -> Array:
+        """An input or a value as the model has it in its own dtypes."""
         found = self.feeds.get(name)
         return self._narrow[name] if found is None else found
 
@@ -50,24 +62,43 @@ class OnnxSubject:
         """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
         if not given:
             return [self._expected[name] for name in outputs]
-        start = {name: self.activation(name) for name in given}
-        made = self._judged(outputs, start, {name: _widened(value) for name, value in start.items()})
+        made = self._judged(outputs, {name: self.activation(name) for name in given})
         return [made[name] for name in outputs]
 
-    def _judged(
-        self, outputs: Sequence[str], given: Mapping[str, Array], wide: Mapping[str, Array]
-    ) -> dict[str, NamedOutput]:
-        region, wanted = self.graph.region(outputs, given), {*outputs}
-        moved = {name: _moved(value) for name, value in given.items()}
-        graph = self.graph.widened
+    def _judged(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, NamedOutput]:
+        region, wanted, wide = self.graph.region(outputs, given), {*outputs}, self.graph.widened
         streams = zip(
-            self.graph.stream(region, given), graph.stream(region, wide), graph.stream(region, moved), strict=True
+            self.graph.stream(region, given),
+            wide.stream(region, {name: _widened(value) for name, value in given.items()}),
+            wide.stream(region, {name: moved(value) for name, value in given.items()}),
+            strict=True,
         )
         return {
-            name: judged_by_accuracy(name, narrow, wide, moved)
-            for (name, narrow), (_, wide), (_, moved) in streams
+            name: judged_by_accuracy(name, *values)
+            for (name, *values) in ((one[0], one[1], two[1], three[1]) for one, two, three in streams)
             if name in wanted
         }
+
+    @cached_property
+    def continuation(self) -> Continuation:
+        """From half of the tokens on, as many as there is room for, eight at most. Only for causal models: what stands
+        behind a position does not matter."""
+        tokens = next(name for name, value in self.feeds.items() if value.dtype.kind == "i")
+        ids, logits = self.feeds[tokens].copy(), self.graph.outputs[0]
+        begin = max(ids.shape[-1] // 2, 1)
+        ids[..., begin:] = 0
+        feeds, steps = [], []
+        for position in range(begin - 1, min(ids.shape[-1], begin - 1 + _MOST_STEPS)):
+            given = {**self.feeds, tokens: ids.copy()}
+            graphs = (self.graph, self.graph.widened)
+            narrow, wide = (dict(each.stream(each.region([logits], given), given))[logits] for each in graphs)
+            feeds.append(given)
+            steps.append((narrow[..., position, :], wide[..., position, :]))
+            if position + 1 < ids.shape[-1]:
+                ids[..., position + 1] = np.argmax(steps[-1][1], axis=-1)
+        positions = range(begin - 1, begin - 1 + len(steps))
+        stacked = [np.stack(each) for each in zip(*steps, strict=True)]
+        return Continuation(feeds, positions, judged_by_accuracy("logits", stacked[0], stacked[1], stacked[1]))
 
 
 def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> NamedOutput:
@@ -81,17 +112,11 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
         return NamedOutput(name, narrow, rule=Rule(kind=RuleClass.EXACT, stands=True))
     finite = np.isfinite(wide)
     largest = float(np.max(np.abs(wide[finite]), initial=0.0))
-    error = max(
-        *(
-            float(np.max(np.abs(each[finite].astype(np.float64) - wide[finite]), initial=0.0))
-            for each in (narrow, moved)
-        ),
-        largest * kind.unit_roundoff,
-    )
+    errors = [np.abs(each[finite].astype(np.float64) - wide[finite]) for each in (narrow, moved)]
+    error = max(*(float(np.max(each, initial=0.0)) for each in errors), largest * kind.unit_roundoff)
     formula = f"{FACTOR:g} x the error of {kind} against float64, {error:.3g}"
     unit = dtype("float64" if kind.name == "float64" else "float32").unit_roundoff
-    worst = FACTOR * error / unit
-    budget = ErrorBudget(worst=np.broadcast_to(worst, wide.shape))
+    budget = ErrorBudget(worst=np.broadcast_to(FACTOR * error / unit, wide.shape))
     return NamedOutput(name, Unrounded(wide, kind), rule=Rule(kind=RuleClass.COMPOSED, formula=formula), terms=budget)
 
 
@@ -99,18 +124,17 @@ def _widened(value: Array) -> Array:
     return value.astype(np.float64) if dtype_of(value.dtype).is_inexact else value
 
 
-def _moved(value: Array) -> Array:
-    """Each element moved by up to one rounding of its dtype."""
+def moved(value: Array) -> Array:
+    """Each element moved by up to one rounding of its dtype, in float64."""
     kind = dtype_of(value.dtype)
     if not kind.is_inexact:
         return value
-    rng = np.random.default_rng(_INPUTS_SEED)
+    rng = np.random.default_rng(_SEED)
     return value.astype(np.float64) * (1 + kind.unit_roundoff * rng.uniform(-1, 1, value.shape))
 
 
-@lru_cache(maxsize=4)
-def onnx_subject(file: str, inputs: str, sizes: str, seed: int) -> OnnxSubject:
-    """The model of a file, with the inputs of a file of safetensors, or drawn by ``seed``.
+def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:
+    """The ONNX model of a file, with the inputs of a file of safetensors, or drawn by ``seed``.
 
     ``sizes`` states those that the model leaves open: ``batch=2,sequence=8``.
 
@@ -119,28 +143,38 @@ def onnx_subject(file: str, inputs: str, sizes: str, seed: int) -> OnnxSubject:
     """
     graph = Graph(opened_file(Path(file)))
     specs = list(graph.input_specs())
-    stated = dict(each.split("=", 1) for each in sizes.split(",") if each)
+    stated = _sizes(sizes, {size for _, _, shape in specs for size in shape if isinstance(size, str)})
     if inputs:
-        return OnnxSubject(graph, _read(Path(inputs), specs))
-    rng = np.random.default_rng([_INPUTS_SEED, seed])
+        return Subject(graph, read_tensors(Path(inputs), [name for name, _, _ in specs]))
+    rng = np.random.default_rng([_SEED, seed])
     feeds = {}
     for name, kind, shape in specs:
-        known = tuple(size if isinstance(size, int) else _size(size, stated) for size in shape)
+        known = tuple(size if isinstance(size, int) else stated[size] for size in shape)
         feeds[name] = _drawn(rng, graph, name, kind, known)
-    return OnnxSubject(graph, feeds)
+    return Subject(graph, feeds)
 
 
-def _size(name: str, stated: Mapping[str, str]) -> int:
-    return int(stated.get(name, 1 if "batch" in name.lower() or name == "N" else _OPEN))
+def _sizes(text: str, open_sizes: set[str]) -> dict[str, int]:
+    stated = dict(each.partition("=")[::2] for each in text.split(",") if each)
+    for name, size in stated.items():
+        if name not in open_sizes:
+            known = ", ".join(sorted(open_sizes)) or "none"
+            raise UsageError(f"--config states {name}, but the sizes that the model leaves open are {known}")
+        if not size.isdecimal() or int(size) < 1:
+            raise UsageError(f"--config {name}={size} should state a whole number above 0")
+    usual = {name: 1 if "batch" in name.lower() or name == "N" else _OPEN for name in open_sizes}
+    return {**usual, **{name: int(size) for name, size in stated.items()}}
 
 
-def _read(path: Path, specs: Sequence[tuple[str, str, Any]]) -> dict[str, Array]:
-    from safetensors.numpy import load_file
+def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    """The tensors of a file, in the order of ``names``.
 
-    found = load_file(path)
-    names = [name for name, _, _ in specs]
+    Raises:
+        UsageError: for a file that cannot be read, or has other tensors.
+    """
+    found, _ = tensors_in_file(path)
     if {*found} != {*names}:
-        raise UsageError(f"{path} has {', '.join(sorted(found))}, but the model's inputs are {', '.join(names)}")
+        raise UsageError(f"{path} has {', '.join(sorted(found))}, but should have {', '.join(names)}")
     return {name: found[name] for name in names}
 
 

@@ -61,7 +61,9 @@ class Graph:
         self.inputs = tuple(each.name for each in graph.input if each.name not in self._constants)
         self.outputs = tuple(each.name for each in graph.output)
         self._evaluators: dict[int, Any] = {}
-        self.makers = {name: place for place, node in enumerate(self.nodes) for name in node.output if name}
+        self.makers: Mapping[str, int] = {
+            name: place for place, node in enumerate(self.nodes) for name in node.output if name
+        }
 
     @functools.cached_property
     def types(self) -> Mapping[str, Any]:
@@ -118,33 +120,24 @@ class Graph:
         where = f"{Path(words[1]).name}:{line}"
         return ", ".join(each for each in (module, where + (f": {code}" if code else "")) if each)
 
-    def regions(self, known: Collection[str]) -> list[Region]:
-        """What makes the values in ``known`` and the outputs of the graph, each of what is known before it."""
-        wanted = {*known, *self.outputs}
-        found = []
-        for node in self.nodes:
-            outputs = tuple(name for name in node.output if name in wanted)
-            if outputs:
-                found.append(self.region(outputs, wanted - {*node.output}))
-        return found
-
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
         return region_of(
             outputs, given, self.makers, lambda number: _read_by(self.nodes[number]), self._constants.keys()
         )
 
-    def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
-        """A region as a model; ``types`` has those of its inputs, and those of its outputs that are known."""
+    def cut(self, outputs: Sequence[str], inputs: Sequence[str], types: Mapping[str, Any]) -> bytes:
+        """What makes ``outputs`` of ``inputs`` as a model; ``types`` has those that are known."""
+        region = self.region(outputs, inputs)
         nodes = [self.nodes[number] for number in region.nodes]
         read = {name for node in nodes for name in _read_by(node)}
         graph = helper.make_graph(
             nodes,
             "region",
-            [helper.make_value_info(name, _without_sizes(types[name])) for name in region.inputs],
+            [helper.make_value_info(name, _without_sizes(types[name])) for name in inputs],
             [
                 helper.make_value_info(name, _without_sizes(types[name]) if name in types else onnx.TypeProto())
-                for name in region.outputs
+                for name in outputs
             ],
             initializer=[each for name, each in self._constants.items() if name in read],
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.abilities import HasVariants
-from optest.backends.whole_models import Region
+from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Graph
@@ -24,9 +24,9 @@ class OnnxProgram:
 
     def __init__(self, driver: OnnxBackend, given: Graph, variant: str, optimized: bytes | None = None) -> None:
         self._driver = driver
-        self._given = given
+        self.before = given
         self._variant = variant
-        self.content = given.content if optimized is None else optimized
+        self._content = given.content if optimized is None else optimized
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
         self._readers = Counter[str]()
@@ -34,17 +34,17 @@ class OnnxProgram:
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
-        nodes = f"{len(self._given.nodes)} nodes, {len(self.graph.nodes)} as {self._driver.name} runs them"
+        nodes = f"{len(self.before.nodes)} nodes, {len(self.graph.nodes)} as {self._driver.name} runs them"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
         return f"{nodes}; {precision}, threads: {threads}; {versions}"
 
     @cached_property
     def _whole(self) -> Any:
-        return self._driver.loaded(self.content, self._variant)
+        return self._driver.loaded(self._content, self._variant)
 
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
-        content, variant = self._driver.optimized(self.content, self._variant)
+        content, variant = self._driver.optimized(self._content, self._variant)
         return Graph(content), variant
 
     @property
@@ -65,17 +65,21 @@ class OnnxProgram:
     @cached_property
     def regions(self) -> Sequence[Region]:
         """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
-        known = {name for name in self._given.makers if self._given.dtype_name(name)}
-        return [each for each in self.graph.regions(known) if each.inputs]
+        known = {name for name in self.before.makers if self.before.dtype_name(name)}
+        return regions_of(self.graph, known)
+
+    @cached_property
+    def passes(self) -> Sequence[str]:
+        return self._driver.passes(self._content, self._variant)
 
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """What the backend answers, by the names of the model's outputs."""
-        return self._called(self._whole, self._given.outputs, feeds)
+        return self._called(self._whole, self.before.outputs, feeds)
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         """What the nodes of a region make of ``given``, each by itself."""
         graph, variant = self._optimized
-        program = self._driver.loaded(graph.cut(region, self._given.types), variant)
+        program = self._driver.loaded(graph.cut(region.outputs, region.inputs, self.before.types), variant)
         return self._called(program, region.outputs, {name: given[name] for name in region.inputs})
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -96,21 +100,21 @@ class OnnxProgram:
             self._values |= self.made(region, self._values)
             self._readers.subtract(region.inputs)
             for name in region.inputs:
-                if self._readers[name] == 0 and name not in self._given.outputs and name not in feeds:
+                if self._readers[name] == 0 and name not in self.before.outputs and name not in feeds:
                     del self._values[name]
                     self._dropped.add(name)
         return {name: self._values[name] for name in outputs}
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
         """Name, dtype and sizes of each input; a size that is open is its name."""
-        return list(self._given.input_specs())
+        return list(self.before.input_specs())
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
         """Every tensor that the nodes make, in their order: name, elements, operator, where in the model it is from.
 
         One run of the optimised graph makes them all.
         """
-        graph, given = self.graph, self._given
+        graph, given = self.graph, self.before
         nodes = {name: node for node in graph.nodes for name in node.output if name and graph.may_be_tensor(name)}
         made = self.made(Region(graph.inputs, tuple(nodes), tuple(range(len(graph.nodes)))), feeds)
         for name, value in made.items():
@@ -118,12 +122,12 @@ class OnnxProgram:
 
     def files(self, _: Mapping[str, Array]) -> dict[str, bytes]:
         """The model as it was given, and as it is run."""
-        return {"model.onnx": self._given.content, "optimized.onnx": self.graph.content}
+        return {"model.onnx": self.before.content, "optimized.onnx": self.graph.content}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
         """As :meth:`optest.onnx.driver.OnnxBackend.profiled`."""
-        model = Model(content=b"", op="", feeds=(), outputs=self._given.outputs)
-        return self._driver.profiled(self.content, self._variant, model, feeds, trace)
+        model = Model(content=b"", op="", feeds=(), outputs=self.before.outputs)
+        return self._driver.profiled(self._content, self._variant, model, feeds, trace)
 
     def _is_made(self, name: str) -> bool:
         return name in self._values or name in self._dropped

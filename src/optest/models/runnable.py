@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +10,20 @@ from typing import Any
 import numpy as np
 
 from optest.errors import UsageError
-from optest.generators.files import read_tensors
+from optest.models.driver import onnx_backend, variant_of
 from optest.models.hooks import Program
+from optest.models.opened import is_file, torch_model
+from optest.models.subjects import read_tensors, subject_of_file
 from optest.numerics import Array
+from optest.onnx.graphs import Graph
+from optest.onnx.whole_models import OnnxProgram
 from optest.registry import load_object
 
-__all__ = ["Opened", "is_file", "opened", "opened_by_name"]
+__all__ = ["Runnable", "model_by_name", "runnable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Runnable:
     """A program with feeds, ready to run. ``vocabulary`` and ``context``, the most tokens, are 0 where not known."""
 
     backend: str
@@ -31,11 +34,7 @@ class Opened:
     context: int = 0
 
 
-def is_file(name: str) -> bool:
-    return name.endswith(".onnx")
-
-
-def opened(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: int = 0, threads: int = 0) -> Opened:
+def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: int = 0, threads: int = 0) -> Runnable:
     """The model ``what`` on ``backend`` by ``variant``, with ``inputs`` of a file or drawn by ``seed``.
 
     ``batch`` and ``tokens`` are sizes of the inputs, 0 for the model's own; ``room`` is for further tokens, where the
@@ -45,12 +44,12 @@ def opened(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: i
         UsageError, Unavailable, Fault: for whatever cannot be opened, or exported for the backend.
     """
     if is_file(given["what"]):
-        return _opened_file(given, batch, tokens, threads)
-    model = opened_by_name(given)
-    of_torch = "optest.torch.models.programs:"
+        return _of_file(given, batch, tokens, threads)
+    model = model_by_name(given)
+    of_torch = "optest.torch.models.runs:"
     feeds: Mapping[str, Array] = load_object(f"{of_torch}inputs_of")(model, given["seed"])
     if given["inputs"]:
-        feeds = _read(Path(given["inputs"]), feeds)
+        feeds = read_tensors(Path(given["inputs"]), [*feeds])
     if tokens and not model.causal:
         raise UsageError(f"{given['what']} is no causal language model; a number of tokens means nothing to it")
     if tokens > model.context > 0:
@@ -62,33 +61,30 @@ def opened(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: i
     about = {"notes": model.notes, "vocabulary": model.vocabulary, "context": model.context}
     if backend == "torch":
         variant = given["variant"] or "eager"
-        program = load_object(f"{of_torch}TorchProgram")(model, variant, threads)
-        return Opened(backend=f"torch:{variant}", program=program, feeds=feeds, **about)
+        program = load_object(f"{of_torch}TorchRun")(model, variant, threads)
+        return Runnable(backend=f"torch:{variant}", program=program, feeds=feeds, **about)
     if room:
         longest = min(tokens + room, model.context or tokens + room)
         feeds = {name: _resized(value, batch, longest) for name, value in feeds.items()}
     content = load_object(f"{of_torch}exported_content")(model, feeds)
-    graph = load_object("optest.onnx.graphs:Graph")(content)
-    return Opened(**_on_onnx(graph, backend, given["variant"], threads), feeds=feeds, **about)
+    graph = Graph(content)
+    return Runnable(**_on_onnx(graph, backend, given["variant"], threads), feeds=feeds, **about)
 
 
-def opened_by_name(given: Mapping[str, Any]) -> Any:
+def model_by_name(given: Mapping[str, Any]) -> Any:
     """The model in torch, with the weights of a file or drawn.
 
     Raises:
         UsageError, Unavailable: as :func:`optest.torch.models.adapters.opened_model`.
     """
-    weights = Path(given["weights"]) if given["weights"] else None
-    config = _config_of(given["config"])
-    open_model = load_object("optest.torch.models.adapters:opened_model")
-    return open_model(given["what"], config=config, weights=weights, seed=given["seed"])
+    stated = {"model": given["what"], "config": ",".join(given["config"])}
+    return torch_model({**stated, **{name: given[name] or "" for name in ("preset", "weights")}}, given["seed"])
 
 
-def _opened_file(given: Mapping[str, Any], batch: int, tokens: int, threads: int) -> Opened:
+def _of_file(given: Mapping[str, Any], batch: int, tokens: int, threads: int) -> Runnable:
     if given["weights"]:
         raise UsageError(f"{given['what']} has its weights inside; --weights is for models by name")
-    make = load_object("optest.models.subjects:onnx_subject")
-    subject = make(given["what"], given["inputs"] or "", ",".join(given["config"]), given["seed"])
+    subject = subject_of_file(given["what"], given["inputs"] or "", ",".join(given["config"]), given["seed"])
     about = _on_onnx(subject.graph, given["backend"] or "onnxruntime", given["variant"], threads)
     feeds = {name: _resized(value, batch, tokens) for name, value in subject.feeds.items()}
     for name, _, sizes in about["program"].specs():
@@ -97,15 +93,15 @@ def _opened_file(given: Mapping[str, Any], batch: int, tokens: int, threads: int
         ]
         if fixed:
             raise UsageError(f"{name} of {given['what']} has a fixed size of {fixed[0]}, which cannot be another one")
-    return Opened(**about, feeds=feeds)
+    return Runnable(**about, feeds=feeds)
 
 
 def _on_onnx(graph: Any, backend: str, variant: str | None, threads: int) -> dict[str, Any]:
-    driver = load_object("optest.models.driver:backend_called")(backend)
-    variant = load_object("optest.models.driver:variant_of")(driver, variant)
+    driver = onnx_backend(backend)
+    variant = variant_of(driver, variant)
     if threads:
         driver.use_threads(threads)
-    program = load_object("optest.onnx.whole_models:OnnxProgram")(driver, graph, variant)
+    program = OnnxProgram(driver, graph, variant)
     return {"backend": f"{backend}:{variant}" if variant else backend, "program": program}
 
 
@@ -117,26 +113,3 @@ def _resized(value: Array, batch: int, tokens: int) -> Array:
     if tokens and len(shape) == 2 and value.dtype.kind in "iub":
         shape[1] = tokens
     return np.resize(value, shape)
-
-
-def _read(path: Path, drawn: Mapping[str, Array]) -> dict[str, Array]:
-    tensors, _ = read_tensors(path)
-    if {name: each.dtype for name, each in tensors.items()} != {name: each.dtype for name, each in drawn.items()}:
-        texts = [
-            ", ".join(f"{name}: {each.dtype}" for name, each in sorted(which.items())) for which in (tensors, drawn)
-        ]
-        raise UsageError(f"{path} has {texts[0]}, but the model's inputs are {texts[1]}")
-    return {name: tensors[name] for name in drawn}
-
-
-def _config_of(words: Sequence[str]) -> dict[str, Any]:
-    found = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise UsageError(f"--config is {word}, but should be KEY=VALUE")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = value
-    return found
