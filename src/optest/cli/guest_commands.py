@@ -59,9 +59,17 @@ def _group_of(root: click.Group, name: str, text: str) -> click.Group:
         return root
     group = root.commands.get(name)
     if not isinstance(group, click.Group):
-        group = click.Group(name, help=text, short_help=text)
+        group = _Group(name, help=text, short_help=text)
         root.add_command(group)
     return group
+
+
+class _Group(click.Group):
+    """A command may be written as an option, too: ``optest model --suite FILE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = args[0].removeprefix("--") if args else ""
+        return super().parse_args(ctx, [named, *args[1:]] if named in self.commands else args)
 
 
 def _click_command(declared: Declared, name: str) -> click.Command:

@@ -11,32 +11,44 @@ from optest.models.driver import PREFIX, ModelDriver, descriptor_of, onnx_backen
 from optest.models.opened import stated_models
 from optest.spec import BackendTarget, TestCase
 
-__all__ = ["models_of", "trace_command", "traced", "validate_command"]
+__all__ = ["CASES_OF", "models_of", "trace_command", "traced", "validate_command"]
 
 
 def validate_command(context: CommandContext, **given: Any) -> int:
     """Compare the outputs of a model, and how it goes on."""
-    cases: list[TestCase] = []
-    for case in models_of(given):
-        context.echo(f"{case.name}: {program_of(case)}")
-        subject = subject_of(case)
-        cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject.graph.outputs)))
-        if _is_causal(case):
-            cases.append(with_part(case, "continuation", "continuation"))
-    return context.run(cases, ModelDriver(), {}, given)
+    return context.run(_validated(context, given), ModelDriver(), {}, given)
 
 
 def trace_command(context: CommandContext, **given: Any) -> int:
     """Compare the values inside a model."""
+    stops = given["exitfirst"] or given["stop"]
+    return context.run(_traced(context, given), ModelDriver(), {}, {**given, "exitfirst": stops})
+
+
+def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
+    cases = []
+    for case in models_of(given, every_preset=True):
+        context.echo(f"{case.name}: {program_of(case)}")
+        cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs)))
+        if _is_causal(case):
+            cases.append(with_part(case, "continuation", "continuation"))
+    return cases
+
+
+def _traced(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
     cases: list[TestCase] = []
     for case in models_of(given):
         context.echo(f"{case.name}: {program_of(case)}")
         cases += traced(case, given["mode"])
-    return context.run(cases, ModelDriver(), {}, {**given, "exitfirst": given["exitfirst"] or given["stop"]})
+    return cases
 
 
-def models_of(given: Mapping[str, Any]) -> Iterator[TestCase]:
-    """A case without a part for the model that a command names, and for each way to draw its weights.
+CASES_OF = {"validate": _validated, "trace": _traced}
+"""The cases of a command, from its options."""
+
+
+def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterator[TestCase]:
+    """A case without a part for the model that a command names, with weights drawn in the first way, or in each.
 
     Raises:
         UsageError, UnknownName: for a model, backend, variant or configuration that there is not.
@@ -47,7 +59,7 @@ def models_of(given: Mapping[str, Any]) -> Iterator[TestCase]:
         variant = variant or "eager"
     else:
         variant = variant_of(onnx_backend(backend), variant or ("disabled" if given["optimized"] else None))
-    for name, stated in stated_models(given, for_torch=for_torch):
+    for name, stated in stated_models(given, for_torch=for_torch, every_preset=every_preset):
         yield TestCase(
             descriptor=descriptor_of(f"{PREFIX}{name.partition('/')[0]}"),
             inputs=(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option
@@ -37,16 +39,23 @@ _OPTIONS = (
 )
 
 
-def _command(name: str, short: str, text: str, *options: Option) -> Command:
+def _command(
+    name: str,
+    short: str,
+    text: str,
+    *own: Option,
+    options: Sequence[Option] = _OPTIONS,
+    argument: Argument = _MODEL,
+) -> Command:
     return Command(
         name=f"model {name}",
-        function=f"optest.models.{'bisect' if name == 'bisect' else 'commands'}:{name}_command",
+        function=f"optest.models.{name if name in ('bisect', 'suite') else 'commands'}:{name}_command",
         group=_GROUP,
         after="check",
         short=short,
         text=text,
-        arguments=(_MODEL,),
-        options=(*_OPTIONS, *options),
+        arguments=(argument,),
+        options=(*options, *own),
         table="model",
     )
 
@@ -100,6 +109,18 @@ GUEST = Guest(
             """,
             Option(name="exact", type="bool", default=False, help="Compare bits with the first level, not accuracy."),
             Option(name="out", metavar="DIR", default="bisected", completes="folder", help="For the plan. [bisected]"),
+        ),
+        _command(
+            "suite",
+            "Run the models and workloads that a file lists.",
+            """Run the models and workloads that a file lists, or one of optest's own suites: vision, text.
+
+            \b
+            optest model suite vision
+            optest model suite suite.yaml --backend openvino     options go before what the file states
+            """,
+            options=[replace(each, default=None) for each in _OPTIONS],
+            argument=Argument(name="what", metavar="SUITE"),
         ),
         *COMMANDS,
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,11 @@ def is_file(name: str) -> bool:
     return name.endswith(".onnx")
 
 
-def stated_models(given: Mapping[str, Any], *, for_torch: bool) -> Iterator[tuple[str, dict[str, str]]]:
-    """What cases state of the model that a command names, with a word for it: once for each way to draw its weights.
+def stated_models(
+    given: Mapping[str, Any], *, for_torch: bool, every_preset: bool
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """What cases state of the model that a command names, with a word for it: once for each way to draw its
+    weights, or for the first.
 
     For runtimes of ONNX a model of torch is exported into a file, beside its inputs and its outputs by torch.
 
@@ -44,19 +48,22 @@ def stated_models(given: Mapping[str, Any], *, for_torch: bool) -> Iterator[tupl
         return
     weights = str(Path(given["weights"]).absolute()) if given["weights"] else ""
     presets = load_object("optest.torch.models.adapters:presets_of")(what, Path(weights) if weights else None)
-    for preset in [given["preset"]] if given["preset"] else presets:
+    for preset in [given["preset"]] if given["preset"] else presets if every_preset else presets[:1]:
         named = {"model": what, "config": config, "preset": preset, "weights": weights, "inputs": inputs}
         name = "/".join(each for each in (what.rpartition(":")[2], preset) if each)
-        yield name, named if for_torch else _exported(named, given)
+        folder = Path(resolve(given)["runs_dir"]).parent / "models"
+        yield name, named if for_torch else _exported(tuple(named.items()), given["seed"], folder)
 
 
-def _exported(named: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
-    model = torch_model(named, given["seed"])
+@cache
+def _exported(key: tuple[tuple[str, str], ...], seed: int, models: Path) -> dict[str, str]:
+    named = dict(key)
+    model = torch_model(named, seed)
     content, arrays, outputs = load_object("optest.torch.models.programs:exported_model")(
-        model, named["inputs"], given["seed"], moved
+        model, named["inputs"], seed, moved
     )
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
-    folder = Path(resolve(given)["runs_dir"]).parent / "models" / f"{named['model'].replace(':', '-')}-{digest}"
+    folder = models / f"{re.sub(r'[^0-9A-Za-z_.]+', '-', named['model'])}-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "model.onnx", content)
     save_tensors(arrays, folder / "inputs.safetensors", named["model"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from torch.fx.node import map_aggregate
 
 from optest.backends.whole_models import Region, region_of, regions_of
 from optest.errors import UsageError
@@ -122,7 +124,8 @@ class TorchProgram:
         return {name: self._tapped[1][name] for name in outputs}
 
     def _compiled(self, module: torch.nn.Module) -> Any:
-        module = module.to(self._device)
+        if self._device.type != "cpu":
+            module = copy.deepcopy(module).to(self._device)  # the reference stays where it is
         return module if self._level == "eager" else torch.compile(module, backend=self._level, fullgraph=True)
 
     def _called(self, module: Any, feeds: Mapping[str, Array]) -> list[Array]:
@@ -148,13 +151,18 @@ class TorchProgram:
 
         def copied(node: Any) -> Any:
             if node not in known:
-                known[node] = graph.node_copy(node, copied)
+                made = known[node] = graph.node_copy(node, copied)
+                made.args, made.kwargs = map_aggregate((made.args, made.kwargs), self._placed)
             return known[node]
 
         for node in steps:
             copied(node)
         graph.output(tuple(known[by_name[name]] for name in region.outputs))
         return torch.fx.GraphModule(self.graph.torch_graph.program, graph)
+
+    def _placed(self, argument: Any) -> Any:
+        """Where a step makes a tensor: on the device, and not on the CPU where the graph was recorded."""
+        return self._device if isinstance(argument, torch.device) else argument
 
 
 def graph_with_inputs(model: TorchModel, inputs: str, seed: int) -> tuple[TorchGraph, dict[str, Array]]:

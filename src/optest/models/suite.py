@@ -1,0 +1,104 @@
+"""``optest model suite``: several models and workloads in one file, in YAML or JSON.
+
+{"defaults": {"backend": "onnxruntime"},
+ "runs": [{"model": "gpt2", "workload": ["validate", "trace"]}, {"model": "resnet34", "variant": "basic"}]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from optest.errors import UnknownName
+from optest.guests import Command, CommandContext, Option, guests
+from optest.models.commands import CASES_OF
+from optest.models.driver import ModelDriver
+from optest.plan.problems import Ledger, read_document
+from optest.registry import load_object
+from optest.spec import TestCase
+
+__all__ = ["suite_command"]
+
+_SHIPPED = Path(__file__).parent / "suites"
+_OWN = ("model", "workload")
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    runs: list[dict[str, Any]] = Field(min_length=1)
+
+
+def suite_command(context: CommandContext, **given: Any) -> int:
+    """Run what a suite lists: all cases in one run, then what judges nothing, one after another.
+
+    Raises:
+        PlanError: with everything that is wrong with the file.
+    """
+    runs = list(_runs(given))
+    cases: list[TestCase] = []
+    for workload, stated in runs:
+        if workload in CASES_OF:
+            cases += CASES_OF[workload](context, stated)
+    status = context.run(cases, ModelDriver(), {}, given) if cases else 0
+    for workload, stated in runs:
+        if workload not in CASES_OF:
+            context.echo(f"\n{stated['what']}, {workload}")
+            function = load_object(_commands()[workload].function)
+            status = max(status, function(context, **stated))
+    return status
+
+
+def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each workload with the options that its command is called with: the run's, else the defaults'; flags go first."""
+    path = Path(given["what"])
+    if not path.suffix and (_SHIPPED / f"{path}.yaml").is_file():
+        path = _SHIPPED / f"{path}.yaml"
+    document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
+    ledger, commands = Ledger(source), _commands()
+    flags = {name: value for name, value in given.items() if name != "what" and value not in (None, ())}
+    found = []
+    for index, run in enumerate(document.runs):
+        stated = {**document.defaults, **run}
+        for key in stated:
+            place = ("runs", index, key) if key in run else ("defaults", key)
+            if key not in _OWN and not any(key in _options(each) for each in commands.values()):
+                known = sorted({*_OWN, *(name for each in commands.values() for name in _options(each))})
+                ledger.unknown(place, UnknownName("key of a suite", key, known))
+        workloads = stated.get("workload", "validate")
+        for workload in [workloads] if isinstance(workloads, str) else workloads:
+            if workload not in commands:
+                ledger.unknown(("runs", index), UnknownName("workload", workload, commands))
+            elif "model" not in stated:
+                ledger.problem(("runs", index), "a run states no model")
+            else:
+                found.append(
+                    (workload, {**given, **_values(commands[workload], stated), **flags, "what": stated["model"]})
+                )
+    ledger.refuse()
+    yield from found
+
+
+def _commands() -> dict[str, Command]:
+    every = {each.name: each for guest in guests() for each in guest.commands}
+    return {name: every[f"model {name}"] for name in ("validate", "trace", "bench", "run") if f"model {name}" in every}
+
+
+def _options(command: Command) -> dict[str, Option]:
+    return {option.name: option for option in command.options}
+
+
+def _values(command: Command, stated: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _value(each, stated.get(name, each.default)) for name, each in _options(command).items()}
+
+
+def _value(option: Option, value: Any) -> Any:
+    if not option.repeat:
+        return value
+    if isinstance(value, Mapping):
+        return tuple(f"{key}={each}" for key, each in value.items())
+    return tuple(value or ())
