@@ -40,7 +40,7 @@ class Option:
     flags: tuple[str, ...] = ()
     """``--name`` where none are stated."""
     type: str = "str"
-    """str, int, float, bool, count or ``choice``."""
+    """str, int, float, bool, count, ``choice``, or ``ints``: one or more, as ``1 4``, ``1,4`` or repeated."""
     default: Any = None
     choices: tuple[str, ...] = ()
     repeat: bool = False
@@ -114,7 +114,7 @@ class Command:
 
     ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
     in the list of commands, ``group`` that of the group; ``after`` names the command that it stands behind there.
-    Beside its own ``options`` it has those of the table that name it among their commands.
+    Beside its own ``options`` it has those of the table that name it, or ``table``, among their commands.
     """
 
     name: str
@@ -125,6 +125,7 @@ class Command:
     options: tuple[Option, ...] = ()
     group: str = ""
     after: str = ""
+    table: str = ""
 
     def call(self, context: CommandContext, given: Mapping[str, Any]) -> int:
         """Run it with what was given; an option that was not has its default.

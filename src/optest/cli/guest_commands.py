@@ -76,7 +76,7 @@ def _click_command(declared: Declared, name: str) -> click.Command:
     def call(**given: Any) -> int:
         return declared.call(_Context(), given)
 
-    function: Callable[..., int] = options_of(declared.name)(call)
+    function: Callable[..., int] = options_of(declared.name, table=declared.table)(call)
     for option in reversed(declared.options):
         function = click_option(option, option.help)(function)
     for argument in reversed(declared.arguments):

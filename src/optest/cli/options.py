@@ -22,10 +22,29 @@ _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_a
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
+class _Ints(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers above 0, with commas between them."""
+
+    name = "integers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        if isinstance(value, list):
+            return value
+        words = [each.strip() for each in str(value).split(",")]
+        if not all(each.isdecimal() and int(each) > 0 for each in words):
+            self.fail(f"{value!r} should be whole numbers above 0, as 1,4", param, ctx)
+        return [int(each) for each in words]
+
+
+def _joined_lists(_: click.Context, __: click.Parameter, values: tuple[list[int], ...]) -> list[int]:
+    return [number for each in values for number in each]
+
+
 class Command(click.Command):
     """An option does not take the next one for its value: ``--save --script`` would make a folder of that name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = self._with_numbers_joined(ctx, args)
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError:
@@ -33,6 +52,17 @@ class Command(click.Command):
             raise
         self._require_own_values(ctx)
         return rest
+
+    def _with_numbers_joined(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
+        """``--threads 1 4`` as ``--threads 1,4``, which click can read."""
+        flags = {flag for each in self.get_params(ctx) if isinstance(each.type, _Ints) for flag in each.opts}
+        joined: list[str] = []
+        for word in args:
+            if len(joined) > 1 and joined[-2] in flags and joined[-1][:1].isdecimal() and word.isdecimal():
+                joined[-1] += f",{word}"
+            else:
+                joined.append(word)
+        return joined
 
     def _require_own_values(self, ctx: click.Context) -> None:
         if ctx.resilient_parsing:  # half a line, to be completed
@@ -81,10 +111,11 @@ def options_of(
     *,
     texts: Mapping[str, str] | None = None,
     without: str = "",
+    table: str = "",
 ) -> Callable[[Function], Function]:
     """Add the options that a command takes, in the order of the table; ``texts`` say what some mean to it."""
 
-    names = {command, command.partition(" ")[0]}  # an option of `model` is one of `model trace`, too
+    names = {command, table}
 
     def add(function: Function) -> Function:
         for option in reversed(OPTIONS):
@@ -112,6 +143,8 @@ def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callab
             keywords |= {"type": click.Choice(option.choices), "multiple": option.repeat}
         case _ if option.bare:
             keywords |= {"type": click.STRING, "is_flag": False, "flag_value": option.bare}
+        case "ints":
+            keywords |= {"type": _Ints(), "multiple": True, "callback": _joined_lists}
         case kind:
             keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
     return click.option(option.name, *flags, **keywords)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from optest.errors import Unavailable, UnknownName
+from optest.errors import Unavailable, UnknownName, UsageError
 from optest.numerics import Array, byte_beyond_bool, numpy_dtype
-from optest.spec import DType, Fault, Reason, TensorSpec, format_shape
+from optest.spec import DType, Fault, Reason, TensorSpec, dtype, format_shape
+from optest.store import write_atomically
 
-__all__ = ["read_tensor", "save_tensors"]
+__all__ = ["read_tensor", "save_tensors", "tensors_in_file"]
 
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -144,32 +146,63 @@ def _from_torch(torch: Any, tensor: Any, path: str, spec: TensorSpec) -> Array:
 
 
 def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:
+    tensors = _safetensors_in(path)
+    tensor = tensors[_chosen(path, key, tensors)]
+    held = _SAFETENSORS.get(tensor["dtype"])
+    if held != spec.dtype.name:
+        raise _bad(path, f"holds {held or tensor['dtype']}, but should hold {spec.dtype}")
+    return _array_of(tensor, spec.dtype)
+
+
+def _safetensors_in(path: str) -> dict[str, Any]:
     try:
         import safetensors
     except ModuleNotFoundError:
         raise Unavailable(f"reading {path}", "pip install optest[safetensors]") from None
     try:
-        tensors: dict[str, Any] = dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
+        return dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise _bad(path, f"cannot be read: {error}") from error
-    tensor = tensors[_chosen(path, key, tensors)]
-    held = _SAFETENSORS.get(tensor["dtype"])
-    if held != spec.dtype.name:
-        raise _bad(path, f"holds {held or tensor['dtype']}, but should hold {spec.dtype}")
-    return np.frombuffer(tensor["data"], np.uint8).view(numpy_dtype(spec.dtype)).reshape(tuple(tensor["shape"]))
 
 
-def save_tensors(tensors: Mapping[str, Array], path: Path, case: str) -> None:
-    """Write a file of safetensors, with the case's id as its metadata.
+def _array_of(tensor: Mapping[str, Any], dtype: DType) -> Array:
+    return np.frombuffer(tensor["data"], np.uint8).view(numpy_dtype(dtype)).reshape(tuple(tensor["shape"]))
+
+
+def tensors_in_file(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """All tensors of a file of safetensors by name, and its metadata.
 
     Raises:
+        UsageError: if the file cannot be read, or holds a dtype that is not known here.
         Unavailable: without the package.
     """
     try:
-        from safetensors.numpy import save_file
+        found = _safetensors_in(str(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    except Fault as fault:
+        raise UsageError(fault.message) from None
+    unknown = next((each["dtype"] for each in found.values() if each["dtype"] not in _SAFETENSORS), None)
+    if unknown is not None:
+        raise UsageError(f"{path} holds {unknown}, which is no dtype of optest")
+    tensors = {name: _array_of(each, dtype(_SAFETENSORS[each["dtype"]])) for name, each in found.items()}
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return tensors, header.get("__metadata__", {})
+
+
+def save_tensors(tensors: Mapping[str, Array], path: Path, case: str, **metadata: str) -> None:
+    """Write a file of safetensors, with the case's id as its metadata, too: all of it, or nothing.
+
+    Raises:
+        UsageError: if it cannot be written.
+        Unavailable: without the package.
+    """
+    try:
+        from safetensors.numpy import save
     except ModuleNotFoundError:
         raise Unavailable(f"writing {path}", "pip install optest[safetensors]") from None
-    save_file(dict(tensors), path, metadata={"case": case})
+    write_atomically(path, save(dict(tensors), metadata={"case": case, **metadata}))
 
 
 _SAFETENSORS = {

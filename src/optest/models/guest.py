@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option
+from optest.models.run_guest import COMMANDS
 
 __all__ = ["GUEST"]
 
@@ -55,6 +56,7 @@ def _command(
         text=text,
         arguments=(argument,),
         options=(*options, *own),
+        table="model",
     )
 
 
@@ -120,5 +122,6 @@ GUEST = Guest(
             options=[replace(each, default=None) for each in _OPTIONS],
             argument=Argument(name="what", metavar="SUITE"),
         ),
+        *COMMANDS,
     ),
 )

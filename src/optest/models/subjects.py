@@ -11,6 +11,7 @@ import numpy as np
 
 from optest.backends.whole_models import ModelGraph
 from optest.errors import UsageError
+from optest.generators.files import tensors_in_file
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.onnx.graphs import Graph, opened_file
 from optest.spec import ErrorBudget, NamedOutput, Rule, RuleClass, Unrounded, dtype
@@ -169,15 +170,9 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, Array]:
     """The tensors of a file, in the order of ``names``.
 
     Raises:
-        UsageError: for a file that is not there, or has other tensors.
+        UsageError: for a file that cannot be read, or has other tensors.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        found = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    found, _ = tensors_in_file(path)
     if {*found} != {*names}:
         raise UsageError(f"{path} has {', '.join(sorted(found))}, but should have {', '.join(names)}")
     return {name: found[name] for name in names}

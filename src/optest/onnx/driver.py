@@ -14,6 +14,7 @@ import onnx
 from optest.backends import BackendDriver
 from optest.backends.abilities import Program
 from optest.backends.command_abilities import HasVariants
+from optest.errors import UsageError
 from optest.onnx.models import Model, checked, inferred_program, model_of, why_no_model
 from optest.onnx.nodes import node_of
 from optest.registry import load_object
@@ -71,6 +72,25 @@ class OnnxBackend(BackendDriver):
     def threads(self) -> int:
         """How many threads compute a call."""
         return 1
+
+    def use_threads(self, count: int) -> None:
+        """Load programs that compute with so many threads from here on.
+
+        Raises:
+            UsageError: for a backend that computes with one alone.
+        """
+        if count != 1:
+            raise UsageError(f"backend {self.name} computes with one thread, and not with {count}")
+
+    def profiled(self, *_: Any, **__: Any) -> list[tuple[str, int, float]]:
+        """Of ``(content, variant, model, feeds, trace)``: operator, calls and seconds in all for each kind of node, in
+        one run after a warm-up, by the runtime's own profiler; the file ``trace`` is in the format of chrome://tracing,
+        and written where the runtime says when a node ran.
+
+        Raises:
+            Fault: UNSUPPORTED for a runtime without a profiler.
+        """
+        raise Fault(Reason.UNSUPPORTED, f"{self.name} has no profiler: --backend onnxruntime or openvino has")
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         return None if node_of(descriptor) is not None else "not in ONNX"

@@ -89,6 +89,10 @@ class Graph:
         type_ = self.types.get(value)
         return "" if type_ is None else DTYPE_NAMES.get(type_.tensor_type.elem_type, "")
 
+    def may_be_tensor(self, value: str) -> bool:
+        """Not where it is known to be a sequence, an optional or a map."""
+        return value not in self.types or bool(self.types[value].HasField("tensor_type"))
+
     def constant(self, value: str) -> Array | None:
         found = self._constants.get(value)
         return None if found is None else numpy_helper.to_array(found)
@@ -123,7 +127,7 @@ class Graph:
         )
 
     def cut(self, outputs: Sequence[str], inputs: Sequence[str], types: Mapping[str, Any]) -> bytes:
-        """What makes ``outputs`` of ``inputs`` as a model; ``types`` has the types of both."""
+        """What makes ``outputs`` of ``inputs`` as a model; ``types`` has those that are known."""
         region = self.region(outputs, inputs)
         nodes = [self.nodes[number] for number in region.nodes]
         read = {name for node in nodes for name in _read_by(node)}
@@ -131,7 +135,10 @@ class Graph:
             nodes,
             "region",
             [helper.make_value_info(name, _without_sizes(types[name])) for name in inputs],
-            [helper.make_value_info(name, _without_sizes(types[name])) for name in outputs],
+            [
+                helper.make_value_info(name, _without_sizes(types[name]) if name in types else onnx.TypeProto())
+                for name in outputs
+            ],
             initializer=[each for name, each in self._constants.items() if name in read],
         )
         model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)

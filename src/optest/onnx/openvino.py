@@ -48,6 +48,7 @@ class OpenVinoBackend(OnnxBackend):
         super().__init__()
         self._core = openvino.Core()
         self._precisions: dict[str, str] = {}
+        self._hints: dict[str, Any] = {}
 
     def precision_of(self, variant: str) -> str:
         """What the plug-in says that it computes float32 in: by its own choice ``bfloat16`` on some processors."""
@@ -59,6 +60,26 @@ class OpenVinoBackend(OnnxBackend):
     def threads(self) -> int:
         found: int = self._compiled(_smallest_model(), "f32").get_property("INFERENCE_NUM_THREADS")
         return found
+
+    def use_threads(self, count: int) -> None:
+        self._hints = {"INFERENCE_NUM_THREADS": count}
+
+    def profiled(
+        self,
+        content: bytes,
+        variant: str,
+        model: Model,
+        feeds: Mapping[str, Any],
+        trace: Path,  # noqa: ARG002 - the plug-in says how long a node took, and not when
+    ) -> list[tuple[str, int, float]]:
+        request = self._compiled(content, variant, PERF_COUNT=True).create_infer_request()
+        for _ in range(2):
+            self.called(request, model, feeds)
+        spent: dict[str, list[float]] = {}
+        for each in request.get_profiling_info():
+            if each.status == openvino.ProfilingInfo.Status.EXECUTED:
+                spent.setdefault(each.node_type, []).append(each.real_time.total_seconds())
+        return [(name, len(seconds), sum(seconds)) for name, seconds in spent.items()]
 
     def numerics_of(self, case: TestCase) -> Numerics:
         return Numerics(processor="cpu", operands="bfloat16" if self._is_cut(case) else "float32")
@@ -89,8 +110,8 @@ class OpenVinoBackend(OnnxBackend):
         with _faults():
             return self._compiled(content, variant).create_infer_request()
 
-    def _compiled(self, content: bytes, variant: str) -> Any:
-        hints = {_PRECISION: "f32"} if variant == "f32" else {}
+    def _compiled(self, content: bytes, variant: str, **hints: Any) -> Any:
+        hints |= self._hints | ({_PRECISION: "f32"} if variant == "f32" else {})
         return self._core.compile_model(self._core.read_model(content), _DEVICE, hints)
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import sys
@@ -71,6 +72,7 @@ class OnnxRuntimeBackend(OnnxBackend):
     def __init__(self) -> None:
         super().__init__()
         self._provider = _CPU
+        self._threads = 0
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take ``provider``, with or without the end of its name.
@@ -101,13 +103,15 @@ class OnnxRuntimeBackend(OnnxBackend):
                 raise Fault(Reason.UNSUPPORTED, "ONNX Runtime dies (SIGFPE) of the smallest int64 divided by -1 in Div")
         return super().run(case, inputs)
 
-    def loaded(self, content: bytes, variant: str, dump: str = "") -> Any:
+    def loaded(self, content: bytes, variant: str, dump: str = "", profile: str = "") -> Any:
         """``variant`` is a level, then names of optimizers that are left out, each after a hyphen."""
         options = onnxruntime.SessionOptions()
         level, *disabled = variant.split("-")
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
         options.log_severity_level = _FATAL
         options.optimized_model_filepath = dump
+        options.intra_op_num_threads = self._threads
+        options.enable_profiling, options.profile_file_prefix = bool(profile), profile or "unused"
         if self._provider != _CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         with _faults():
@@ -167,8 +171,25 @@ class OnnxRuntimeBackend(OnnxBackend):
         yield PreparedCall(call=call, outputs=outputs)
 
     def threads(self) -> int:
-        stated = onnxruntime.SessionOptions().intra_op_num_threads
-        return stated or os.cpu_count() or 1
+        return self._threads or os.cpu_count() or 1
+
+    def use_threads(self, count: int) -> None:
+        self._threads = count
+
+    def profiled(
+        self, content: bytes, variant: str, model: Model, feeds: Mapping[str, Any], trace: Path
+    ) -> list[tuple[str, int, float]]:
+        session = self.loaded(content, variant, profile=str(trace.with_suffix("")))
+        for _ in range(2):  # a warm-up first
+            self.called(session, model, feeds)
+        os.replace(session.end_profiling(), trace)
+        events = [each for each in json.loads(trace.read_text()) if "dur" in each]
+        began = max(each["ts"] for each in events if each["name"] == "model_run")
+        spent: dict[str, list[float]] = {}
+        for each in events:
+            if each["cat"] == "Node" and each["ts"] >= began and each["name"].endswith("_kernel_time"):
+                spent.setdefault(each["args"]["op_name"], []).append(each["dur"] / 1e6)
+        return [(name, len(seconds), sum(seconds)) for name, seconds in spent.items()]
 
     def device(self) -> str | None:
         return self._provider[: -len(_SUFFIX)].lower()

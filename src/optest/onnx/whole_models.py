@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from optest.backends.abilities import HasVariants
+from optest.backends.command_abilities import HasVariants
 from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
@@ -103,6 +104,30 @@ class OnnxProgram:
                     del self._values[name]
                     self._dropped.add(name)
         return {name: self._values[name] for name in outputs}
+
+    def specs(self) -> list[tuple[str, str, list[int | str]]]:
+        """Name, dtype and sizes of each input; a size that is open is its name."""
+        return list(self.before.input_specs())
+
+    def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
+        """Every tensor that the nodes make, in their order: name, elements, operator, where in the model it is from.
+
+        One run of the optimised graph makes them all.
+        """
+        graph, given = self.graph, self.before
+        nodes = {name: node for node in graph.nodes for name in node.output if name and graph.may_be_tensor(name)}
+        made = self.made(Region(graph.inputs, tuple(nodes), tuple(range(len(graph.nodes)))), feeds)
+        for name, value in made.items():
+            yield name, value, nodes[name].op_type, given.place_of(given.makers[name]) if name in given.makers else ""
+
+    def files(self, _: Mapping[str, Array]) -> dict[str, bytes]:
+        """The model as it was given, and as it is run."""
+        return {"model.onnx": self.before.content, "optimized.onnx": self.graph.content}
+
+    def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
+        """As :meth:`optest.onnx.driver.OnnxBackend.profiled`."""
+        model = Model(content=b"", op="", feeds=(), outputs=self.before.outputs)
+        return self._driver.profiled(self._content, self._variant, model, feeds, trace)
 
     def _is_made(self, name: str) -> bool:
         return name in self._values or name in self._dropped

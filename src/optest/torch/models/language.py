@@ -18,7 +18,7 @@ from torch.nn import functional
 from optest.errors import UsageError
 from optest.torch.models.adapters import TorchModel, effective_config, seeded
 
-__all__ = ["gpt2", "llama"]
+__all__ = ["CausalAttention", "gpt2", "llama"]
 
 
 _INPUT = {"batch": 2, "tokens": 16}
@@ -31,7 +31,7 @@ def gpt2(config: Mapping[str, Any]) -> TorchModel:
         "n_embd": 64,
         "n_head": 4,
         "vocab_size": 512,
-        "n_positions": 32,
+        "n_positions": 256,
         "layer_norm_epsilon": 1e-5,
     }
     full = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "tied": True}
@@ -45,7 +45,7 @@ def llama(config: Mapping[str, Any]) -> TorchModel:
     names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     small: dict[str, Any] = dict(zip(names, (2, 64, 160, 4, 2), strict=True)) | {
         "vocab_size": 512,
-        "max_position_embeddings": 32,
+        "max_position_embeddings": 256,
     }
     full = dict(zip(names, (22, 2048, 5632, 32, 4), strict=True)) | {"vocab_size": 32000}
     small |= {"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tied": False, **_INPUT}
@@ -83,14 +83,31 @@ def _require_divisible(config: Mapping[str, Any], whole: str, part: str) -> None
 
 
 class CausalAttention(nn.Module):
-    """Step by step, so that a trace shows each; all are [batch, heads, tokens, width of a head]."""
+    """Step by step, so that a trace shows each; all are [batch, heads, tokens, width of a head].
+
+    Where it ``keeps`` keys and values, a call is about the tokens after those of the calls before it.
+    """
+
+    keeps = False
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        tokens = query.shape[-2]
+        if self.keeps:
+            if self.kept is not None:
+                key, value = torch.cat([self.kept[0], key], dim=-2), torch.cat([self.kept[1], value], dim=-2)
+            self.kept = key, value
+        tokens, known = query.shape[-2], key.shape[-2]
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()
+        mask = torch.ones(tokens, known, dtype=torch.bool, device=query.device).tril(known - tokens)
         weights = torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1)
         return weights @ value
+
+
+def _positions(model: nn.Module, input_ids: torch.Tensor) -> torch.Tensor:
+    """Of the tokens of a call, in the sequence that begins with those that are kept."""
+    positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+    kept = next(each.kept for each in model.modules() if isinstance(each, CausalAttention))
+    return positions if kept is None else positions + kept[0].shape[-2]
 
 
 class Conv1D(nn.Module):
@@ -155,7 +172,7 @@ class Gpt2(nn.Module):
             self.lm_head.weight = self.transformer.wte.weight
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        positions = _positions(self, input_ids)
         x = self.transformer.wte(input_ids) + self.transformer.wpe(positions)
         for block in self.transformer.h:
             x = block(x)
@@ -251,7 +268,7 @@ class Llama(nn.Module):
         self.register_buffer("inv_freq", frequencies, persistent=False)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        positions = _positions(self, input_ids)
         angles = positions[:, None].float() * self.inv_freq
         angles = torch.cat([angles, angles], dim=-1)
         cos, sin = angles.cos(), angles.sin()

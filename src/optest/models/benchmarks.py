@@ -1,0 +1,131 @@
+"""``optest model bench``: time of a model and of its baseline, each combination in a process of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from optest.errors import UsageError
+from optest.guests import CommandContext
+from optest.models.hooks import Hooks
+from optest.models.opened import is_file
+from optest.process import signal_name, start_child
+from optest.reporting.bench_table import seconds_text
+from optest.reporting.typography import columns, plural
+from optest.settings import environment
+
+__all__ = ["bench_command"]
+
+_VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
+_TAIL_LINES = 20
+_END_S = 30.0
+_SIZES = ("threads", "batch", "tokens")
+_HEAD = ("on", *_SIZES, "latency", "±", "throughput", "×")
+
+
+def bench_command(context: CommandContext, **given: Any) -> int:
+    """Time each combination, and say which could not be timed.
+
+    Returns:
+        0 if all were, else 1.
+
+    Raises:
+        UsageError: for what no combination can do.
+    """
+    folder = Path(given["dump_dir"]) if given["dump_dir"] else None
+    Hooks(folder)  # says before the work if it is in use
+    rows, failures, programs, baselines = [], [], dict[str, None](), dict[str, float]()
+    for number, request in enumerate(_requests(given)):
+        who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
+        if folder:
+            request["dump_dir"] = str(folder / f"{number:02}-{who.replace(':', '-')}")
+        answer = _answer_of({**request, "trace": f"profile-{number:02}.json"}, given["timeout"])
+        if "refused" in answer:
+            raise UsageError(answer["refused"])
+        if "failed" in answer:
+            failures.append((who, *sizes))
+            rows.append([who, *sizes, "failed", "", "", ""])
+            words = [f"{name} {size}" for name, size in zip(_SIZES, sizes, strict=True) if size]
+            for line in (f"failed: {', '.join([who, *words])}", *answer["failed"].splitlines()):
+                context.echo(line, err=True)
+            continue
+        for line in answer["lines"]:
+            context.echo(line)
+        programs[f"{answer['on']}: {answer['program']}"] = None
+        if request["is_baseline"]:
+            baselines[str(sizes)] = answer["time"]["median_s"]
+        rows.append([answer["on"], *sizes, *_cells(answer, request["tokens"], baselines.get(str(sizes)))])
+    for line in (*programs, *_table(rows)):
+        context.echo(line)
+    done, here = plural(len(rows) - len(failures), "timing"), plural(os.cpu_count() or 1, "processor")
+    context.echo(f"{done}, {len(failures)} failed; {here} here")
+    return int(bool(failures))
+
+
+def _requests(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What each child is to do, and on whom; of each combination the baseline comes first."""
+    own, baseline = ("onnxruntime", "onnxruntime:disabled") if is_file(given["what"]) else ("torch", "torch:eager")
+    backend = given["backend"] or own
+    ours = ":".join([backend, given["variant"] or ("eager" if backend == "torch" else "")]).rstrip(":")
+    sides = [ours] if given["no_baseline"] else [given["baseline"] or baseline, ours]
+    for sizes in itertools.product(*(given[name] or [0] for name in ("threads", "batch", "bench_tokens"))):
+        for who in dict.fromkeys(sides):
+            name, _, variant = who.partition(":")
+            on = {"who": who, "is_baseline": who != ours, "backend": name, "variant": variant or None}
+            yield {**given, **dict(zip(_SIZES, sizes, strict=True)), **on}
+
+
+def _answer_of(request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """What a child answers, or how it ended, under ``failed``."""
+    threads = str(request["threads"])
+    variables = {f"{name}_NUM_THREADS": threads for name in _VARIABLES} if request["threads"] else {}
+    paths = [entry or os.getcwd() for entry in sys.path]
+    with (
+        TemporaryDirectory() as scratch,
+        start_child(
+            [sys.executable, "-m", "optest.models.bench_child"],
+            env=environment() | variables,
+            stderr_path=Path(scratch, "log"),
+        ) as child,
+    ):
+        try:
+            child.send(json.dumps({**request, "import_path": paths}).encode())
+            answer = child.receive(timeout_s)
+        except TimeoutError:
+            child.write_traceback()
+            return {"failed": f"no answer in {timeout_s:g} s\n{_tail(child.stderr_tail())}"}
+        except BrokenPipeError:
+            answer = None
+        if answer is not None:
+            found: dict[str, Any] = json.loads(answer)
+            return found
+        status, signal = child.wait(_END_S)
+        how = f"exit status {status}" if signal is None else signal_name(signal)
+        hint = ", as the system does where memory runs out" if how == "SIGKILL" else ""
+        return {"failed": f"the process died: {how}{hint}\n{_tail(child.stderr_tail())}"}
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
+
+
+def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> Iterator[str]:
+    median_s, spread_s = answer["time"]["median_s"], answer["time"]["spread_s"]
+    rate = answer["batch"] * (tokens or 1) / median_s
+    yield seconds_text(median_s)
+    yield "" if spread_s is None else seconds_text(spread_s)
+    yield (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}") + (" tokens/s" if tokens else " items/s")
+    yield "" if baseline_s is None else f"{baseline_s / median_s:.3g}"
+
+
+def _table(rows: list[list[str]]) -> Iterator[str]:
+    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    yield from columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
+    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
+    yield f"  median and interquartile range of one call, each row in a fresh process{faster}"

@@ -1,0 +1,146 @@
+"""What is kept of a program and its executions beside the answers: dumps in files, and tables of the profiler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from optest.core.border import Border
+from optest.errors import UsageError
+from optest.generators.files import save_tensors
+from optest.models.dumps import save_values, spec_text
+from optest.numerics import Array, bits
+from optest.reporting.bench_table import seconds_text
+from optest.reporting.typography import columns, plural
+from optest.spec import Fault, Reason
+from optest.store import write_atomically
+
+__all__ = ["Hooks", "Program", "same_bits"]
+
+_SHOWN_ROWS = 20
+
+
+class Program(Protocol):
+    """A model on a backend; its text says precision, threads and versions. Feeds and outputs are arrays by name."""
+
+    def specs(self) -> list[tuple[str, str, list[int | str]]]:
+        """Name, dtype and sizes of each input; a size that is open is a name."""
+
+    def outputs(self, feeds: Mapping[str, Array], /) -> dict[str, Array]: ...
+
+    def values(self, feeds: Mapping[str, Array], /) -> Iterable[tuple[str, Array, str, str]]:
+        """Values in the order of execution: name, elements, operator, and where in the model it is from.
+
+        Raises:
+            Fault: UNSUPPORTED where they cannot be seen.
+        """
+
+    def files(self, feeds: Mapping[str, Array], /) -> Mapping[str, bytes]:
+        """The program itself, by names of files."""
+
+    def profiled(self, feeds: Mapping[str, Array], trace: Path, /) -> list[tuple[str, int, float]]:
+        """Operator, calls and seconds in all, for each kind, in one run after a warm-up; ``trace`` may be written.
+
+        Raises:
+            Fault: UNSUPPORTED where there is no profiler.
+        """
+
+
+class Hooks:
+    """``folder`` gets the program and, in mode ``all``, each execution; with ``profiles`` a table is made of one run.
+
+    The folder holds the program's files, ``profile.json`` for chrome://tracing and Perfetto, and a folder for each
+    execution: ``inputs``, ``outputs`` and ``values.safetensors``, and an ``index.json`` with the values in order.
+    """
+
+    def __init__(
+        self, folder: Path | None, mode: str = "all", *, profiles: bool = False, trace: str = "profile.json"
+    ) -> None:
+        if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"--dump-dir is {folder}, which is there already; a dump should not mix with another one")
+        self._folder, self._mode, self._profiles, self._trace = folder, mode, profiles, trace
+        self._executions = 0
+
+    def executed(self, program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a program, and dump the execution; what is there before it fails stays there.
+
+        Raises:
+            Fault: whatever the program raises.
+        """
+        if self._folder is None:
+            return _outputs(program, feeds)
+        if self._executions == 0:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for name, content in program.files(feeds).items():
+                write_atomically(self._folder / name, content)
+        place = self._folder / f"{self._executions:05}"
+        self._executions += 1
+        if self._mode != "all":
+            return _outputs(program, feeds)
+        place.mkdir()
+        save_tensors(feeds, place / "inputs.safetensors", str(program))
+        outputs = _outputs(program, feeds)
+        save_tensors(outputs, place / "outputs.safetensors", str(program))
+        index: dict[str, Any] = {"program": str(program), "inputs": _index(feeds), "outputs": _index(outputs)}
+        try:
+            with _border():
+                values = save_values(program, feeds, place / "values.safetensors")
+        except Fault as fault:
+            index["no_values"] = fault.message
+        else:
+            index["values"] = [{**each, "file": "values.safetensors"} for each in values.index]
+            seen = outputs.keys() & values.tensors.keys()
+            same = all(same_bits(outputs[name], values.tensors[name]) for name in seen)
+            index["outputs_unchanged_by_watching"] = same if seen else None
+        write_atomically(place / "index.json", json.dumps(index, indent=1).encode())
+        return outputs
+
+    def closing_lines(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
+        """The profiler's table of one more run, and where things are kept.
+
+        Raises:
+            Fault: UNSUPPORTED if the backend has no profiler.
+        """
+        if self._profiles:
+            yield from self._profile(program, feeds)
+        if self._folder is not None:
+            kept = f" and {plural(self._executions, 'execution')}" if self._mode == "all" else ""
+            yield f"dumped: the program{kept} in {self._folder}"
+
+    def _profile(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
+        trace = (self._folder or Path()) / self._trace
+        with _border():
+            profiled = program.profiled(feeds, trace)
+        rows = sorted(profiled, key=lambda row: -row[2])
+        whole = sum(seconds for _, _, seconds in rows) or 1.0
+        table = [("operator", "calls", "time", "%")]
+        table += [
+            (name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]
+        ]
+        yield "profile of one run, by the backend's own profiler"
+        yield from columns(table, left=frozenset({0}))
+        if len(rows) > _SHOWN_ROWS:
+            yield f"  and {len(rows) - _SHOWN_ROWS} more operators"
+        if trace.exists():
+            yield f"  for chrome://tracing or Perfetto: {trace}"
+        else:
+            yield "  the backend says how long an operator takes, and not when: no trace for viewers"
+
+
+def _border() -> Border:
+    return Border("the backend", Reason.RAISED)
+
+
+def _outputs(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    with _border():
+        return program.outputs(feeds)
+
+
+def _index(tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
+    return [{"name": name, **spec_text(value)} for name, value in tensors.items()]
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool((bits(one) == bits(other)).all())

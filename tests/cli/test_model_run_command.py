@@ -1,0 +1,246 @@
+"""``optest model run``, ``bench``, ``diff`` and ``export-weights`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from user_shell import Shell
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+WEIGHT = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture(autouse=True)
+def model(tmp_path: Path) -> Path:
+    """``logits = relu(x) @ w + x0``, whose batch is open."""
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Relu", ["x"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "w"], ["product"]),
+        helper.make_node("Softmax", ["product"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["batch", 4])],
+        [onnx.numpy_helper.from_array(WEIGHT, "w")],
+    )
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def without_times(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("time:"))
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    return safetensors_numpy.load_file(path)
+
+
+def test_a_run_shows_each_output_and_draws_the_same_inputs_for_the_same_seed(optest: Shell) -> None:
+    first, again, other = (optest("model", "run", "small.onnx", "--seed", seed) for seed in (0, 0, 1))
+    assert first.status == 0
+    assert re.search(r"logits +float32 +1x4", first.out)
+    assert "float32, threads" in first.out
+    assert without_times(first.out) == without_times(again.out) != without_times(other.out)
+
+
+def test_stated_inputs_are_those_of_the_run_and_top_1_is_their_largest(optest: Shell, tmp_path: Path) -> None:
+    x = np.array([[0, 0, 1], [-1, 0, 2]], np.float32)
+    safetensors_numpy.save_file({"x": x}, tmp_path / "in.safetensors")
+    ended = optest(
+        "model", "run", "small.onnx", "--input", "in.safetensors", "--dump-dir", "d", "--backend", "openvino"
+    )
+    assert ended.status == 0, ended.err
+    made = tensors(tmp_path / "d/00000/outputs.safetensors")["logits"]
+    powers = np.exp(np.maximum(x, 0) @ WEIGHT)
+    assert np.allclose(made, powers / powers.sum(axis=-1, keepdims=True), atol=1e-6)
+    assert re.search(rf"top-1.*: 3 \({made[0, 3]:.5g}\), 3 \({made[1, 3]:.5g}\)", ended.out)
+
+
+def test_a_dump_has_the_program_and_all_values_in_order(optest: Shell, tmp_path: Path) -> None:
+    assert optest("model", "run", "small.onnx", "--variant", "disabled", "--dump-dir", "d").status == 0
+    index = json.loads((tmp_path / "d/00000/index.json").read_text())
+    assert [(each["name"], each["operator"], each["shape"]) for each in index["values"]] == [
+        ("positive", "Relu", [1, 3]),
+        ("product", "MatMul", [1, 4]),
+        ("logits", "Softmax", [1, 4]),
+    ]
+    assert index["outputs_unchanged_by_watching"] is True
+    values, inputs = tensors(tmp_path / "d/00000/values.safetensors"), tensors(tmp_path / "d/00000/inputs.safetensors")
+    assert np.array_equal(values["positive"], np.maximum(inputs["x"], 0))
+    assert len(onnx.load(tmp_path / "d/model.onnx").graph.node) == len(
+        onnx.load(tmp_path / "d/optimized.onnx").graph.node
+    )
+    again = optest("model", "run", "small.onnx", "--dump-dir", "d")
+    assert again.status == 2, "a dump into another one would mix them"
+
+
+def test_a_dump_of_programs_has_no_execution(optest: Shell, tmp_path: Path) -> None:
+    assert optest("model", "run", "small.onnx", "--dump-dir", "d", "--dump-mode", "compile").status == 0
+    assert sorted(each.name for each in (tmp_path / "d").iterdir()) == ["model.onnx", "optimized.onnx"]
+
+
+@pytest.mark.parametrize(("backend", "operators"), [("onnxruntime", ["MatMul", "Softmax"]), ("openvino", ["Softmax"])])
+def test_a_profile_is_the_backends_own(optest: Shell, tmp_path: Path, backend: str, operators: list[str]) -> None:
+    ended = optest("model", "run", "small.onnx", "--backend", backend, "--profile")
+    assert ended.status == 0
+    assert all(re.search(rf"^  {each} +1 ", ended.out, re.M) for each in operators)
+    if backend == "onnxruntime":
+        assert {"ts", "dur", "name"} <= {*json.loads((tmp_path / "profile.json").read_text())[0]}
+
+
+def test_a_backend_without_a_profiler_says_so(optest: Shell) -> None:
+    ended = optest("model", "run", "small.onnx", "--backend", "onnx-reference", "--profile")
+    assert ended.status == 5
+    assert "no profiler" in ended.err
+
+
+DUMP = {"a": np.ones((2, 2), np.float32), "b": np.array([1, np.nan, np.inf], ml_dtypes.bfloat16), "c": np.arange(3)}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "status", "words"),
+    [
+        ({}, (), 0, "3 values compared, 3 equal"),
+        ({"a": DUMP["a"] * np.float32(1.001)}, (), 1, "first: a"),
+        ({"a": DUMP["a"] * np.float32(1.001)}, ("--rtol", "0.01"), 0, "3 within"),
+        ({"b": np.array([1, np.nan, 3], ml_dtypes.bfloat16)}, ("--rtol", "1", "--atol", "10"), 1, "first: b"),
+        ({"b": DUMP["b"].astype(np.float32)}, (), 1, "bfloat16[3] and float32[3]"),
+        ({"c": np.arange(4)}, (), 1, "int64[3] and int64[4]"),
+        ({"c": None}, (), 1, "missing in the second, 1: c"),
+        ({"c": None}, ("--common",), 0, "2 values compared"),
+        ({"d": np.ones(1)}, (), 1, "missing in the first, 1: d"),
+        (dict.fromkeys(DUMP) | {"d": np.ones(1)}, ("--common",), 1, "nothing was compared"),
+    ],
+)
+def test_a_diff_names_what_differs(
+    optest: Shell, tmp_path: Path, change: dict[str, np.ndarray], options: tuple[str, ...], status: int, words: str
+) -> None:
+    other = {name: value for name, value in {**DUMP, **change}.items() if value is not None}
+    for name, dump in (("one", DUMP), ("other", other)):
+        safetensors_numpy.save_file(dump, tmp_path / name)
+    ended = optest("model", "diff", "one", "other", *options)
+    assert ended.status == status
+    assert words in ended.out
+
+
+def test_the_first_that_differs_is_that_of_the_execution(optest: Shell, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        optest("model", "run", "small.onnx", "--variant", "disabled", "--dump-dir", name)
+    other = tmp_path / "other/00000/values.safetensors"
+    values = tensors(other)
+    safetensors_numpy.save_file({**values, "logits": values["logits"] + 1, "product": values["product"] + 1}, other)
+    ended = optest("model", "diff", "one/00000/values.safetensors", other)
+    assert ended.status == 1
+    assert "1 equal, 2 not; first: product (MatMul)" in ended.out
+
+
+def test_a_diff_of_one_dump_or_of_no_dump_is_a_mistake(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "damaged").write_bytes(b"no safetensors")
+    assert optest("model", "diff", "damaged").status == 2
+    assert optest("model", "diff", "damaged", "damaged").status == 2
+
+
+def test_each_combination_of_a_benchmark_is_a_row(optest: Shell) -> None:
+    quick = ("--bench-time", "0.001")
+    ended = optest("model", "bench", "small.onnx", "--threads", 1, 2, "--batch", "1,8", *quick, timeout=100)
+    assert ended.status == 0, ended.err
+    rows = re.findall(r"^  onnxruntime:(\w+) +(\d) +(\d) .* items/s", ended.out, re.M)
+    assert rows == [(on, t, b) for t in "12" for b in "18" for on in ("disabled", "all")]
+    assert "threads: 1;" in ended.out
+    assert "threads: 2;" in ended.out
+
+
+def test_what_cannot_be_timed_at_all_is_a_mistake(optest: Shell) -> None:
+    assert optest("model", "bench", "small.onnx", "--threads", "0").status == 2
+    assert optest("model", "bench", "small.onnx", "--backend", "onnx-reference", "--threads", "2").status == 2
+    assert optest("model", "bench", "nothing.onnx").status == 2
+
+
+FRAGILE = """
+import os, signal
+from pathlib import Path
+import torch
+
+class Fragile(torch.nn.Module):
+    def forward(self, x):
+        with open("seen", "a") as seen:
+            print(os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads(), file=seen)
+        if x.shape[0] == 2:
+            print("dying", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if x.shape[0] == 3:
+            raise MemoryError("too large")
+        return x + 1
+
+def fragile():
+    return Fragile(), torch.ones(1, 3)
+"""
+
+
+@pytest.mark.torch
+def test_a_child_that_dies_is_told_and_the_others_go_on(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FRAGILE)
+    options = ("--batch", 1, 2, 3, 4, "--threads", "3", "--bench-time", "0.001")
+    ended = optest("model", "bench", "mine.py:fragile", *options, timeout=200)
+    assert ended.status == 1
+    assert re.findall(r"^  torch:eager +3 +(\d) +\S+ .*items/s", ended.out, re.M) == ["1", "4"]
+    assert re.search(r"batch 2\n.*SIGKILL.*\ndying", ended.err)
+    assert re.search(r"batch 3\nOUT_OF_MEMORY", ended.err)
+    environments, threads = zip(*(line.split() for line in (tmp_path / "seen").read_text().splitlines()), strict=True)
+    assert {*environments} == {"3"}
+    assert threads[-1] == "3"
+
+
+def tokens_of(optest: Shell, *options: object) -> str:
+    ended = optest("model", "run", "gpt2", "--prompt", "5 6 7", "--max-tokens", 6, *options)
+    assert ended.status == 0, ended.err
+    return next(line for line in ended.out.splitlines() if line.startswith("ids: "))
+
+
+@pytest.mark.torch
+def test_a_model_writes_the_same_on_each_backend_and_with_a_cache(optest: Shell) -> None:
+    drawn = ("--temperature", "0.8", "--seed", 3)
+    first = tokens_of(optest, *drawn)
+    assert len(first.split()) == 7
+    assert tokens_of(optest, *drawn, "--kv-cache") == first
+    assert tokens_of(optest, *drawn, "--backend", "onnxruntime") == first
+    assert tokens_of(optest, "--temperature", "0.8", "--seed", 4) != first
+
+
+@pytest.mark.torch
+def test_a_prompt_needs_a_model_that_can_write(optest: Shell) -> None:
+    refused = [
+        ("resnet34", "--prompt", "1 2"),
+        ("small.onnx", "--prompt", "1 2"),
+        ("gpt2", "--prompt", "1 999999"),
+        ("gpt2", "--prompt", "1", "--max-tokens", 1000),
+        ("gpt2", "--prompt", "1", "--backend", "onnxruntime", "--kv-cache"),
+        ("gpt2", "--max-tokens", 3),
+    ]
+    for arguments in refused:
+        assert optest("model", "run", *arguments).status == 2, arguments
+
+
+@pytest.mark.torch
+def test_exported_weights_are_those_that_are_read_again(optest: Shell, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32)
+    safetensors_numpy.save_file({"x": x}, tmp_path / "x.safetensors")
+    assert optest("model", "export-weights", "resnet34", "--seed", 5, "--out", "w.safetensors").status == 0
+    ways = (("--seed", 5), ("--seed", 6), ("--seed", 6, "--weights", "w.safetensors"))
+    ended = [optest("model", "run", "resnet34", "--input", "x.safetensors", *options) for options in ways]
+    drawn, others, read = (without_times(each.out) for each in ended)
+    assert "top-1" in drawn
+    assert read == drawn != others
+    assert optest("model", "run", "gpt2", "--weights", "w.safetensors").status == 2
