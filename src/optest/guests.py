@@ -29,7 +29,6 @@ _GUESTS = (
     "optest.cluster.guest:GUEST",
     "optest.backends.function:GUEST",
     "optest.models.guest:GUEST",
-    "optest.scenes.ctest_guest:GUEST",
 )
 
 

@@ -481,13 +481,24 @@ def test_shorts_are_three_and_pytest_has_none_of_ours(project: Path) -> None:
     assert sorted(each.partition("=")[0] for each in flags) == sorted(each.flags[0] for each in of_command("pytest"))
 
 
+def test_a_file_lists_its_cases_and_goes_on_with_a_run(project: Path) -> None:
+    listed = standalone(project, "test_more.py", "--co", "--case", "TestSum::")
+    assert (listed.returncode, listed.stdout.split()[0]) == (0, "TestSum[a2a3sim]::default")
+    assert not (project / ".optest").exists()
+    assert not (project / "opened.txt").exists()
+    for words in ((), ("--resume", "latest")):
+        assert standalone(project, "test_more.py", "--device", "0", *words).returncode == 1
+    assert (project / "opened.txt").read_text().count("\n") == 1
+    assert len(list((project / ".optest/runs").glob("2*"))) == 1
+
+
 def test_one_table_serves_three_faces() -> None:
     of_pytest = {each.name for each in of_command("pytest")}
     assert of_pytest < {each.name for each in of_command("scene")}
     assert {each.name for each in of_command("scene")} <= {each.name for each in of_command("run")}
     assert {each.name for each in of_command("scene")} - of_pytest == {
         *("exitfirst", "log_level"),  # pytest's own
-        *("seed", "timeout", "report", "report_path", "runs_dir"),
+        *("seed", "timeout", "report", "report_path", "runs_dir", "resume"),
     }
     assert {each.short for each in OPTIONS if each.short} == {"-p", "-d"}
 

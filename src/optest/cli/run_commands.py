@@ -9,12 +9,17 @@ import click
 
 from optest.cli.options import GroupedCommand, completer_of, echo_all, options_of
 
-__all__ = ["check_command", "replay_command", "run_and_close", "run_command"]
+__all__ = ["check_command", "collect_only_option", "replay_command", "run_and_close", "run_command"]
+
+
+collect_only_option = click.option(
+    "--co", "--collect-only", "collect_only", is_flag=True, help="List the cases and run none of them."
+)
 
 
 @click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
 @options_of("run")
-@click.option("--co", "--collect-only", "collect_only", is_flag=True, help="List the cases and run none of them.")
+@collect_only_option
 def run_command(collect_only: bool, **given: Any) -> int:
     """Run the cases of a plan, or one case made from flags, and judge every result.
 
@@ -23,16 +28,16 @@ def run_command(collect_only: bool, **given: Any) -> int:
     optest run --plan plan.yaml --backend torch -k "matmul and float16"
     optest run --op matmul --dtype float16 --shape input0=64x128 --shape input1=128x32 --backend torch
     """
+    return run_and_close(given, collect_only=collect_only)
+
+
+def run_and_close(given: Mapping[str, Any], *, collect_only: bool = False) -> int:
+    """Run, print what is told below the report, and return the exit status; or list the cases alone."""
     if collect_only:
         from optest.api.listing import listing
 
         echo_all(listing("cases", given))
         return 0
-    return run_and_close(given)
-
-
-def run_and_close(given: Mapping[str, Any]) -> int:
-    """Run, print what is told below the report, and return the exit status."""
     from optest.api.running import closing_lines, run
 
     outcome = run(given)

@@ -9,16 +9,18 @@ import click
 
 from optest.cli import main
 from optest.cli.options import GroupedCommand, options_of
-from optest.cli.run_commands import run_and_close
+from optest.cli.run_commands import collect_only_option, run_and_close
 
 __all__ = ["run_module", "scene_command"]
 
 
 @click.command(cls=GroupedCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @options_of("scene")
-def scene_command(**given: Any) -> int:
+@collect_only_option
+def scene_command(collect_only: bool, **given: Any) -> int:
     """Run the scenes of this file and judge every result, as `optest run --source scene:FILE` does."""
-    return run_and_close({**given, "source": (f"scene:{sys.modules['__main__'].__file__}",)})
+    source = (f"scene:{sys.modules['__main__'].__file__}",)
+    return run_and_close({**given, "source": source}, collect_only=collect_only)
 
 
 def run_module() -> NoReturn:

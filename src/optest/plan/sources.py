@@ -6,7 +6,8 @@ when it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +71,7 @@ def collected(
     names: dict[str, list[str]] = {}
     for text in texts:
         source, colon, rest = text.partition(":")
-        stated = [each.strip() for each in rest.split(",") if each.strip()]
+        stated = [each.strip() for each in _parts(rest) if each.strip()]
         if source not in SOURCES:
             raise UnknownName("source", source, SOURCES.names())
         if not colon or not stated:
@@ -82,3 +83,13 @@ def collected(
         )
         for source, stated in names.items()
     ]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What stands between commas; one that belongs to the name of a file or folder is none."""
+    parts = text.split(",")
+    while parts:
+        lengths = (length for length in range(len(parts), 1, -1) if os.path.exists(",".join(parts[:length]).strip()))
+        length = next(lengths, 1)
+        yield ",".join(parts[:length])
+        del parts[:length]

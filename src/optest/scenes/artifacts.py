@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from optest.generators.files import save_tensors
 from optest.reporting.timeline import event, trace_of
 from optest.scenes.declaration import SceneTestCase
-from optest.scenes.runtimes import Span
+from optest.scenes.runtimes import Recording, Span
 from optest.spec import Fault, Reason, TestCase
 from optest.store import write_atomically
 
@@ -29,13 +30,12 @@ def folder_of(scene: SceneTestCase, case: TestCase, device_ids: Sequence[int]) -
     return OUTPUTS / f"{_SUBFOLDER}l3_{re.sub(r'[^0-9A-Za-z]+', '_', case.id)}"
 
 
-class Recorder:
+class Recorder(Recording):
     """The timeline and the tensors of one run of a case, written when it is over."""
 
     def __init__(self, case: TestCase, folder: Path, *, profiles: bool, dumps: bool) -> None:
         self.profiles, self.dumps = profiles, dumps
-        self._case = case
-        self._folder = folder
+        self._case, self._folder = case, folder
         self._spans: list[Span] = []
         self._tensors: dict[str, Any] = {}
 
@@ -57,35 +57,27 @@ class Recorder:
         """Write ``perf_swimlane_….json``, which Chrome and Perfetto show, and ``tensor_dump_….safetensors``."""
         if not (self._spans or self._tensors):
             return
-        stamp = f"{datetime.now():%Y%m%d_%H%M%S}_{self._case.descriptor.name.partition('.')[2]}"
-        stamp = f"{stamp}_{self._case.attributes['case']}"
-        folder = self.make_folder()
+        scene, case = self._case.descriptor.name.partition(".")[2], self._case.attributes["case"]
+        stamp, folder = f"{datetime.now():%Y%m%d_%H%M%S}_{scene}_{case}", self.make_folder()
         if self._spans:
             path = _unused(folder / f"perf_swimlane_{stamp}.json")
-            write_atomically(path, _trace(self._spans).encode())
+            spans = [
+                event(one.name, process=one.device, row=one.row, began_s=one.began_s, took_s=one.ended_s - one.began_s)
+                for one in self._spans
+            ]
+            write_atomically(path, trace_of(spans).encode())
         if self._tensors:
             path = _unused(folder / f"tensor_dump_{stamp}.safetensors")
             save_tensors(self._tensors, path, self._case.id)
-            index = {
-                name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in self._tensors.items()
-            }
+            index = {name: {"dtype": str(each.dtype), "shape": each.shape} for name, each in self._tensors.items()}
             write_atomically(path.with_suffix(".json"), json.dumps(index, indent=1).encode())
-
-
-def _trace(spans: Sequence[Span]) -> str:
-    return trace_of(
-        event(each.name, process=each.device, row=each.row, began_s=each.began_s, took_s=each.ended_s - each.began_s)
-        for each in spans
-    )
 
 
 def _unused(path: Path, tag: str = "") -> Path:
     """The path, or one with ``tag`` and a number behind its stem that is not there yet."""
-    number, free = 0, path
-    while free.exists():
-        number += 1
-        free = path.with_stem(f"{path.stem}__{tag}{number if number > 1 or not tag else ''}")
-    return free
+    numbered = (f"{tag}{number if number > 1 or not tag else ''}" for number in itertools.count(1))
+    others = (path.with_stem(f"{path.stem}__{each}") for each in numbered)
+    return next(each for each in itertools.chain([path], others) if not each.exists())
 
 
 def collect_outputs(run_folder: Path) -> None:

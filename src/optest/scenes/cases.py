@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import compress
 from operator import and_
@@ -29,20 +29,9 @@ from optest.scenes.runtimes import RUNTIMES, absolute_sources, lack_of_runtime
 from optest.settings.platforms import PLATFORMS, platform_called, platforms_of_a_run, why_not_on
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
-__all__ = [
-    "CATEGORY",
-    "PREFIX",
-    "case_of",
-    "collect",
-    "descriptor_of",
-    "is_scene",
-    "left_by_options",
-    "scene_of",
-    "scenes_in",
-]
+__all__ = ["PREFIX", "case_of", "collect", "descriptor_of", "digest_of", "is_scene", "left_by_options", "scene_of"]
 
 PREFIX = "scene."
-CATEGORY = "scene"
 _NOT_LEFT = "only cases that --runtime, --level or --manual leave out"
 
 
@@ -53,7 +42,8 @@ def collect(request: SourceRequest) -> Collected:
         UsageError, UnknownName: for a file that is not there or cannot be imported, and for selectors of what there
             is not.
     """
-    scenes = [scene for name in request.names for file in _files(Path(name)) for scene in scenes_in(file)]
+    files = dict.fromkeys(file.absolute() for name in request.names for file in _files(Path(name)))
+    scenes = [scene for file in files for scene in scenes_in(file)]
     if not scenes:
         raise UsageError(f"no scene is declared in {', '.join(request.names)}: a class under @scene_test(…)")
     options = request.options
@@ -71,14 +61,13 @@ def collect(request: SourceRequest) -> Collected:
     for entry in entries:
         if names[entry["name"]] > 1:  # two files have a class of this name
             entry["name"] = f"{entry['attributes']['file']}::{entry['name']}"
-    files = dict.fromkeys(str(scene._scene_file) for scene in scenes)
-    notes = () if entries else ("no scene is left by --runtime, --level, --manual and --case",)
-    return Collected(
-        backend="scene",
-        origin=f"scenes of {', '.join(request.names)}" if len(files) > 1 else next(iter(files)),
-        entries=entries,
-        notes=notes,
-    )
+    notes = [] if entries else ["no scene is left by --runtime, --level, --manual and --case"]
+    unchecked = [each["name"] for each in entries if not each["attributes"]["golden"]]
+    if unchecked and not options["skip_golden"]:
+        notes.append(f"not compared, as SKIP_GOLDEN says in the file, and no pass: {', '.join(unchecked)}")
+    is_one = len({scene._scene_file for scene in scenes}) == 1
+    origin = str(scenes[0]._scene_file) if is_one else f"scenes of {', '.join(request.names)}"
+    return Collected(backend="scene", origin=origin, entries=entries, notes=tuple(notes))
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -90,18 +79,13 @@ def _files(path: Path) -> Iterator[Path]:
         raise UsageError(f"{path} is not there")
 
 
-def scenes_in(file: Path) -> list[type[SceneTestCase]]:
-    """The scenes that a file itself declares, in the order of its lines.
+@lru_cache(maxsize=4096)
+def scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
+    """The scenes that a file, by its absolute path, itself declares, in the order of its lines.
 
     Raises:
         UsageError: if the file cannot be imported.
     """
-    found = _scenes_in(file.absolute())
-    return list(found)
-
-
-@lru_cache(maxsize=4096)
-def _scenes_in(file: Path) -> tuple[type[SceneTestCase], ...]:
     try:
         with exits_refused():
             module = loaded_from(file) or _imported(file)
@@ -153,10 +137,8 @@ def left_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]],
         runtime in (None, scene._scene_runtime) and str(level or scene._scene_level) == str(scene._scene_level)
         for scene, _, _ in cases
     ]
-    is_manual = [case.is_manual_on(platform) for _, case, platform in cases]
-    left = [
-        fit and (manual == "include" or each == (manual == "only")) for fit, each in zip(fits, is_manual, strict=True)
-    ]
+    wanted = {"include": (True, False), "only": (True,), "exclude": (False,)}[manual]
+    left = [fit and case.is_manual_on(platform) in wanted for fit, (_, case, platform) in zip(fits, cases, strict=True)]
     for selector in options["case"]:
         matches = [selects(selector, _name(*each)) for each in cases]
         if any(matches) and not any(map(and_, matches, left)):
@@ -172,16 +154,16 @@ def _name(scene: type[SceneTestCase], case: SceneCase, platform: str) -> str:
 
 
 def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: Values) -> dict[str, Any]:
-    is_compared = not (case.skip_golden or options["skip_golden"])
+    here, file = Path.cwd(), scene._scene_file
     entry: dict[str, Any] = {
         "op": f"{PREFIX}{scene.__name__}",
         "name": _name(scene, case, platform),
         "attributes": {
-            "file": _relative(scene._scene_file),
+            "file": (file.relative_to(here) if file.is_relative_to(here) else file).as_posix(),
             "case": case.name,
             "platform": platform,
-            "golden": is_compared,
-            "sources": _digest(scene),
+            "golden": not (case.skip_golden or options["skip_golden"]),
+            "sources": digest_of(scene),
         },
         "generator": "optest.scenes.driver:SceneArguments",
         "tags": list(dict.fromkeys(["scene", f"level{scene._scene_level}", *(["manual"] if case.manual else [])])),
@@ -190,59 +172,29 @@ def _entry(scene: type[SceneTestCase], case: SceneCase, platform: str, options: 
         entry["timeout"] = case.timeout
     if scene.RTOL is not None or scene.ATOL is not None:
         entry["tolerance"] = {"rtol": scene.RTOL or 0.0, "atol": scene.ATOL or 0.0}
-    if why := _why_skipped(scene, case, platform):
+    why = why_not_on(platform, case.platforms)
+    if not why and (unknown := [each for each in case.platforms if each not in PLATFORMS]):
+        raise UsageError(f"{scene.__name__}: {UnknownName('platform', unknown[0], PLATFORMS)}")
+    if why := why or lack_of_runtime(scene._scene_runtime, platform):
         entry["skip"] = why
     return entry
 
 
-def _why_skipped(scene: type[SceneTestCase], case: SceneCase, platform: str) -> str | None:
-    if why := why_not_on(platform, case.platforms):
-        return why
-    for each in case.platforms:
-        if each not in PLATFORMS:
-            raise UsageError(f"{scene.__name__}: {UnknownName('platform', each, PLATFORMS)}")
-    return lack_of_runtime(scene._scene_runtime, platform)
-
-
-def _relative(file: Path) -> str:
-    here = Path.cwd()
-    return (file.relative_to(here) if file.is_relative_to(here) else file).as_posix()
-
-
-def _digest(scene: type[SceneTestCase]) -> str:
+def digest_of(scene: type[SceneTestCase]) -> str:
     """Over the file and every source that the class names: what a resumed run must find unchanged."""
-    digest = hashlib.blake2b(scene._scene_file.read_bytes(), digest_size=8)
-    folder = scene._scene_file.parent
-    golden = (str(folder / scene.GOLDEN),) if scene.GOLDEN else ()
-    for source in (*golden, *_sources(absolute_sources(scene.CALLABLE, folder))):
-        path = Path(source)
+    digest, folder = hashlib.blake2b(digest_size=8), scene._scene_file.parent
+    files = [scene._scene_file, *([folder / scene.GOLDEN] if scene.GOLDEN else [])]
+    absolute_sources(scene.CALLABLE, folder, files)
+    for path in files:
         digest.update(path.read_bytes() if path.is_file() else b"-")
     return digest.hexdigest()
 
 
-def _sources(callable: Any) -> Iterator[str]:  # noqa: A002 - the seed's name
-    if isinstance(callable, Mapping):
-        for key, value in callable.items():
-            if key == "source" and isinstance(value, str):
-                yield value
-            else:
-                yield from _sources(value)
-    elif isinstance(callable, list):
-        for each in callable:
-            yield from _sources(each)
-
-
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
     """The descriptor of a scene, whose tensors are known when it runs."""
-    return OperatorDescriptor(
-        name=name,
-        category=CATEGORY,
-        signature=" -> *out",
-        attributes=(
-            *(Attribute(name=each, type="str") for each in ("file", "case", "platform", "sources")),
-            Attribute(name="golden", type="bool", default=True),
-        ),
-    )
+    texts = [Attribute(name=each, type="str") for each in ("file", "case", "platform", "sources")]
+    attributes = (*texts, Attribute(name="golden", type="bool", default=True))
+    return OperatorDescriptor(name=name, category="scene", signature=" -> *out", attributes=attributes)
 
 
 def scene_of(case: TestCase) -> SceneTestCase:

@@ -6,12 +6,9 @@ pytest's plug-in and ``optest run --source scene:FILE`` import it; a file that P
 
 from __future__ import annotations
 
+from optest import scenes
 from optest.registry import stand_in_for
 
-_SOURCE = "optest.scenes"
-
-stand_in_for("simpler", _SOURCE, ())
-stand_in_for("simpler.task_interface", _SOURCE, ("ArgDirection",))
-stand_in_for(
-    "simpler_setup", _SOURCE, ("SceneTestCase", "TaskArgs", "TaskArgsBuilder", "Tensor", "Scalar", "scene_test")
-)
+stand_in_for("simpler", scenes.__name__, ())
+stand_in_for("simpler.task_interface", scenes.__name__, ("ArgDirection",))
+stand_in_for("simpler_setup", scenes.__name__, scenes.__all__)

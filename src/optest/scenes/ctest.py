@@ -60,10 +60,12 @@ def label_arguments(platform: str | None) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class CtestDriver(BackendDriver):
-    """CTest in a build folder, with what one run of it is given."""
+    """CTest in a build folder, with what one run of it is given. It runs all tests when the first result is asked for;
+    the run's folder keeps what it reads and writes."""
 
     name = "ctest"
     kind = "ctest"
+    looks_ahead: ClassVar[bool] = False
     test_dir: str
     platform: str | None
     devices: tuple[int, ...]
@@ -71,6 +73,8 @@ class CtestDriver(BackendDriver):
     jobs: int
     timeout: float
     regex: str | None
+    folder: Path = field(default=Path(), init=False)
+    _reported: _Reported | None = field(default=None, init=False)
 
     @property
     def device_list(self) -> str:
@@ -90,7 +94,7 @@ class CtestDriver(BackendDriver):
         if not listing["tests"]:
             how = f" whose name matches {self.regex}" if self.regex else "; does its CMakeLists.txt enable_testing()?"
             raise NothingSelected(f"there is no test in {self.test_dir}{how}")
-        chosen = {_identity(test) for test in self._listed(label_arguments(self.platform))["tests"]}
+        chosen = list(map(_identity, self._listed(label_arguments(self.platform))["tests"]))
         target = BackendTarget(name=self.name, kind=self.kind, device=self.platform)
         return [
             TestCase(
@@ -119,10 +123,9 @@ class CtestDriver(BackendDriver):
         done = self.ctest([*arguments, "--show-only=json-v1"])
         if done.returncode or not done.stdout_tail.lstrip().startswith("{"):
             said = (done.stderr_tail.strip() or done.stdout_tail.strip()).partition("\n")[0]
-            why = said or f"ctest ended with {done.returncode}"
+            why = "there is no such folder" if not os.path.isdir(self.test_dir) else said or "ctest says nothing"
             raise UsageError(
-                f"the tests in {self.test_dir} cannot be listed: "
-                f"{why if os.path.isdir(self.test_dir) else 'there is no such folder'}\n"
+                f"the tests in {self.test_dir} cannot be listed: {why}\n"
                 "  --test-dir names the folder that CMake built in: cmake -B build && cmake --build build"
             )
         return json.loads(done.stdout_tail)
@@ -141,7 +144,47 @@ class CtestDriver(BackendDriver):
             raise Unavailable("ctest", "install CMake, 3.21 or newer") from None
 
     def executor(self, folder: Path) -> Executor:
-        return _Executor(self, folder.absolute())
+        self.folder = folder.absolute()
+        return self
+
+    def execute(
+        self,
+        cases: Sequence[TestCase],
+        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
+    ) -> ExecutionResult:
+        """What CTest reports of the test.
+
+        Raises:
+            OptestError: if CTest itself ends without a report.
+        """
+        if self._reported is None:
+            self._reported = self._run()
+        results = self._reported[cases[0].name]
+        verdict, timings = results.popleft() if results else (_not_run("CTest reported nothing of it"), Timings())
+        details = {**verdict.details, **cases[0].backend_config[self.name]}
+        return ExecutionResult((replace(verdict, details=details),), timings)
+
+    def close(self) -> None:
+        return None
+
+    def _run(self) -> _Reported:
+        report, resources = self.folder / "ctest.xml", self.folder / "resources.json"
+        slots = [{"id": str(device), "slots": 1} for device in self.devices]
+        spec = {"version": {"major": 1, "minor": 0}, "local": [{self.resource_type: slots}]}
+        resources.write_text(json.dumps(spec, indent=2) + "\n")
+        # Always with the file: without one CTest runs tests that need devices, and gives them none.
+        arguments = ["--resource-spec-file", str(resources), "--output-on-failure", "--output-junit", str(report)]
+        arguments += ["-j", str(self.jobs), "--timeout", f"{self.timeout:g}"]
+        done = self.ctest([*label_arguments(self.platform), *arguments])
+        if not report.exists():
+            said = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
+            raise OptestError(f"ctest ended with {done.returncode} and wrote no report\n{said}")
+        results: _Reported = defaultdict(deque)
+        endings = dict(_endings(done.stdout_tail))
+        for test in ET.parse(report).getroot().iter("testcase"):
+            name = test.get("name", "")
+            results[name].append((_verdict(test, endings.get(name, "")), Timings(run_s=float(test.get("time", 0)))))
+        return results
 
     def command_line(self, case: TestCase) -> Sequence[str]:
         words = ["ctest", "--test-dir", self.test_dir, "--device", self.device_list]
@@ -167,56 +210,6 @@ def _where(test: Mapping[str, Any], graph: Mapping[str, Any]) -> str:
     """The line that adds the test."""
     node = graph["nodes"][test["backtrace"]] if "backtrace" in test else {}
     return f"{os.path.relpath(graph['files'][node['file']])}:{node['line']}" if "line" in node else ""
-
-
-@dataclass(slots=True)
-class _Executor:
-    """Has CTest run all tests at once when the first result is asked for; ``folder`` keeps what it reads and writes."""
-
-    looks_ahead: ClassVar[bool] = False
-
-    driver: CtestDriver
-    folder: Path
-    _reported: _Reported | None = field(default=None, init=False)
-
-    def execute(
-        self,
-        cases: Sequence[TestCase],
-        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> ExecutionResult:
-        """What CTest reports of the test.
-
-        Raises:
-            OptestError: if CTest itself ends without a report.
-        """
-        if self._reported is None:
-            self._reported = self._run()
-        results = self._reported[cases[0].name]
-        verdict, timings = results.popleft() if results else (_not_run("CTest reported nothing of it"), Timings())
-        details = {**verdict.details, **cases[0].backend_config[self.driver.name]}
-        return ExecutionResult((replace(verdict, details=details),), timings)
-
-    def close(self) -> None:
-        return None
-
-    def _run(self) -> _Reported:
-        driver, report, resources = self.driver, self.folder / "ctest.xml", self.folder / "resources.json"
-        slots = [{"id": str(device), "slots": 1} for device in driver.devices]
-        spec = {"version": {"major": 1, "minor": 0}, "local": [{driver.resource_type: slots}]}
-        resources.write_text(json.dumps(spec, indent=2) + "\n")
-        # Always with the file: without one CTest runs tests that need devices, and gives them none.
-        arguments = ["--resource-spec-file", str(resources), "--output-on-failure", "--output-junit", str(report)]
-        arguments += ["-j", str(driver.jobs), "--timeout", f"{driver.timeout:g}"]
-        done = driver.ctest([*label_arguments(driver.platform), *arguments])
-        if not report.exists():
-            said = (done.stderr_tail.strip() or done.stdout_tail.strip())[-_TAIL:]
-            raise OptestError(f"ctest ended with {done.returncode} and wrote no report\n{said}")
-        results: _Reported = defaultdict(deque)
-        endings = dict(_endings(done.stdout_tail))
-        for test in ET.parse(report).getroot().iter("testcase"):
-            name = test.get("name", "")
-            results[name].append((_verdict(test, endings.get(name, "")), Timings(run_s=float(test.get("time", 0)))))
-        return results
 
 
 _ENDING = re.compile(r"\s*\d+ - (.+?) \(([^()]+)\)(?:\s{2,}.*)?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -22,12 +22,12 @@ __all__ = [
     "TaskArgs",
     "TaskArgsBuilder",
     "Tensor",
-    "cases_of",
+    "numbers_of",
     "scene_test",
+    "tensors_of",
 ]
 
 LEVELS = (2, 3)
-_CASE_KEYS = ("name", "platforms", "config", "params", "manual", "device_count", "skip_golden", "timeout")
 
 
 class ArgDirection(Enum):
@@ -63,8 +63,7 @@ class TaskArgs:
     """
 
     def __init__(self, *specs: Any) -> None:
-        seen_scalar = False
-        for spec in specs:
+        for place, spec in enumerate(specs):
             if not isinstance(spec, (Tensor, Scalar)):
                 raise UsageError(f"an argument is {type(spec).__name__}, but should be Tensor(…) or Scalar(…)")
             name = str(spec.name)
@@ -72,28 +71,26 @@ class TaskArgs:
                 raise UsageError(f"an argument is called {name!r}, but should have a name that can be an attribute")
             if name in vars(self):
                 raise UsageError(f"two arguments are called {name!r}")
-            if isinstance(spec, Tensor) and seen_scalar:
+            if isinstance(spec, Tensor) and any(isinstance(each, Scalar) for each in specs[:place]):
                 raise UsageError(f"tensor {name!r} stands behind a scalar; tensors come first")
-            seen_scalar = seen_scalar or isinstance(spec, Scalar)
             setattr(self, name, spec.value)
-        self._names = [spec.name for spec in specs if isinstance(spec, Tensor)]
-        self._scalars = [spec.name for spec in specs if isinstance(spec, Scalar)]
+        self._specs = specs
 
     @property
     def specs(self) -> list[Tensor | Scalar]:
         """The arguments with their present values, in order."""
-        tensors = [Tensor(name, getattr(self, name)) for name in self._names]
-        return [*tensors, *(Scalar(name, getattr(self, name)) for name in self._scalars)]
+        return [replace(each, value=getattr(self, each.name)) for each in self._specs]
 
     def tensor_names(self) -> list[str]:
-        return list(self._names)
+        return [each.name for each in self._specs if isinstance(each, Tensor)]
 
     def scalar_names(self) -> list[str]:
-        return list(self._scalars)
+        return [each.name for each in self._specs if isinstance(each, Scalar)]
 
-    def clone(self) -> TaskArgs:
-        """The same with copies of all values."""
-        return type(self)(*(replace(spec, value=_copied(spec.value)) for spec in self.specs))
+    def clone(self, values: Mapping[str, Any] | None = None) -> TaskArgs:
+        """The same with ``values`` of some arguments, and copies of those of all others."""
+        new = {each.name: _copied(each.value) for each in self.specs if each.name not in (values or {})}
+        return TaskArgs(*(replace(each, value={**new, **(values or {})}[each.name]) for each in self._specs))
 
 
 TaskArgsBuilder = TaskArgs
@@ -104,6 +101,16 @@ def _copied(value: Any) -> Any:
     """A copy of an array, a tensor (which calls it ``clone``) or a number."""
     clone = getattr(value, "clone", None)
     return clone() if callable(clone) else copy.deepcopy(value)
+
+
+def tensors_of(args: TaskArgs) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in args.tensor_names()}
+
+
+def numbers_of(args: TaskArgs) -> dict[str, Any]:
+    """The scalars by name, those of ctypes as numbers."""
+    values = {name: getattr(args, name) for name in args.scalar_names()}
+    return {name: getattr(value, "value", value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +197,7 @@ def scene_test(
         scene._scene_level = level
         scene._scene_runtime = runtime
         scene._scene_file = Path(inspect.getfile(scene)).absolute()
-        scene._scene_cases = tuple(cases_of(scene, platforms))
+        scene._scene_cases = tuple(_cases(scene, platforms))
         stated = platforms or [each for case in scene._scene_cases for each in case.platforms]
         scene._scene_platforms = tuple(dict.fromkeys(stated))
         return scene
@@ -198,50 +205,46 @@ def scene_test(
     return declare
 
 
-def cases_of(scene: type[SceneTestCase], platforms: Sequence[str] | None) -> Iterator[SceneCase]:
-    """The cases of a class.
-
-    Raises:
-        UsageError: with what is wrong with the first wrong one.
-    """
-    seen: set[str] = set()
+def _cases(scene: type[SceneTestCase], platforms: Sequence[str] | None) -> Iterator[SceneCase]:
+    names: set[str] = set()
     for place, stated in enumerate(scene.CASES):
         where = f"case {place + 1} of {scene.__name__}"
         if not isinstance(stated, Mapping):
             raise UsageError(f"{where} is {type(stated).__name__}, but should be a mapping")
-        for key in stated:
-            if key not in _CASE_KEYS:
-                raise UsageError(f"{where}: {UnknownName('key', str(key), _CASE_KEYS)}")
-        case = _case(scene, stated, platforms, where)
-        if case.name in seen:
+        try:
+            case = _case(scene, stated, platforms)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        if case.name in names:
             raise UsageError(f"two cases of {scene.__name__} are called {case.name!r}")
-        seen.add(case.name)
+        names.add(case.name)
         yield case
-    if not seen:
+    if not names:
         raise UsageError(f"{scene.__name__} has no CASES")
 
 
-def _case(
-    scene: type[SceneTestCase], stated: Mapping[str, Any], platforms: Sequence[str] | None, where: str
-) -> SceneCase:
+def _case(scene: type[SceneTestCase], stated: Mapping[str, Any], platforms: Sequence[str] | None) -> SceneCase:
+    known = [each.name for each in fields(SceneCase)]
+    if unknown := [str(key) for key in stated if key not in known]:
+        raise UnknownName("key", unknown[0], known)
     name = stated.get("name")
     if not isinstance(name, str) or not name or "::" in name or "[" in name:
-        raise UsageError(f"{where}: name is {name!r}, but should be a text without :: and brackets")
+        raise UsageError(f"name is {name!r}, but should be a text without :: and brackets")
     own = stated.get("platforms", platforms)
     if isinstance(own, str) or not own:
-        raise UsageError(f"{where}: platforms is {own!r}, but should be a list of names, here or in @scene_test")
+        raise UsageError(f"platforms is {own!r}, but should be a list of names, here or in @scene_test")
     common = tuple(each for each in own if platforms is None or each in platforms)
     if not common:
+        of_the_class = ", ".join(platforms or ())
         raise UsageError(
-            f"{where}: its platforms ({', '.join(own)}) and those of the class ({', '.join(platforms or ())}) "
-            "have none in common"
+            f": its platforms ({', '.join(own)}) and those of the class ({of_the_class}) have none in common"
         )
     config = dict(stated.get("config", {}))
     count = stated.get("device_count", config.get("device_count", 1))
     if type(count) is not int or count < 1:
-        raise UsageError(f"{where}: device_count is {count!r}, but should be 1 or more")
+        raise UsageError(f"device_count is {count!r}, but should be 1 or more")
     if count > 1 and scene._scene_level == 2:
-        raise UsageError(f"{where}: device_count is {count}, but a scene of level 2 has one device; it needs level=3")
+        raise UsageError(f"device_count is {count}, but a scene of level 2 has one device; it needs level=3")
     manual = stated.get("manual", False)
     return SceneCase(
         name=name,

@@ -6,7 +6,8 @@ import atexit
 import copy
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,15 +17,16 @@ import numpy as np
 
 from optest.backends import BackendDriver
 from optest.backends.abilities import DeviceRequest
-from optest.errors import OptestError, Unavailable, UsageError
+from optest.errors import OptestError, Unavailable
 from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer, require_written
 from optest.numerics import Array, bits, dtype_of
 from optest.registry import load_file, load_object
-from optest.scenes.artifacts import OUTPUTS, Recorder, collect_outputs, folder_of
-from optest.scenes.cases import PREFIX, case_of, scene_of
-from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs
-from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_sources
+from optest.scenes.artifacts import Recorder, collect_outputs, folder_of
+from optest.scenes.cases import PREFIX, case_of, digest_of, scene_of
+from optest.scenes.declaration import ArgDirection, SceneTestCase, TaskArgs, tensors_of
+from optest.scenes.runtimes import RUNTIMES, Recording, RunOptions, SceneWorker, absolute_sources
+from optest.scenes.runtimes.callables import directions_in
 from optest.settings import variables_set
 from optest.spec import Check, CheckState, Fault, NamedOutput, Reason, Rule, RuleClass, TensorSpec, TestCase
 
@@ -34,11 +36,7 @@ _OPTIONS = ("device", "device_ids", "enable_profiling", "dump_tensor", "build", 
 _CHECKS = (
     Check(name="inputs unchanged", state=CheckState.DONE),
     Check(name="guard zones", state=CheckState.DONE, detail="64 KiB on each side of every tensor"),
-    Check(
-        name="outputs written",
-        state=CheckState.DONE,
-        detail="where one has its initial value, a second run begins with poison",
-    ),
+    Check(name="outputs written", state=CheckState.DONE, detail="where one has its initial value, by a second run"),
 )
 _GUARD_BYTES = 1 << 16
 """A tile or a row that is written behind the end falls into it."""
@@ -59,61 +57,44 @@ class SceneArguments:
         """
         scene, params = scene_of(case), copy.deepcopy(case_of(case).params)
         seed_global_state(case)
-        made = _generated(scene, params)
+        made = _function(scene, "generate_args", "generate_inputs")(params)
         if not isinstance(made, TaskArgs):
             raise Fault(Reason.BAD_CASE, f"generate_args returned {type(made).__name__}, but should return TaskArgs")
-        _require_own_memory(made)
-        args = _as_arrays(made)
+        arrays = _arrays(made)
+        for one, other in itertools.combinations(arrays, 2):  # a runtime gets each by itself: they would be two others
+            if np.may_share_memory(arrays[one], arrays[other]):
+                raise Fault(Reason.BAD_CASE, f"tensors {one} and {other} share memory; give each its own")
+        args = made.clone({name: np.array(array, order="C") for name, array in arrays.items()})
         directions_of(scene, args)
         _made.clear()
         _made[case.key] = args
-        return (), (_golden(scene, params, made) if case.attributes["golden"] else None)
+        return (), (_golden(case, params, made, args) if case.attributes["golden"] else None)
 
 
-def _generated(scene: SceneTestCase, params: Mapping[str, Any]) -> Any:
+def _function(scene: SceneTestCase, name: str, name_in_file: str) -> Callable[..., Any]:
+    """A method of the scene, or what takes its place in the file ``GOLDEN``."""
     if not scene.GOLDEN:
-        return scene.generate_args(params)
-    return _golden_of(scene).generate_inputs(params)
-
-
-def _golden_of(scene: SceneTestCase) -> Any:
-    """The file ``GOLDEN``, under a name that no other module has."""
+        return getattr(scene, name)  # type: ignore[no-any-return]
     file = scene._scene_file.parent / scene.GOLDEN
-    return load_file(file, name=f"optest_golden_{file.stem}")
+    return getattr(load_file(file, name=f"optest_golden_{file.stem}"), name_in_file)  # type: ignore[no-any-return]
 
 
-def _require_own_memory(args: TaskArgs) -> None:
-    """A runtime gets each tensor by itself; two over one memory would be two others.
-
-    Raises:
-        Fault: BAD_CASE for two tensors that share memory.
-    """
-    arrays = {name: _as_array(getattr(args, name), name, copies=False) for name in args.tensor_names()}
-    for one, other in itertools.combinations(arrays, 2):
-        if np.may_share_memory(arrays[one], arrays[other]):
-            raise Fault(Reason.BAD_CASE, f"tensors {one} and {other} share memory; give each its own")
-
-
-def _golden(scene: SceneTestCase, params: Mapping[str, Any], made: TaskArgs) -> list[NamedOutput]:
-    golden = made.clone()
+def _golden(case: TestCase, params: Mapping[str, Any], made: TaskArgs, before: TaskArgs) -> list[NamedOutput]:
+    scene, golden = scene_of(case), made.clone()
     try:
-        if scene.GOLDEN:
-            _golden_of(scene).compute_golden(golden, params)
-        else:
-            scene.compute_golden(golden, params)
+        _function(scene, "compute_golden", "compute_golden")(golden, params)
     except Exception as error:
         raise Fault(Reason.REFERENCE_FAILED, f"compute_golden raised {type(error).__name__}: {error}") from error
-    before, expected = _as_arrays(made), _as_arrays(golden)
-    directions = directions_of(scene, before)
+    expected, directions = _arrays(golden), directions_of(scene, before)
     outputs, same = [], list[str]()
     for name in [each for each, direction in directions.items() if direction is not ArgDirection.IN]:
-        first, value = getattr(before, name), getattr(expected, name)
+        first, value = getattr(before, name), expected[name]
         if (value.shape, value.dtype) != (first.shape, first.dtype):
             shapes = [f"{each.dtype}{list(each.shape)}" for each in (value, first)]
             raise Fault(Reason.REFERENCE_FAILED, f"compute_golden made {name} {shapes[0]}, but it is {shapes[1]}")
-        if value.size and _are_equal(first, value):
+        if value.size and np.all((first == value) | ((first != first) & (value != value))):  # any NaN is equal
             same.append(name)
-        outputs.append(NamedOutput(name, value, rule=_rule(value)))
+        outputs.append(NamedOutput(name, value, rule=_rule(case, value)))
     written = [name for name in same if directions[name] is ArgDirection.OUT]
     if written or (same and len(same) == sum(bool(each.value.size) for each in outputs)):
         raise Fault(
@@ -124,41 +105,36 @@ def _golden(scene: SceneTestCase, params: Mapping[str, Any], made: TaskArgs) -> 
     return outputs
 
 
-def _are_equal(one: Array, other: Array) -> bool:
-    """Whether two arrays are equal for a comparison: zeros of either sign, and any NaN."""
-    if not dtype_of(one.dtype).is_inexact:
-        return bool(np.array_equal(bits(one), bits(other)))
-    return bool(np.all((one == other) | ((one != one) & (other != other))))
+def _rule(case: TestCase, value: Array) -> Rule | None:
+    """What is allowed where nobody states a tolerance (the predecessor's: 1e-5; of 16 bits, 1e-3).
 
-
-def _rule(value: Array) -> Rule:
-    """What is allowed where the scene states no tolerance (the predecessor's: 1e-5; of 16 bits, 1e-3)."""
+    None where one is stated: a rule beside it would silently take its place where zeros pass by it.
+    """
     kind = dtype_of(value.dtype)
     if not kind.is_inexact:
         return Rule(kind=RuleClass.EXACT, stands=True)
+    stated = [each.tolerance for each in case.tolerances if each.output is None]
+    if any(each.rtol is not None or each.atol is not None for each in stated):
+        return None
     allowed = 1e-3 if kind.bits <= 16 else 1e-5
     return Rule(kind=RuleClass.CLOSE, source="optest.scenes", close=(allowed, allowed))
 
 
-def _as_arrays(args: TaskArgs) -> TaskArgs:
-    """The same with every tensor as a NumPy array."""
-    converted = args.clone()
-    for name in converted.tensor_names():
-        setattr(converted, name, _as_array(getattr(converted, name), name))
-    return converted
+def _arrays(args: TaskArgs) -> dict[str, Array]:
+    """The tensors as NumPy arrays, where it is possible over their memory.
 
-
-def _as_array(value: Any, name: str, *, copies: bool = True) -> Array:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        value = load_object("optest.torch.tensors:as_array")(
-            value.detach().cpu().contiguous() if copies else value.detach()
-        )
-    if not isinstance(value, np.ndarray):
-        raise Fault(Reason.BAD_CASE, f"tensor {name} is {type(value).__name__}, but should be an array or a tensor")
-    dtype_of(value.dtype)
-    array: Array = np.ascontiguousarray(value).reshape(value.shape) if copies else value
-    return array
+    Raises:
+        Fault: BAD_CASE for a value that is none.
+    """
+    arrays: dict[str, Array] = {}
+    for name, value in tensors_of(args).items():
+        torch = sys.modules.get("torch")
+        is_of_torch = torch is not None and isinstance(value, torch.Tensor)
+        arrays[name] = load_object("optest.torch.tensors:as_array")(value) if is_of_torch else value
+        if not isinstance(arrays[name], np.ndarray):
+            raise Fault(Reason.BAD_CASE, f"tensor {name} is {type(value).__name__}, but should be an array or a tensor")
+        dtype_of(arrays[name].dtype)
+    return arrays
 
 
 def directions_of(scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirection]:
@@ -169,17 +145,16 @@ def directions_of(scene: SceneTestCase, args: TaskArgs) -> dict[str, ArgDirectio
     """
     names = args.tensor_names()
     orchestration = scene.CALLABLE.get("orchestration")
-    stated = scene.CALLABLE.get("signature")
-    if stated is None and isinstance(orchestration, Mapping):
-        stated = orchestration.get("signature")
+    inner = orchestration if isinstance(orchestration, Mapping) else {}
+    stated = scene.CALLABLE.get("signature", inner.get("signature"))
     if stated is None:
         return dict.fromkeys(names, ArgDirection.INOUT)
-    kinds = [each for each in stated if each is not None]
+    kinds = directions_in(stated)
     if not len(names) <= len(kinds) <= len(names) + len(args.scalar_names()):
         text = f"the signature has {len(kinds)} entries, but generate_args makes {len(names)} tensors"
         raise Fault(Reason.BAD_CASE, text)
-    found = {name: ArgDirection(getattr(kind, "value", kind)) for name, kind in zip(names, kinds, strict=False)}
-    if ArgDirection.OUT not in found.values() and ArgDirection.INOUT not in found.values():
+    found = dict(zip(names, kinds, strict=False))
+    if set(found.values()) <= {ArgDirection.IN}:
         raise Fault(Reason.BAD_CASE, "the signature has no output, so that nothing would be compared")
     return found
 
@@ -203,13 +178,13 @@ class SceneDriver(BackendDriver):
         self._recorded.clear()
 
     def devices_of(self, case: TestCase) -> DeviceRequest | None:
-        scene = scene_of(case)
+        scene, stated = scene_of(case), case.attributes
         return DeviceRequest(
-            platform=case.attributes["platform"],
+            platform=stated["platform"],
             runtime=scene._scene_runtime,
             count=case_of(case).device_count,
             level=scene._scene_level,
-            file=case.attributes["file"],
+            file=stated["file"],
         )
 
     def command_line(self, case: TestCase) -> Sequence[str]:
@@ -220,61 +195,58 @@ class SceneDriver(BackendDriver):
         return [*words, *(word for flag, value in more.items() if value for word in (flag, value))]
 
     def prepare(self, case: TestCase) -> None:
-        self._program(case)
+        with _same_sources(case):
+            self._program(case)
 
     def _program(self, case: TestCase) -> Any:
         try:
-            scene = scene_of(case)
-        except UsageError as error:
+            scene: Any = type(scene_of(case))
+            return _built(scene, case.attributes["platform"])
+        except Unavailable as error:
+            raise Fault(Reason.UNAVAILABLE, str(error)) from None
+        except OptestError as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
-        key: Any = type(scene)
-        return _built(key, case.attributes["platform"])
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002 - the generator kept them
-        program, scene = self._program(case), scene_of(case)
-        args = _made.pop(case.key)
-        directions = directions_of(scene, args)
-        guarded, buffers = _guarded(args)
-        recorder = self._recorder(case)
+        with _same_sources(case):
+            return self._outputs(case)
+
+    def _outputs(self, case: TestCase) -> Sequence[Any]:
+        program, scene, args = self._program(case), scene_of(case), _made[case.key]
+        directions, recorder = directions_of(scene, args), self._recorder(case)
+        runtime, folder = RUNTIMES.get(scene._scene_runtime)(), scene._scene_file.parent
+        variables = {
+            name: str(folder / value) if name.endswith(_PATHS) else str(value)
+            for name, value in scene.RUNTIME_ENV.items()
+        }
+        if runtime.log_variable and self._options.get("log_level"):
+            variables[runtime.log_variable] = self._options["log_level"]
+        if runtime.profile_variable and recorder.profiles:
+            variables[runtime.profile_variable] = str(recorder.make_folder())
         options = RunOptions(config=case_of(case).config, level=scene._scene_level, recording=recorder)
-        made, variables = _runtime(scene._scene_runtime), _variables(scene)
-        if made.log_variable and self._options.get("log_level"):
-            variables[made.log_variable] = self._options["log_level"]
-        if made.profile_variable and recorder.profiles:
-            variables[made.profile_variable] = str(recorder.make_folder())
+        guarded, buffers = _guarded(args)
         with variables_set(variables):
             self._worker(case).run(program, guarded, options)
         recorder.write()
         for name, buffer in buffers.items():
-            change = buffer.outside()
-            if change is not None:
-                raise change.fault(Reason.OUT_OF_BOUNDS)
-            if directions[name] is ArgDirection.IN:
-                _require_unchanged(name, getattr(args, name), buffer.array)
-        changed = [name for name, direction in directions.items() if direction is not ArgDirection.IN]
-        outputs = {name: np.array(buffers[name].array) for name in changed}
-        if case.attributes["golden"]:
-            written = {name: outputs[name] for name in changed if directions[name] is ArgDirection.OUT}
+            is_read_alone = directions[name] is ArgDirection.IN
+            if change := buffer.mutated(getattr(args, name)) if is_read_alone else buffer.outside():
+                raise change.fault(Reason.INPUT_MUTATED if change.place == "element" else Reason.OUT_OF_BOUNDS)
+        outputs = {
+            name: np.array(buffers[name].array) for name, each in directions.items() if each is not ArgDirection.IN
+        }
+        # A kernel that leaves elements out would pass where the golden has the initial values: poison shows them.
+        kept = {
+            name: bits(getattr(args, name)) == bits(array)
+            for name, array in outputs.items()
+            if directions[name] is ArgDirection.OUT and case.attributes["golden"]
+        }
+        if any(mask.any() for mask in kept.values()):
+            guarded, buffers = _guarded(args, poisoned=kept)
             with variables_set(variables):
-                self._require_written(case, args, written, options)
+                self._worker(case).run(program, guarded, replace(options, recording=Recording()))
+            require_written({name: (outputs[name], mask & buffers[name].untouched()) for name, mask in kept.items()})
         return list(outputs.values())
-
-    def _require_written(
-        self, case: TestCase, args: TaskArgs, outputs: Mapping[str, Array], options: RunOptions
-    ) -> None:
-        """Run once more with poison in the outputs, if elements of these are what they were: a kernel that leaves them
-        out would pass where the golden has the initial values.
-
-        Raises:
-            Fault: UNWRITTEN.
-        """
-        kept = {name: bits(getattr(args, name)) == bits(array) for name, array in outputs.items()}
-        if not any(mask.any() for mask in kept.values()):
-            return
-        guarded, buffers = _guarded(args, poisoned=tuple(outputs))
-        silent = replace(options, recording=Recorder(case, OUTPUTS, profiles=False, dumps=False))
-        self._worker(case).run(self._program(case), guarded, silent)
-        require_written({name: (array, kept[name] & buffers[name].untouched()) for name, array in outputs.items()})
 
     def _recorder(self, case: TestCase) -> Recorder:
         """Profiles are of the first round alone."""
@@ -291,7 +263,8 @@ class SceneDriver(BackendDriver):
         runtime, platform, ids = scene_of(case)._scene_runtime, case.attributes["platform"], self._ids(case)
         key = (runtime, platform, ids)
         if key not in self._workers:
-            self._workers[key] = _runtime(runtime).open(platform, ids, rebuild=bool(self._options.get("build")))
+            opened = RUNTIMES.get(runtime)().open(platform, ids, rebuild=bool(self._options.get("build")))
+            self._workers[key] = opened
         return self._workers[key]
 
     def files_of(self, cases: Sequence[TestCase]) -> Sequence[Path]:
@@ -311,45 +284,35 @@ class SceneDriver(BackendDriver):
         return _CHECKS
 
 
-@lru_cache(maxsize=64)
-def _runtime(name: str) -> Any:
-    return RUNTIMES.get(name)()
+@contextmanager
+def _same_sources(case: TestCase) -> Iterator[None]:
+    """What happens inside is the case's, if the files of the scene are still those of which its identity speaks.
+
+    Raises:
+        Fault: BAD_CASE if they are not, in place of any other error.
+    """
+    try:
+        yield
+    finally:
+        scene, error = scene_of(case), sys.exc_info()[1]
+        is_interrupted = error is not None and not isinstance(error, Exception)
+        if not is_interrupted and digest_of(type(scene)) != case.attributes["sources"]:
+            what = f"{scene._scene_file.name} or a source that it names"
+            raise Fault(Reason.BAD_CASE, f"{what} was changed during the run: what ran is not the case; run it again")
 
 
 @lru_cache(maxsize=4096)
-def _built(scene: Any, platform: str) -> Any:
+def _built(scene: type[SceneTestCase], platform: str) -> Any:
     sources = absolute_sources(scene.CALLABLE, scene._scene_file.parent)
-    try:
-        return _runtime(scene._scene_runtime).build(sources, platform, level=scene._scene_level)
-    except Unavailable as error:
-        raise Fault(Reason.UNAVAILABLE, str(error)) from None
-    except OptestError as error:
-        raise Fault(Reason.BAD_CASE, str(error)) from None
+    return RUNTIMES.get(scene._scene_runtime)().build(sources, platform, level=scene._scene_level)
 
 
-def _variables(scene: SceneTestCase) -> dict[str, str]:
-    folder = scene._scene_file.parent
-    return {
-        name: str(folder / value) if name.endswith(_PATHS) else str(value) for name, value in scene.RUNTIME_ENV.items()
-    }
-
-
-def _guarded(args: TaskArgs, poisoned: Sequence[str] = ()) -> tuple[TaskArgs, dict[str, Buffer]]:
+def _guarded(args: TaskArgs, poisoned: Container[str] = ()) -> tuple[TaskArgs, dict[str, Buffer]]:
     """The arguments with every tensor in memory between guard zones, some with poison in place of their values."""
-    placed, buffers = args.clone(), {}
-    for name in args.tensor_names():
-        array = getattr(args, name)
+    buffers = {}
+    for name, array in tensors_of(args).items():
         spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
         buffers[name] = Buffer.allocate(spec, name=name, guard_bytes=_GUARD_BYTES)
         if name not in poisoned:
-            buffers[name].array[...] = array
-        setattr(placed, name, buffers[name].array)
-    return placed, buffers
-
-
-def _require_unchanged(name: str, before: Array, after: Array) -> None:
-    changed = bits(before) != bits(after)
-    if changed.any():
-        index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(changed))][: changed.ndim]
-        text = f"{int(changed.sum())} of {changed.size} elements of input {name} were changed; the first at {index}"
-        raise Fault(Reason.INPUT_MUTATED, text, details={"input": name, "index": index})
+            buffers[name].put(array)
+    return args.clone({name: buffer.array for name, buffer in buffers.items()}), buffers

@@ -17,14 +17,6 @@ from optest.settings.variables import leases_folder
 __all__ = ["SceneWorkers"]
 
 
-class _NoRecording:
-    profiles = dumps = False
-
-    def span(self, span: Any) -> None: ...
-
-    def tensor(self, task: str, when: str, place: int, array: Any) -> None: ...
-
-
 class SceneWorkers:
     """The runtimes of a platform; each is opened once, on the first use, and serves until :meth:`close`.
 
@@ -33,7 +25,7 @@ class SceneWorkers:
 
     def __init__(self, platform: str, device_ids: Sequence[int]) -> None:
         self.platform, self.device_ids = platform, tuple(device_ids)
-        self._workers: dict[str, tuple[Any, SceneWorker]] = {}
+        self._workers: dict[str, SceneWorker] = {}
 
     def run(
         self,
@@ -52,28 +44,23 @@ class SceneWorkers:
             Unavailable: if the runtime cannot run on this platform here.
             Fault: for whatever keeps the program from its end.
         """
-        platform = platform_called(self.platform)
+        if lack := lack_of_runtime(runtime, self.platform):
+            raise Unavailable(f"runtime {runtime}", lack)
+        platform, made = platform_called(self.platform), RUNTIMES.get(runtime)()
         if platform.one_runtime_per_process and set(self._workers) - {runtime}:
             others = ", ".join(self._workers)
             raise UsageError(f"{platform.name} serves one runtime in a process: {others} here, so not {runtime}")
         leases = Leases(leases_folder(), (platform,), f"{sys.executable} (st_worker)")
         leases.acquire(self.device_ids, len(self.device_ids), lambda _: None, lambda: False)
         try:
-            made, worker = self._open(runtime)
+            if runtime not in self._workers:
+                self._workers[runtime] = made.open(self.platform, self.device_ids)
             program = made.build(absolute_sources(callable, Path()), self.platform, level=level)
-            worker.run(program, args, RunOptions(config=config, level=level, recording=_NoRecording()))
+            self._workers[runtime].run(program, args, RunOptions(config=config, level=level))
         finally:
             leases.release()
-
-    def _open(self, runtime: str) -> tuple[Any, SceneWorker]:
-        if runtime not in self._workers:
-            if lack := lack_of_runtime(runtime, self.platform):
-                raise Unavailable(f"runtime {runtime}", lack)
-            made = RUNTIMES.get(runtime)()
-            self._workers[runtime] = made, made.open(self.platform, self.device_ids)
-        return self._workers[runtime]
 
     def close(self) -> None:
         """Close every runtime that was opened."""
         while self._workers:
-            self._workers.popitem()[1][1].close()
+            self._workers.popitem()[1].close()

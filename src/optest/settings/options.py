@@ -307,7 +307,7 @@ _CORE: tuple[Option, ...] = (
         name="resume",
         group="How to run",
         metavar="RUN",
-        commands=("run", "check"),
+        commands=("run", "check", "scene"),
         help="Go on with a run.",
     ),
     Option(

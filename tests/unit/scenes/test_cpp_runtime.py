@@ -263,9 +263,17 @@ def test_a_dump_has_the_tensors_of_every_task(run: Runner) -> None:
     assert {name for name, _, _ in recorded.tensors} == {"task 0 kernel 3", "task 1 kernel 3"}
     assert recorded.tensors["task 0 kernel 3", "before", 0].tolist() == x.tolist()
     between = recorded.tensors["task 0 kernel 3", "after", 1]
-    assert between.view(np.int32).tolist() == [*range(1, 9)]
+    assert (between.dtype, between.tolist()) == (np.int32, [*range(1, 9)])
     assert recorded.tensors["task 1 kernel 3", "before", 1].tolist() == [-1] * 8
     assert recorded.tensors["task 1 kernel 3", "after", 1].tolist() == y.tolist()
+
+
+def test_a_dump_of_device_memory_has_the_dtype_of_the_tensor_that_it_is_like(run: Runner) -> None:
+    tensors = run("diamond", recorded=Recorded(dumps=True)).recorded.tensors
+    part = tensors["task 2 kernel 3", "before", 0]
+    assert (part.dtype, part.tolist()) == (np.int32, [4, 5, 6, 7])
+    whole = tensors["task 3 copy", "after", 0]
+    assert (whole.dtype, whole.shape) == (np.int32, (8,))
 
 
 def test_a_timeline_has_every_block(run: Runner) -> None:
@@ -288,7 +296,7 @@ def test_a_timeline_has_every_block(run: Runner) -> None:
     ("changes", "message"),
     [
         ({"incores": []}, "no kernel has func_id"),
-        ({"incores": [{"source": "k.cpp"}]}, "func_id of a kernel is None, but should be a whole number"),
+        ({"incores": [{"source": "k.cpp"}]}, "func_id is None, but should be stated (int)"),
         ({"incores": [{"func_id": 0, "source": "a"}] * 2}, "two kernels have the same func_id"),
         ({"orchestration": "o.cpp"}, "orchestration is 'o.cpp', but should be stated"),
         ({"orchestration": {"source": "gone.cpp", "function_name": "f"}}, "source gone.cpp is not there"),

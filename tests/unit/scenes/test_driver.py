@@ -17,6 +17,7 @@ from optest.errors import UsageError
 from optest.scenes import cases
 from optest.scenes.artifacts import flatten_perf_subdirs
 from optest.spec import CheckState, Reason, Status
+from optest.store import read_journal
 
 _SCENE = """
 import numpy as np
@@ -74,7 +75,7 @@ def asked(
 
 def forget() -> None:
     """Read files of scenes again, which are others now."""
-    cases._scenes_in.cache_clear()
+    cases.scenes_in.cache_clear()
     for name in ("test_toy", "test_other", "test_exit", "factory", "common"):
         sys.modules.pop(name, None)
 
@@ -93,6 +94,13 @@ def test_a_right_kernel_passes(folder: Path) -> None:
     states = {check.name: check.state for check in result.verdict.checks}
     assert states["guard zones"] is CheckState.DONE
     assert states["outputs written"] is CheckState.DONE
+
+
+def test_a_race_shows_when_a_scene_is_called_once_more(folder: Path) -> None:
+    (result,) = asked(folder, "import os; args.y[:] = np.frombuffer(os.urandom(64), np.uint8)").results
+    assert result.verdict.reason is Reason.VALUE
+    (sentence,) = result.verdict.details["diagnosis"]
+    assert "of 64 elements of y differ" in sentence
 
 
 @pytest.mark.parametrize(
@@ -160,6 +168,16 @@ def test_a_stated_tolerance_decides(folder: Path) -> None:
     assert asked(folder, off, attributes="RTOL = 1e-4\nATOL = 0.0").results[0].verdict.reason is Reason.VALUE
 
 
+@pytest.mark.parametrize("attributes", ["RTOL = 1.0", "RTOL = 1e-3\nATOL = 100.0"])
+@pytest.mark.parametrize("kernel", [_RIGHT, f"{_RIGHT}; args.y += 0.5 * args.y"])
+def test_a_tolerance_by_which_zeros_pass_is_said_to_be_one(folder: Path, attributes: str, kernel: str) -> None:
+    outcome = asked(folder, kernel, attributes=attributes)
+    (result,) = outcome.results
+    assert (result.status, outcome.exit_status) == (Status.SUSPECT, 1)
+    assert "the tolerance is so wide that an output of nothing but zeros passes too" in result.verdict.message
+    assert result.verdict.measures[0].rule.layer == "case"
+
+
 def test_integers_are_exact_whatever_is_stated(folder: Path) -> None:
     (result,) = asked(folder, f"{_RIGHT}; args.y[3] += 1", dtype="np.int32", attributes="RTOL = ATOL = 5").results
     assert result.verdict.reason is Reason.VALUE
@@ -171,6 +189,9 @@ def test_skip_golden_is_unchecked(folder: Path, where: str) -> None:
     outcome = asked(folder, "pass", golden="raise AssertionError", **how)
     assert [each.status for each in outcome.results] == [Status.UNCHECKED]
     assert outcome.exit_status == 0
+    notes = [each for each in read_journal(outcome.directory.journal_path).info.notes if "golden" in each.lower()]
+    said = "not compared, as SKIP_GOLDEN says in the file, and no pass: TestToy[cpusim]::default"
+    assert notes == ([said] if where == "class" else [])
 
 
 def test_outputs_are_reset_between_rounds(folder: Path) -> None:
@@ -347,3 +368,25 @@ def test_a_file_of_any_name_that_is_named(folder: Path) -> None:
     (folder / "test_toy.py").rename(folder / "vector_scene.py")
     outcome = run({"source": ["scene:vector_scene.py"], "isolate": "none", "quiet": 2})
     assert [each.status for each in outcome.results] == [Status.PASSED]
+
+
+@pytest.mark.parametrize("then", ["", "; raise RuntimeError('no such tile')"])
+def test_a_source_that_is_edited_while_the_run_goes_on(folder: Path, then: str) -> None:
+    """What ran is not what the case's identity speaks of, so that neither a pass nor a failure is its result."""
+    (folder / "add.inc").write_text("1")
+    signature = '[D.IN, D.OUT], "source": "add.inc"'
+    edit = "__import__('pathlib').Path('add.inc').write_text('2')"
+    (result,) = asked(folder, f"{_RIGHT}; {edit}{then}", signature=signature).results
+    assert result.verdict.reason is Reason.BAD_CASE
+    assert "test_toy.py or a source that it names was changed during the run" in result.verdict.message
+    (result,) = asked(folder, signature=signature).results
+    assert result.status is Status.PASSED
+
+
+def test_a_comma_of_a_path_divides_nothing(folder: Path) -> None:
+    for name in ("one,two", "three"):
+        (folder / name).mkdir()
+        asked(folder / name)
+    outcome = run({"source": ["scene:one,two/test_toy.py, three"], "isolate": "none", "quiet": 2})
+    assert [each.id.partition("::")[0] for each in outcome.results] == ["one,two/test_toy.py", "three/test_toy.py"]
+    assert outcome.exit_status == 0

@@ -6,10 +6,10 @@ module that ``OPTEST_PLUGINS`` names or an installed package's entry point ``opt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from optest.errors import Unavailable
 from optest.registry import Registry
@@ -19,9 +19,9 @@ from optest.settings.platforms import platform_called
 
 __all__ = [
     "RUNTIMES",
+    "BaseRuntime",
     "Recording",
     "RunOptions",
-    "SceneRuntime",
     "SceneWorker",
     "Span",
     "lack_of_runtime",
@@ -42,11 +42,11 @@ class Span:
     ended_s: float
 
 
-class Recording(Protocol):
-    """What a run may write down, where the user wants it: spans for the timeline, tensors of tasks."""
+class Recording:
+    """What a run may write down, where the user wants it: spans for the timeline, tensors of tasks. This one is for
+    runs of which nobody does."""
 
-    profiles: bool
-    dumps: bool
+    profiles = dumps = False
 
     def span(self, span: Span) -> None: ...
 
@@ -60,10 +60,10 @@ class RunOptions:
 
     config: Mapping[str, Any]
     level: int
-    recording: Recording
+    recording: Recording = field(default_factory=Recording)
 
 
-class SceneWorker(Protocol):
+class SceneWorker:
     """A runtime that is loaded on its devices; it runs one program after the other."""
 
     def run(self, program: Any, args: TaskArgs, options: RunOptions) -> None:
@@ -73,17 +73,28 @@ class SceneWorker(Protocol):
         Raises:
             Fault: for whatever keeps the program from its end. Anything else that is raised is RAISED.
         """
-        ...
+        raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back what the worker holds beside memory that ends with the process."""
 
 
-class SceneRuntime(Protocol):
-    """``config`` are the keys that a case's ``config`` may have, with their defaults."""
+class BaseRuntime:
+    """A runtime by its ``name``, and the platforms on which it runs.
+
+    ``config`` are the keys that a case's ``config`` may have, with their defaults; ``log_variable`` is the variable
+    that ``--log-level`` sets, ``profile_variable`` the one with the folder where the runtime itself writes profiles.
+    """
 
     name: str
     platforms: tuple[str, ...]
-    config: Mapping[str, Any]
+    config: ClassVar[Mapping[str, Any]] = {}
+    log_variable: ClassVar[str] = ""
+    profile_variable: ClassVar[str] = ""
+
+    def lack(self, platform: str) -> str | None:  # noqa: ARG002
+        """Why the runtime cannot work on a platform here (``pip install …``), None if it can."""
+        return None
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> Any:  # noqa: A002 - the seed's name
         """A program of a scene's ``CALLABLE``, whose sources are absolute paths. Called in several processes: what
@@ -93,37 +104,21 @@ class SceneRuntime(Protocol):
             Fault: COMPILE with what the compiler says, BAD_CASE for a ``CALLABLE`` that is wrong.
             Unavailable: if the runtime's package or compiler is missing.
         """
-        ...
+        raise NotImplementedError
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> SceneWorker:
         """Load the runtime; with ``rebuild`` it is compiled from source first."""
-        ...
+        raise NotImplementedError
 
 
-class BaseRuntime:
-    """What most runtimes have: no variables of their own, and nothing that is missing.
-
-    ``log_variable`` is the variable that ``--log-level`` sets, ``profile_variable`` the one with the folder where the
-    runtime itself writes profiles.
-    """
-
-    config: ClassVar[Mapping[str, Any]] = {}
-    log_variable: ClassVar[str] = ""
-    profile_variable: ClassVar[str] = ""
-
-    def lack(self, platform: str) -> str | None:  # noqa: ARG002
-        """Why the runtime cannot work on a platform here (``pip install …``), None if it can."""
-        return None
-
-
-RUNTIMES: Registry[Any] = Registry("runtime")
+RUNTIMES: Registry[Callable[[], BaseRuntime]] = Registry("runtime")
 RUNTIMES.register("cpp", "optest.scenes.runtimes.cpp.runtime:CppRuntime")
 RUNTIMES.register("cuda", "optest.scenes.runtimes.cuda:CudaRuntime")
 RUNTIMES.register("opencl", "optest.scenes.runtimes.opencl:OpenClRuntime")
 RUNTIMES.register("triton", "optest.scenes.runtimes.triton:TritonRuntime")
 
 
-def register_runtime(name: str, runtime: Any, *, replace: bool = False) -> None:
+def register_runtime(name: str, runtime: Callable[[], BaseRuntime] | str, *, replace: bool = False) -> None:
     """Add a runtime: a class, or the import path of one.
 
     Raises:
@@ -142,8 +137,7 @@ def lack_of_runtime(name: str, platform: str) -> str | None:
         return f"runtime {name} is unavailable: {error.remedy}"
     if platform not in made.platforms:
         return f"runtime {name} does not run on {platform}, but on {', '.join(made.platforms)}"
-    lack: str | None = made.lack(platform) if hasattr(made, "lack") else None
-    return lack
+    return made.lack(platform)
 
 
 def ordinal(platform: str, device_id: int) -> int:
@@ -153,15 +147,15 @@ def ordinal(platform: str, device_id: int) -> int:
     return shown.index(str(device_id)) if str(device_id) in shown else device_id
 
 
-def absolute_sources(callable: Any, folder: Path) -> Any:  # noqa: A002 - the seed's name
-    """``CALLABLE`` with every ``source`` as a path from the folder of its file."""
-    if isinstance(callable, Mapping):
-        return {
-            key: str((folder / value).absolute())
-            if key == "source" and isinstance(value, str)
-            else absolute_sources(value, folder)
-            for key, value in callable.items()
-        }
+def absolute_sources(callable: Any, folder: Path, found: list[Path] | None = None) -> Any:  # noqa: A002 - the seed's name
+    """``CALLABLE`` with every ``source`` as a path from the folder of its file; these are added to ``found``."""
     if isinstance(callable, (list, tuple)):
-        return [absolute_sources(each, folder) for each in callable]
-    return callable
+        return [absolute_sources(each, folder, found) for each in callable]
+    if not isinstance(callable, Mapping):
+        return callable
+    made = {key: absolute_sources(value, folder, found) for key, value in callable.items()}
+    if isinstance(source := made.get("source"), str):
+        made["source"] = str((folder / source).absolute())
+        if found is not None:
+            found.append(Path(made["source"]))
+    return made

@@ -8,10 +8,10 @@ from typing import Any
 
 from optest.errors import OptestError
 from optest.registry import load_file
-from optest.scenes.declaration import TaskArgs
+from optest.scenes.declaration import ArgDirection
 from optest.spec import Fault, Reason
 
-__all__ = ["numbers_of", "orchestration_in_python", "require_level_2", "required", "source_in"]
+__all__ = ["directions_in", "orchestration_in_python", "require_level_2", "required", "source_in"]
 
 
 def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -20,7 +20,7 @@ def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
         Fault: BAD_CASE if there is no such entry, or one of another kind.
     """
     value = mapping.get(key)
-    if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
+    if not isinstance(value, kind) or isinstance(value, bool) or (kind is Sequence and isinstance(value, str)):
         raise Fault(Reason.BAD_CASE, f"CALLABLE: {key} is {value!r}, but should be stated ({kind.__name__})")
     return value
 
@@ -37,21 +37,26 @@ def source_in(entry: Mapping[str, Any]) -> tuple[Path, str]:
     return path, name
 
 
+def directions_in(signature: Sequence[Any]) -> list[ArgDirection]:
+    """What is done with each tensor; None is the place of a scalar.
+
+    Raises:
+        Fault: BAD_CASE for what is no direction.
+    """
+    try:
+        return [ArgDirection(getattr(each, "value", each)) for each in signature if each is not None]
+    except ValueError as error:
+        raise Fault(Reason.BAD_CASE, f"CALLABLE: signature: {error}") from None
+
+
 def require_level_2(runtime: str, level: int) -> None:
     """
     Raises:
         Fault: BAD_CASE for another level.
     """
     if level != 2:
-        raise Fault(
-            Reason.BAD_CASE, f"runtime {runtime} has one device for a case; it needs level=2, not level={level}"
-        )
-
-
-def numbers_of(args: TaskArgs) -> dict[str, Any]:
-    """The scalars by name, those of ctypes as numbers."""
-    values = {name: getattr(args, name) for name in args.scalar_names()}
-    return {name: getattr(value, "value", value) for name, value in values.items()}
+        text = f"runtime {runtime} has one device for a case; it needs level=2, not level={level}"
+        raise Fault(Reason.BAD_CASE, text)
 
 
 def orchestration_in_python(callable: Mapping[str, Any]) -> Callable[..., Any]:  # noqa: A002 - the seed's name

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from optest.errors import Unavailable
 from optest.process import command
 from optest.scenes.declaration import TaskArgs
-from optest.scenes.runtimes import BaseRuntime, RunOptions, ordinal
+from optest.scenes.runtimes import BaseRuntime, RunOptions, SceneWorker, ordinal
 from optest.scenes.runtimes.callables import require_level_2, required
 from optest.scenes.runtimes.cpp.compiler import Toolchain, compiled
-from optest.scenes.runtimes.cpp.runtime import CallTensor, call_tensors, function_in, scalars_of
+from optest.scenes.runtimes.cpp.runtime import call_scene
 from optest.settings import environment
-from optest.spec import Fault, Reason
 
 __all__ = ["CudaRuntime", "lack_of_cuda"]
 
 _HEADERS = Path(__file__).parent / "cpp"
-_REASONS = {2: Reason.OUT_OF_BOUNDS, 3: Reason.DEVICE_LOST}
 _LAUNCHER = ("-include", str(_HEADERS / "cuda_launcher.h"))
 _NVCC = Toolchain(
     variable="NVCC", usual="nvcc", flags=("-std=c++17", "-O2", "-g", "-shared", "-Xcompiler", "-fPIC", *_LAUNCHER)
@@ -46,11 +42,7 @@ class CudaRuntime(BaseRuntime):
     platforms = ("cuda",)
 
     def lack(self, platform: str) -> str | None:  # noqa: ARG002
-        try:
-            _NVCC.compiler()
-        except Unavailable as error:
-            return str(error)
-        return lack_of_cuda()
+        return _NVCC.lack() or lack_of_cuda()
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> tuple[Path, str]:  # noqa: A002, ARG002
         require_level_2(self.name, level)
@@ -62,26 +54,9 @@ class CudaRuntime(BaseRuntime):
         return _Worker(ordinal(platform, device_ids[0]))
 
 
-class _Worker:
+class _Worker(SceneWorker):
     def __init__(self, gpu: int) -> None:
         self._gpu = gpu
 
     def run(self, program: tuple[Path, str], args: TaskArgs, options: RunOptions) -> None:  # noqa: ARG002
-        library = ctypes.CDLL(str(program[0]))
-        tensors, scalars = call_tensors([getattr(args, name) for name in args.tensor_names()]), scalars_of(args)
-        message = ctypes.create_string_buffer(4096)
-        status = library.optest_scene_run(
-            (CallTensor * len(tensors))(*tensors),
-            len(tensors),
-            (ctypes.c_double * len(scalars))(*scalars),
-            len(scalars),
-            ctypes.c_void_p(function_in(library, program[1])),
-            self._gpu,
-            message,
-            ctypes.c_int64(len(message)),
-        )
-        if status:
-            raise Fault(_REASONS.get(status, Reason.RAISED), message.value.decode(errors="replace"))
-
-    def close(self) -> None:
-        """Nothing: the memory of a scene is freed when it ends."""
+        call_scene(program[0], program, args, devices=self._gpu)

@@ -10,25 +10,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from optest.backends.opencl_device import (
-    NUMBERS,
-    OpenClDevice,
-    calls_of_opencl,
-    declared_type,
-    devices_of,
-)
+from optest.backends.opencl_device import NUMBERS, OpenClDevice, calls_of_opencl, declared_type, devices_of
 from optest.errors import Unavailable
-from optest.scenes.declaration import TaskArgs
-from optest.scenes.runtimes import BaseRuntime, Recording, RunOptions, Span, ordinal
-from optest.scenes.runtimes.callables import numbers_of, orchestration_in_python, require_level_2, required, source_in
+from optest.scenes.declaration import TaskArgs, numbers_of, tensors_of
+from optest.scenes.runtimes import BaseRuntime, Recording, RunOptions, SceneWorker, Span, ordinal
+from optest.scenes.runtimes.callables import orchestration_in_python, require_level_2, required, source_in
 from optest.spec import Fault, Reason
 
 __all__ = ["Graph", "Memory", "OpenClRuntime"]
 
+_Program: TypeAlias = tuple[Mapping[str, Mapping[str, Any]], Callable[["Graph", TaskArgs], Any]]
 _KEYS = {"source", "function_name", "arguments", "global_size", "local_size", "options", "func_id", "core_type"}
 _NOT_A_NUMBER = 0xFF
 _GUARD = 0xA5
@@ -87,9 +82,8 @@ class Graph:
             Fault: BAD_CASE for a kernel that there is not, and arguments that are not the kernel's.
         """
         if kernel not in self._kernels:
-            raise Fault(
-                Reason.BAD_CASE, f"submit: CALLABLE has no kernel {kernel!r}; it has {', '.join(self._kernels)}"
-            )
+            text = f"submit: CALLABLE has no kernel {kernel!r}; it has {', '.join(self._kernels)}"
+            raise Fault(Reason.BAD_CASE, text)
         entry = self._kernels[kernel]
         made = self._device.kernel(*source_in(entry), entry.get("options", ()))
         if made.num_args != len(arguments):
@@ -97,16 +91,16 @@ class Graph:
             raise Fault(Reason.BAD_CASE, text)
         for place, value in enumerate(arguments):
             made.set_arg(place, value.buffer if isinstance(value, Memory) else _number(made, kernel, place, value))
-        tensors = [each for each in arguments if isinstance(each, Memory)]
-        self._do(kernel, tensors, lambda: self._device.enqueue(made, list(global_size), list(local_size)))
+        self._do(kernel, arguments, lambda: self._device.enqueue(made, list(global_size), list(local_size)))
 
-    def _do(self, what: str, tensors: Sequence[Memory], enqueue: Callable[[], Any]) -> None:
+    def _do(self, what: str, arguments: Sequence[Any], enqueue: Callable[[], Any]) -> None:
         name = f"task {len(self._tasks)} {what}"
-        self._dump(name, "before", tensors)
+        self._dump(name, "before", arguments)
         self._tasks.append((name, enqueue()))
-        self._dump(name, "after", tensors)
+        self._dump(name, "after", arguments)
 
-    def _dump(self, name: str, when: str, tensors: Sequence[Memory]) -> None:
+    def _dump(self, name: str, when: str, arguments: Sequence[Any]) -> None:
+        tensors = [each for each in arguments if isinstance(each, Memory)]
         for place, each in enumerate(tensors) if self._recording.dumps else ():
             self._recording.tensor(name, when, place, self.fetched(each))
 
@@ -150,8 +144,6 @@ def _device(platform: str, place: int) -> OpenClDevice:
         Unavailable: if there is no such device.
     """
     found = devices_of(cpu=platform.endswith("sim"))
-    if platform.endswith("sim"):
-        place = 0  # all simulated devices are one CPU
     if place >= len(found):
         raise Unavailable(f"OpenCL device {place}", f"{platform} has {len(found)} devices here")
     with calls_of_opencl():
@@ -169,11 +161,9 @@ class OpenClRuntime(BaseRuntime):
     platforms = ("oclsim", "opencl")
 
     def lack(self, platform: str) -> str | None:
-        if devices_of(cpu=platform.endswith("sim")):
-            return None
-        return "no OpenCL device that is " + (
-            "a CPU; Debian has one: pocl-opencl-icd" if platform.endswith("sim") else "hardware; a CPU is oclsim"
-        )
+        is_sim = platform.endswith("sim")
+        kind = "a CPU; Debian has one: pocl-opencl-icd" if is_sim else "hardware; a CPU is oclsim"
+        return None if devices_of(cpu=is_sim) else f"no OpenCL device that is {kind}"
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> _Program:  # noqa: A002, ARG002
         require_level_2(self.name, level)
@@ -184,23 +174,18 @@ class OpenClRuntime(BaseRuntime):
                 raise Fault(Reason.BAD_CASE, text)
             source_in(entry)
         function = orchestration_in_python(callable) if "orchestration" in callable else _in_order(entries)
-        return _Program({each["function_name"]: each for each in entries}, function)
+        return {each["function_name"]: each for each in entries}, function
 
     def open(self, platform: str, device_ids: Sequence[int], *, rebuild: bool = False) -> _Worker:  # noqa: ARG002
-        return _Worker(_device(platform, ordinal(platform, device_ids[0])), device_ids[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Program:
-    kernels: Mapping[str, Mapping[str, Any]]
-    orchestration: Callable[[Graph, TaskArgs], Any]
+        place = 0 if platform.endswith("sim") else ordinal(platform, device_ids[0])  # one CPU is all simulated devices
+        return _Worker(_device(platform, place), device_ids[0])
 
 
 def _in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs], None]:
     """The orchestration of a scene that has none."""
 
     def orchestration(graph: Graph, args: TaskArgs) -> None:
-        known = {each: getattr(args, each) for each in (*args.tensor_names(), *args.scalar_names())}
+        known = {each.name: each.value for each in args.specs}
 
         def value(name: Any) -> Any:
             if isinstance(name, str) and name not in known:
@@ -218,21 +203,16 @@ def _in_order(entries: Sequence[Mapping[str, Any]]) -> Callable[[Graph, TaskArgs
     return orchestration
 
 
-class _Worker:
+class _Worker(SceneWorker):
     def __init__(self, device: OpenClDevice, device_id: int) -> None:
         self._device, self._id = device, device_id
 
     def run(self, program: _Program, args: TaskArgs, options: RunOptions) -> None:
-        graph = Graph(self._device, program.kernels, options.recording)
-        placed = args.clone()
-        vars(placed).update(numbers_of(args))
+        kernels, orchestration = program
+        graph = Graph(self._device, kernels, options.recording)
         with calls_of_opencl():
-            for name in args.tensor_names():
-                setattr(placed, name, graph.place(name, getattr(args, name)))
-            program.orchestration(graph, placed)
+            placed = {name: graph.place(name, array) for name, array in tensors_of(args).items()}
+            orchestration(graph, args.clone({**placed, **numbers_of(args)}))
             graph.finish(self._id)
-            for name in args.tensor_names():
-                getattr(args, name)[...] = graph.fetched(getattr(placed, name))
-
-    def close(self) -> None:
-        """Nothing: the device ends with the process."""
+            for name, memory in placed.items():
+                getattr(args, name)[...] = graph.fetched(memory)

@@ -8,15 +8,9 @@ from typing import Any
 from optest.errors import Unavailable
 from optest.numerics import dtype_of
 from optest.registry import is_installed
-from optest.scenes.declaration import TaskArgs
-from optest.scenes.runtimes import BaseRuntime, RunOptions, ordinal
-from optest.scenes.runtimes.callables import (
-    numbers_of,
-    orchestration_in_python,
-    require_level_2,
-    required,
-    source_in,
-)
+from optest.scenes.declaration import TaskArgs, numbers_of, tensors_of
+from optest.scenes.runtimes import BaseRuntime, RunOptions, SceneWorker, ordinal
+from optest.scenes.runtimes.callables import orchestration_in_python, require_level_2, required, source_in
 from optest.scenes.runtimes.cuda import lack_of_cuda
 from optest.spec import TensorSpec
 
@@ -47,7 +41,7 @@ class TritonRuntime(BaseRuntime):
         return _Worker(None if platform.endswith("sim") else ordinal(platform, device_ids[0]))
 
 
-class _Worker:
+class _Worker(SceneWorker):
     def __init__(self, gpu: int | None) -> None:
         """
         Raises:
@@ -64,18 +58,14 @@ class _Worker:
 
         if "function" not in program:
             program["function"] = orchestration_in_python(program)
-        memory, placed, buffers = GuardedMemory(self._device), args.clone(), {}
-        for name in args.tensor_names():
-            array = getattr(args, name)
-            spec = TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
-            buffers[name], tensor = memory.placed(name, spec, array)
-            setattr(placed, name, tensor)
-        vars(placed).update(numbers_of(args))
+        memory = GuardedMemory(self._device)
+        placed = {
+            name: memory.placed(name, TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape), array)
+            for name, array in tensors_of(args).items()
+        }
+        tensors = {name: tensor for name, (_, tensor) in placed.items()}
         with memory:
-            program["function"](placed)
+            program["function"](args.clone({**tensors, **numbers_of(args)}))
         memory.fetch()
-        for name, buffer in buffers.items():
+        for name, (buffer, _) in placed.items():
             getattr(args, name)[...] = buffer.array
-
-    def close(self) -> None:
-        """Nothing: torch frees its memory itself."""

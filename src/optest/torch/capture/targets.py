@@ -179,7 +179,8 @@ def model_code(what: str) -> Iterator[None]:
         raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {_TRY}") from error
 
 
-_NOT_THE_MODEL = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__)
+_CALLS_MODELS = Path(__file__).parents[1] / "models" / "foreign.py"
+_NOT_THE_MODEL = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__, str(_CALLS_MODELS))
 
 
 def _frames(error: Exception) -> str:

@@ -109,11 +109,12 @@ def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
     with model_code(f"timm:{name}"):
         module = create(name, pretrained=False, **config)
         module.eval()
+    image = next(iter(inspect.signature(module.forward).parameters))
     shape = (2, *getattr(module, "default_cfg", {}).get("input_size", (3, 224, 224)))
     return TorchModel(
         name=f"timm:{name}",
         module=module,
-        inputs=lambda seed: {"x": normal_tensor(f"image {seed}", shape)},
+        inputs=lambda seed: {image: normal_tensor(f"image {seed}", shape)},
         outputs=("logits",),
         config=dict(config),
     )

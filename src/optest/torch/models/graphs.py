@@ -7,11 +7,11 @@ https://docs.pytorch.org/docs/stable/export.html
 from __future__ import annotations
 
 import contextlib
+import io
 import linecache
 import logging
 import operator
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -243,7 +243,12 @@ def _exporting(model: TorchModel, what: str) -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        with (
+            torch.no_grad(),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # border: an exporter may raise anything

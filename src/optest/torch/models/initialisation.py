@@ -7,6 +7,7 @@ the two forms of gelu beside large ones. So everything is random here, and scale
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def _parameters(module: nn.Module, scales: _Scales, draw: _Draw, *, is_end: bool
         elif isinstance(module, nn.Embedding):
             tensor.copy_(values * scales.embedding)
         else:
-            tensor.copy_(values * (scales.gain * branch * _fan_in(module, tensor) ** -0.5))
+            tensor.copy_(values * (scales.gain * branch / math.sqrt(_fan_in(module, tensor))))
 
 
 def _fan_in(module: nn.Module, weight: torch.Tensor) -> int:
@@ -116,7 +117,7 @@ def _batch_norm(norm: nn.Module, kernel: nn.Module | None, scales: _Scales, draw
     """Draw a batch norm whose statistics fit what the kernel before it yields, once that is scaled by channel."""
     mean, variance = norm.running_mean, norm.running_var
     low, high = scales.channels
-    scale = 2.0 ** (low + torch.arange(len(mean)) % (high - low + 1))
+    scale = torch.tensor([2.0 ** (low + channel % (high - low + 1)) for channel in range(len(mean))])
     if kernel is not None and kernel.weight.shape[0] == len(mean):
         kernel.weight.mul_((scale * _RECTIFIED / scales.gain).view(-1, *[1] * (kernel.weight.ndim - 1)))
     mean.copy_(draw.normal("running_mean", mean) * _MEANS * scale)

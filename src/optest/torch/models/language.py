@@ -7,6 +7,7 @@ logits float32 [batch, tokens, vocab_size].
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,23 +140,14 @@ class Gpt2Attention(nn.Module):
         return self.c_proj(y.transpose(1, 2).reshape(batch, tokens, width))
 
 
-class Gpt2Mlp(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.c_fc = Conv1D(width, 4 * width)
-        self.c_proj = Conv1D(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
-
-
 class Gpt2Block(nn.Module):
     def __init__(self, width: int, heads: int, eps: float) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(width, eps)
         self.attn = Gpt2Attention(width, heads)
         self.ln_2 = nn.LayerNorm(width, eps)
-        self.mlp = Gpt2Mlp(width)
+        layers = {"c_fc": Conv1D(width, 4 * width), "act": nn.GELU("tanh"), "c_proj": Conv1D(4 * width, width)}
+        self.mlp = nn.Sequential(OrderedDict(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attn(self.ln_1(x))

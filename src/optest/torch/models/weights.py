@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from optest.errors import UsageError, did_you_mean
+from optest.errors import UsageError
 from optest.registry import load_object
 from optest.store.files import write_atomically
 from optest.torch.models.adapters import TorchModel
@@ -30,7 +30,7 @@ def save_weights(model: TorchModel, path: Path) -> None:
     save = load_object("safetensors.torch:save")
     state = model.module.state_dict()
     aliases = _aliases(state)
-    tensors = {name: each.contiguous() for name, each in state.items() if aliases[name] == name}
+    tensors = {name: each.clone().contiguous() for name, each in state.items() if aliases[name] == name}
     write_atomically(path, save(tensors, metadata={"format": "pt"}))
 
 
@@ -51,8 +51,7 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
     present = {aliases[name] for name in stored if name in state}
     missing = [name for name in state if aliases[name] not in present and not name.endswith("num_batches_tracked")]
     unexpected = [name for name in stored if name not in state]
-    for title, names, others in (("missing", missing, unexpected), ("unexpected", unexpected, missing)):
-        problems += _listed(title, [f"{name}{did_you_mean(name, others, text=' ({}?)')}" for name in names])
+    problems += _listed("missing", missing) + _listed("unexpected", unexpected)
     pairs = [(name, stored[name], state[name]) for name in stored if name in state]
     problems += _listed(
         "shape", [_differs(name, list(a.shape), list(b.shape)) for name, a, b in pairs if a.shape != b.shape]
@@ -60,6 +59,8 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
     problems += _listed(
         "dtype", [_differs(name, a.dtype, b.dtype) for name, a, b in pairs if not _fits(a.dtype, b.dtype)]
     )
+    untied = [name for name, theirs, _ in pairs if not torch.equal(theirs, stored.get(aliases[name], theirs))]
+    problems += _listed("differs from the name that it is tied to", untied)
     if problems:
         raise UsageError("\n  ".join([f"{path} does not fit the model", *problems]))
     narrow = {f"{a.dtype}".removeprefix("torch.") for _, a, b in pairs if a.dtype != b.dtype}
@@ -105,7 +106,7 @@ def _fits(theirs: torch.dtype, own: torch.dtype) -> bool:
 
 
 def _differs(name: str, theirs: Any, own: Any) -> str:
-    return f"{name} is {theirs}, but should be {own}"
+    return f"{name} is {theirs}, but should be {own}".replace("torch.", "")
 
 
 def _listed(title: str, items: list[str]) -> list[str]:

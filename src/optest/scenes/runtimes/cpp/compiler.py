@@ -9,10 +9,11 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from optest.errors import Unavailable
 from optest.process import command
@@ -50,6 +51,14 @@ class Toolchain:
             raise Unavailable(f"compiler {name}", f"install {self.usual}, or name another one by {self.variable}")
         return (path, *options)
 
+    def lack(self) -> str | None:
+        """Why there is none, None if there is one."""
+        try:
+            self.compiler()
+        except Unavailable as error:
+            return str(error)
+        return None
+
 
 GXX = Toolchain(
     variable="CXX",
@@ -81,23 +90,22 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, t
     key = _digest(repr((compiler, arguments, searched, _identity(compiler))).encode() + source.read_bytes())
     folder = _cache()
     manifest = folder / f"{key}.json"
-    if not rebuild and (made := _kept(manifest)) is not None:
-        return made
+    if not rebuild and (kept := _kept(manifest)):
+        return kept
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made, uses = Path(scratch, "made.so"), Path(scratch, "made.d")
-        words = [*compiler, *arguments, "-MD", "-MF", str(uses), "-o", str(made)]
+        words = [*compiler, *arguments, "-MD", "-MF", f"{scratch}/made.d", "-o", f"{scratch}/made.so"]
         began_ns = time.time_ns()
         ended = command.run(words, cwd=source.parent, env=environment(), timeout_s=_TIMEOUT_S, tail_bytes=1 << 16)
         if ended.timed_out:
             raise Fault(Reason.COMPILE, f"{source} took more than {_TIMEOUT_S:.0f} s to compile")
         if ended.returncode:
             raise Fault(Reason.COMPILE, f"{source.name} does not compile:\n{_first_errors(ended.stderr_tail)}")
-        files = _headers(uses.read_text(), source)
+        files = _headers(Path(scratch, "made.d").read_text(), source)
         if any(Path(each).stat().st_mtime_ns > began_ns for each in (str(source), *files)):
             raise Fault(Reason.COMPILE, f"{source.name} or a header of it was changed while it was compiled")
         headers = {each: _digest(Path(each).read_bytes()) for each in files}
         name = f"{_digest(json.dumps([key, headers]).encode())}.so"
-        os.replace(made, folder / name)
+        os.replace(f"{scratch}/made.so", folder / name)
     write_atomically(manifest, json.dumps({"object": name, "headers": headers}).encode())
     return folder / name
 
@@ -105,14 +113,11 @@ def compiled(source: Path, includes: Sequence[Path], *, rebuild: bool = False, t
 def _kept(manifest: Path) -> Path | None:
     """What was compiled, if it is there and no header has changed."""
     try:
-        record: Mapping[str, object] = json.loads(manifest.read_text())
-        headers = record["headers"]
-        assert isinstance(headers, dict)
-        if any(_digest(Path(each).read_bytes()) != digest for each, digest in headers.items()):
-            return None
-        made = manifest.parent / str(record["object"])
-        return made if made.is_file() else None
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):  # a torn entry is made again
+        record: dict[str, Any] = json.loads(manifest.read_text())
+        made = manifest.parent / record["object"]
+        is_same = all(_digest(Path(each).read_bytes()) == digest for each, digest in record["headers"].items())
+        return made if is_same and made.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # a torn entry is made again
         return None
 
 

@@ -18,6 +18,7 @@ struct Tensor {
     int32_t device;
     int32_t rank;
     const int64_t* shape;
+    int32_t dtype = -1;  // as that tensor of the scene has; -1: bytes
 
     template <class T>
     T* as() const { return static_cast<T*>(data); }
@@ -27,7 +28,7 @@ struct Tensor {
     // `count` elements from `first` on, as a tensor of one dimension without a shape of its own.
     Tensor part(int64_t first, int64_t count) const {
         const int64_t width = elements ? bytes / elements : 0;
-        return {static_cast<char*>(data) + first * width, count * width, count, device, 0, nullptr};
+        return {static_cast<char*>(data) + first * width, count * width, count, device, 0, nullptr, dtype};
     }
 };
 

@@ -3,40 +3,35 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <tuple>
 
-#include "optest_scene.h"
+#include "optest_call.h"
 
 namespace {
 
 using optest::Arguments;
 using optest::Block;
+using optest::Call;
 using optest::Graph;
+using optest::kGuard;
+using optest::kPattern;
+using optest::KernelEntry;
+using optest::Span;
 using optest::Task;
 using optest::Tensor;
 using Kernel = void (*)(const Block&, const Arguments&);
 using Orchestration = void (*)(Graph&, const Arguments&);
-using Observer = void (*)(int task, int func_id, int when, int place, void* data, int64_t bytes);
 
 constexpr int kHost = -1;
 constexpr int kCopy = -1;
-constexpr int64_t kGuard = 1 << 16;  // a tile or a row behind the end falls into it
-constexpr unsigned char kPattern = 0xA5;
 constexpr int kNotANumber = 0xFF;  // what memory holds that nobody has written
 constexpr std::size_t kOrderedTasks = 8192;
-
-struct Span {
-    int32_t task, func_id, block, device, row, reserved;
-    double began_s, ended_s;
-};
 
 struct GuardBroken : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -44,13 +39,6 @@ struct GuardBroken : std::runtime_error {
 
 struct Race : std::runtime_error {
     using std::runtime_error::runtime_error;
-};
-
-// A kernel, with a bit for each of its tensors that it writes.
-struct KernelEntry {
-    int func_id;
-    Kernel function;
-    uint64_t writes;
 };
 
 double now_s() {
@@ -75,15 +63,13 @@ struct Node {
 
 class Run final : public Graph {
 public:
-    Run(int devices, int threads, int blocks, bool isolates, std::vector<KernelEntry> kernels, Observer observer)
-        : devices_(devices), threads_(threads), blocks_(blocks), isolates_(isolates), kernels_(std::move(kernels)),
-          observer_(observer), ready_(devices), last_(devices, -1) {}
+    explicit Run(Call& call) : call_(call), ready_(call.devices), last_(call.devices, -1) {}
 
-    int devices() const override { return devices_; }
+    int devices() const override { return call_.devices; }
 
     Tensor allocate(int device, const Tensor& like) override {
-        Tensor made = allocate(device, like.bytes);
-        made.elements = like.elements, made.rank = like.rank, made.shape = like.shape;
+        Tensor made = like;
+        made.data = allocate(device, like.bytes).data, made.device = device;
         return made;
     }
 
@@ -102,12 +88,12 @@ public:
         require_device(task.device, "submit");
         for (std::size_t place = 0; place < tensors.size(); ++place) {
             const int where = tensors[place].device;
-            if (where != task.device && (where != kHost || isolates_))
+            if (where != task.device && (where != kHost || call_.level > 2))
                 throw std::runtime_error("task " + std::to_string(nodes_.size()) + " runs on device " +
                                          std::to_string(task.device) + ", but its tensor " + std::to_string(place) +
                                          " is in the memory of " + name_of(where) + "; copy it first");
         }
-        if (task.blocks <= 0) task.blocks = blocks_;
+        if (task.blocks <= 0) task.blocks = call_.blocks;
         return add(func_id, std::move(tensors), std::move(task));
     }
 
@@ -119,26 +105,26 @@ public:
         return add(kCopy, {to, from}, std::move(task));
     }
 
-    void run(bool profiles) {
-        profiles_ = profiles;
+    void run() {
         require_order();
         for (int task = 0; task < static_cast<int>(nodes_.size()); ++task)
             if (nodes_[task].waits_for == 0) ready_[nodes_[task].task.device].push_back(task);
         left_ = static_cast<int>(nodes_.size());
         std::vector<std::thread> workers;
-        for (int device = 0; device < devices_; ++device)
-            for (int row = 0; row < threads_; ++row) workers.emplace_back([this, device, row] { work(device, row); });
+        for (int device = 0; device < call_.devices; ++device)
+            for (int row = 0; row < call_.threads; ++row)
+                workers.emplace_back([this, device, row] { work(device, row); });
         for (auto& each : workers) each.join();
         if (failure_) std::rethrow_exception(failure_);
         require_guards();
     }
 
-    std::vector<Span> spans;
+    int spans = 0;
 
 private:
     const KernelEntry* kernel(int func_id) const {
-        for (const auto& each : kernels_)
-            if (each.func_id == func_id) return &each;
+        for (const KernelEntry* each = call_.kernels; each != call_.kernels + call_.kernel_count; ++each)
+            if (each->func_id == func_id) return each;
         return nullptr;
     }
 
@@ -147,9 +133,9 @@ private:
     }
 
     void require_device(int device, const char* who) const {
-        if (device < 0 || device >= devices_)
+        if (device < 0 || device >= devices())
             throw std::runtime_error(std::string(who) + ": there is no device " + std::to_string(device) + " of " +
-                                     std::to_string(devices_));
+                                     std::to_string(devices()));
     }
 
     int add(int func_id, std::vector<Tensor> tensors, Task task) {
@@ -195,7 +181,8 @@ private:
             for (std::size_t place = 0; place < node.args.tensors.size(); ++place) {
                 const Tensor& tensor = node.args[place];
                 const char* begin = tensor.as<char>();
-                uses.push_back({begin, begin + tensor.bytes, task, tensor.device, place < 64 && (writes >> place & 1), copies});
+                const bool is_written = place < 64 && (writes >> place & 1);
+                uses.push_back({begin, begin + tensor.bytes, task, tensor.device, is_written, copies});
             }
         }
         std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) { return a.begin < b.begin; });
@@ -247,7 +234,7 @@ private:
             }
             const double ended = now_s();
             lock.lock();
-            if (profiles_) spans.push_back({task, node.func_id, block, device, row, 0, began, ended});
+            if (spans < call_.span_count) call_.spans[spans++] = {task, node.func_id, block, device, row, began, ended};
             if (failure && !failure_) failure_ = failure;
             if (++node.blocks_done == node.task.blocks) finish(task, node);
             changed_.notify_all();
@@ -258,7 +245,7 @@ private:
         if (node.func_id == kCopy) {
             std::memcpy(node.args[0].data, node.args[1].data, node.args[0].bytes);
         } else {
-            kernel(node.func_id)->function(block, node.args);
+            reinterpret_cast<Kernel>(kernel(node.func_id)->function)(block, node.args);
         }
     }
 
@@ -270,9 +257,8 @@ private:
     }
 
     void observe(int task, const Node& node, int when) const {
-        if (!observer_) return;
-        for (std::size_t place = 0; place < node.args.tensors.size(); ++place)
-            observer_(task, node.func_id, when, static_cast<int>(place), node.args[place].data, node.args[place].bytes);
+        for (std::size_t place = 0; call_.observer && place < node.args.tensors.size(); ++place)
+            call_.observer(task, node.func_id, when, static_cast<int>(place), &node.args[place]);
     }
 
     // Whether the memory around every allocation is as it was.
@@ -289,11 +275,7 @@ private:
         }
     }
 
-    const int devices_, threads_, blocks_;
-    const bool isolates_;
-    const std::vector<KernelEntry> kernels_;
-    const Observer observer_;
-    bool profiles_ = false;
+    Call& call_;
     std::vector<Memory> memory_;
     std::deque<Node> nodes_;
     std::mutex mutex_;
@@ -306,61 +288,22 @@ private:
 
 }  // namespace
 
-extern "C" {
-
-struct CallTensor {
-    void* data;
-    int64_t bytes, elements;
-    const int64_t* shape;
-    int32_t rank;
-};
-
-struct Call {
-    const CallTensor* tensors;
-    const double* scalars;
-    const int32_t* func_ids;
-    void* const* kernels;
-    const uint64_t* writes;
-    void* orchestration;
-    Observer observer;
-    int32_t tensor_count, scalar_count, kernel_count, devices, threads, blocks, level, profiles;
-};
-
-// Run once. The status is 0, or with a message 2 for memory that was written, 3 for tasks without an order, 1 for the
-// rest. `span_count` is the room for spans, and then how many there are.
-int optest_scene_run(const Call* call, char* message, int64_t message_bytes, Span* spans, int64_t* span_count) {
-    int status = 0;
-    std::string text;
+extern "C" int optest_scene_run(Call* call) {
     try {
-        Arguments args;
-        for (int place = 0; place < call->tensor_count; ++place) {
-            const CallTensor& each = call->tensors[place];
-            args.tensors.push_back({each.data, each.bytes, each.elements, kHost, each.rank, each.shape});
-        }
-        args.scalars.assign(call->scalars, call->scalars + call->scalar_count);
-        std::vector<KernelEntry> kernels;
-        for (int place = 0; place < call->kernel_count; ++place)
-            kernels.push_back(
-                {call->func_ids[place], reinterpret_cast<Kernel>(call->kernels[place]), call->writes[place]});
-        Run run(call->devices, call->threads, call->blocks, call->level > 2, kernels, call->observer);
+        Run run(*call);
+        Arguments args{{call->tensors, call->tensors + call->tensor_count},
+                       {call->scalars, call->scalars + call->scalar_count}};
         reinterpret_cast<Orchestration>(call->orchestration)(run, args);
-        run.run(call->profiles);
-        const int64_t room = *span_count;
-        *span_count = static_cast<int64_t>(run.spans.size());
-        for (int64_t place = 0; place < *span_count && place < room; ++place) spans[place] = run.spans[place];
+        run.run();
+        call->span_count = run.spans;
+        return optest::kDone;
     } catch (const GuardBroken& error) {
-        status = 2, text = error.what();
+        return call->ends(optest::kOutOfBounds, error.what());
     } catch (const Race& error) {
-        status = 3, text = error.what();
+        return call->ends(optest::kNoOrder, error.what());
     } catch (const std::exception& error) {
-        status = 1, text = error.what();
+        return call->ends(optest::kRaised, error.what());
     } catch (...) {
-        status = 1, text = "an exception that is no std::exception";
+        return call->ends(optest::kRaised, "an exception that is no std::exception");
     }
-    if (message_bytes > 0) {
-        std::strncpy(message, text.c_str(), message_bytes - 1);
-        message[message_bytes - 1] = 0;
-    }
-    return status;
-}
 }

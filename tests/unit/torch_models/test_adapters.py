@@ -1,0 +1,255 @@
+"""Models by name: what their weights and inputs are, their configuration, and how a name that fits none is refused."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from optest.errors import OptestError, Unavailable, UsageError
+from optest.torch.models.adapters import MODELS, TorchModel, opened_model, presets_of, register_model
+from optest.torch.models.initialisation import PRESETS
+
+pytestmark = pytest.mark.torch
+OWN = ("gpt2", "llama", "resnet34", "mobilenet_v2")
+LIGHT = {"resnet34": {"image_size": 32}, "mobilenet_v2": {"image_size": 32}}
+
+
+def bits(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [each.clone() for each in module.state_dict().values()]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_weights_and_inputs_depend_on_name_preset_and_seed_alone(name: str) -> None:
+    torch.manual_seed(1)
+    one = opened_model(name, config=LIGHT.get(name, {}))
+    before = torch.rand(1)
+    torch.manual_seed(2)
+    two = opened_model(name, config=LIGHT.get(name, {}))
+    other = opened_model(name, config=LIGHT.get(name, {}), seed=1)
+    assert all(map(torch.equal, bits(one.module), bits(two.module)))
+    assert not any(map(torch.equal, one.module.parameters(), other.module.parameters()))
+    first, again, second = (next(iter(one.inputs(seed).values())) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    torch.manual_seed(1)
+    assert torch.equal(before, torch.rand(1))  # the process's own random numbers are left alone
+
+
+def test_weights_are_the_same_bits_in_every_version() -> None:
+    weight = opened_model("gpt2").module.transformer.h[0].attn.c_attn.weight
+    assert [each.hex() for each in weight[0, :3].tolist()] == BITS
+
+
+BITS = ["0x1.6f15240000000p-2", "-0x1.3bd12a0000000p-8", "0x1.783e980000000p-5"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", OWN)
+def test_activations_stay_moderate(name: str, preset: str) -> None:
+    model = opened_model(name, preset=preset, config=LIGHT.get(name, {}))
+    seen: dict[str, torch.Tensor] = {}
+    for path, each in model.module.named_modules():
+        each.register_forward_hook(lambda _, __, value, path=path: seen.update({path: value}))
+    (logits,) = model.run(model.inputs(0)).values()
+    assert logits.dtype == torch.float32
+    assert 0.1 < logits.std() < 100
+    spread = {path: float(each.std()) for path, each in seen.items()}
+    assert all(0.005 < each < 200 for each in spread.values()), spread
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_language_model_is_causal(name: str) -> None:
+    model = opened_model(name)
+    inputs = model.inputs(0)
+    changed = {"input_ids": inputs["input_ids"].clone()}
+    changed["input_ids"][:, 9:] = 0
+    before, after = model.run(inputs)["logits"], model.run(changed)["logits"]
+    assert model.causal
+    assert torch.equal(before[:, :9], after[:, :9])
+    assert before.shape[-1] == model.vocabulary
+    assert not torch.allclose(before[:, 9:], after[:, 9:])
+
+
+def test_a_configuration_changes_sizes() -> None:
+    model = opened_model("gpt2", config={"n_layer": 1, "batch": 1, "tokens": 5, "tied": True})
+    assert len(model.module.transformer.h) == 1
+    assert model.module.lm_head.weight is model.module.transformer.wte.weight
+    assert model.run(model.inputs(0))["logits"].shape == (1, 5, 512)
+    assert model.config["n_embd"] == 64
+    image = opened_model("resnet34", config={"width": 8, "image_size": 32, "num_classes": 3, "batch": 1})
+    assert image.run(image.inputs(0))["logits"].shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("gpt2", 124_439_808), ("llama", 1_100_048_384), ("resnet34", 21_797_672), ("mobilenet_v2", 3_504_872)],
+)
+def test_full_sizes_are_those_of_published_models(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        module = MODELS.get(name)({"size": "full"}).module
+    assert sum(each.numel() for each in module.parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("gpt", {}, "unknown model 'gpt'; did you mean 'gpt2'"),
+        ("gpt2", {"n_layers": 3}, r"gpt2 has no n_layers; did you mean n_layer\?\n  known: size, n_layer, n_embd"),
+        ("gpt2", {"n_layer": "3"}, "n_layer of gpt2 is '3', but should be a whole number above 0"),
+        ("gpt2", {"n_layer": True}, "n_layer of gpt2 is True, but"),
+        ("gpt2", {"tied": 1}, "tied of gpt2 is 1, but should be true or false"),
+        ("gpt2", {"tokens": 64}, "tokens is 64, but n_positions is 32"),
+        ("gpt2", {"n_embd": 66}, "n_embd is 66, but should be a multiple of n_head, which is 4"),
+        ("llama", {"num_key_value_heads": 3}, "num_attention_heads is 4, but should be a multiple of"),
+        ("llama", {"hidden_size": 12}, "a head has an odd width"),
+        ("gpt2", {"size": "huge"}, "size of gpt2 is 'huge', but should be small or full"),
+        ("mine.py", {}, "mine.py is a script; name a function of it: mine.py:build"),
+        ("mine.py:good", {"a": 1}, "mine.py:good builds its model itself"),
+        ("mine.py:god", {}, "mine.py has no god; did you mean good"),
+        ("mine.py:bare", {}, "yields Linear without inputs, but should return"),
+        ("mine.py:number", {}, "yields int without inputs"),
+        ("mine.py:misnamed", {}, "example inputs of mine.py:misnamed are for y, but should be tensors for input"),
+        ("mine.py:unfit", {}, r"raised RuntimeError: .*\n  at .*mine.py:\d+, in forward"),
+        ("nowhere.models:build", {}, "module 'nowhere.models' does not exist"),
+    ],
+)
+def test_what_cannot_be_opened(mine: Path, name: str, config: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened_model(name, config=config)
+
+
+def test_an_unknown_preset() -> None:
+    with pytest.raises(UsageError, match="unknown preset 'smal'; did you mean 'small'"):
+        opened_model("gpt2", preset="smal")
+
+
+MINE = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x, scale=None):
+        y = self.linear(x)
+        return {"y": y, "pair": (y, y if scale is None else y * scale)}
+def good():
+    return Model(), {"scale": torch.tensor(2.0), "x": torch.ones(2, 4)}
+def bare():
+    return torch.nn.Linear(2, 2)
+def number():
+    return 3
+def misnamed():
+    return torch.nn.Linear(2, 2), {"y": torch.ones(2)}
+def unfit():
+    return Model(), torch.ones(5)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return tmp_path
+
+
+def test_a_model_of_ones_own_keeps_its_weights(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened_model("mine.py:good")
+    inputs = model.inputs(5)
+    assert list(inputs) == ["x", "scale"]  # in the order of forward's parameters
+    assert model.outputs == ("y", "pair_0", "pair_1")
+    results = model.run(inputs)
+    assert torch.equal(results["pair_1"], 2 * results["y"])
+    again = opened_model("mine.py:good")
+    assert torch.equal(model.module.linear.weight, again.module.linear.weight)  # drawn by torch's seed
+    assert presets_of("mine.py:good") == ("",)
+    drawn = opened_model("mine.py:good", preset="large")
+    assert not torch.equal(drawn.module.linear.weight, again.module.linear.weight)
+    monkeypatch.syspath_prepend(str(mine))
+    assert opened_model("mine:good").outputs == model.outputs
+
+
+def test_presets_are_for_models_without_weights() -> None:
+    assert presets_of("gpt2") == presets_of("hf:BertModel") == PRESETS
+    assert presets_of("gpt2", Path("w.safetensors")) == ("",)
+
+
+def test_a_model_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def factory(config: dict) -> TorchModel:
+        module = torch.nn.Linear(4, 2)
+        return TorchModel(
+            name="line", module=module, inputs=lambda seed: {"input": torch.ones(1, 4)}, outputs=("y",), config=config
+        )
+
+    monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
+    register_model("line", factory)
+    assert opened_model("line").run({"input": torch.ones(1, 4)})["y"].shape == (1, 2)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **content: object) -> None:
+    module = types.ModuleType(name)
+    module.__dict__.update(content, __version__="1")
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+class AConfig:
+    def __init__(self, width: int = 8) -> None:
+        self.width, self.vocab_size, self.use_cache, self.max_position_embeddings = width, 11, True, 40
+
+
+class AnLMHeadModel(torch.nn.Module):
+    config_class = AConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config: AConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = torch.nn.Embedding(config.vocab_size, config.width)
+
+    def forward(self, input_ids: torch.Tensor) -> dict:
+        logits = self.embed(input_ids) @ self.embed.weight.T
+        return {"logits": logits, "past": (logits,)} if self.config.use_cache else {"logits": logits}
+
+
+def test_a_model_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "transformers", AnLMHeadModel=AnLMHeadModel)
+    model = opened_model("hf:AnLMHeadModel", config={"width": 6})
+    assert model.outputs == ("logits",)
+    assert (model.causal, model.vocabulary, model.context) == (True, 11, 40)
+    assert model.module.embed.weight.shape == (11, 6)
+    assert torch.equal(model.inputs(3)["input_ids"], model.inputs(3)["input_ids"])
+    assert not torch.equal(model.inputs(3)["input_ids"], model.inputs(4)["input_ids"])
+
+
+def test_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create_model(name: str, *, pretrained: bool, width: int) -> torch.nn.Module:
+        assert name == "tiny"
+        assert not pretrained
+        module = torch.nn.Sequential(torch.nn.Conv2d(3, width, 3), torch.nn.Flatten())
+        module.default_cfg = {"input_size": (3, 8, 8)}
+        return module
+
+    stand_in(monkeypatch, "timm", create_model=create_model)
+    model = opened_model("timm:tiny", config={"width": 2})
+    assert model.run(model.inputs(0))["logits"].shape == (2, 72)
+
+
+def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("timm", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(Unavailable, match="pip install timm"):
+        opened_model("timm:resnet18")
+    with pytest.raises(Unavailable, match=r"pip install optest\[models\]"):
+        opened_model("hf:GPT2LMHeadModel")
+    monkeypatch.delitem(sys.modules, "timm")
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(OptestError, match=r"(?s)timm.*torchvision::nms does not exist.*needs CUDA"):
+        opened_model("timm:resnet18")

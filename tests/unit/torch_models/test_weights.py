@@ -1,0 +1,115 @@
+"""Weights in files: the same bits come back, published layouts are taken, and all that does not fit is said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+import torch
+from safetensors.torch import save_file
+
+from optest.errors import UsageError
+from optest.torch.models.adapters import opened_model
+from optest.torch.models.weights import save_weights
+
+pytestmark = pytest.mark.torch
+SMALL = {
+    "gpt2": {},
+    "llama": {"tied": True},
+    "resnet34": {"width": 8, "image_size": 32},
+    "mobilenet_v2": {"image_size": 32},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "w.safetensors"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
+    model = opened_model(name, config=SMALL[name], preset="large", seed=3)
+    save_weights(model, file)
+    again = opened_model(name, config=SMALL[name], weights=file)
+    assert again.notes == ()
+    state, back = model.module.state_dict(), again.module.state_dict()
+    assert list(state) == list(back)
+    assert all(torch.equal(state[key], back[key]) for key in state)
+    inputs = model.inputs(0)
+    assert torch.equal(model.run(inputs)["logits"], again.run(inputs)["logits"])
+    with pytest.raises(UsageError, match="preset is small, but the weights are those of"):
+        opened_model(name, config=SMALL[name], weights=file, preset="small")
+
+
+def test_a_published_layout_of_gpt2(file: Path) -> None:
+    model = opened_model("gpt2", config={"tied": True})
+    state = model.module.state_dict()
+    bare = {name.removeprefix("transformer."): each.clone() for name, each in state.items() if name != "lm_head.weight"}
+    bare["h.0.attn.bias"] = torch.ones(1, 1, 32, 32)  # the causal mask, which they hold
+    save_file(bare, file)
+    again = opened_model("gpt2", config={"tied": True}, weights=file)
+    inputs = model.inputs(0)
+    assert torch.equal(model.run(inputs)["logits"], again.run(inputs)["logits"])
+    with pytest.raises(UsageError, match=r"missing: lm_head.weight$"):
+        opened_model("gpt2", weights=file)
+    save_file({name: each.clone() + (name == "lm_head.weight") for name, each in state.items()}, file)
+    with pytest.raises(UsageError, match=r"differs from the name that it is tied to: lm_head.weight$"):
+        opened_model("gpt2", config={"tied": True}, weights=file)
+
+
+def test_names_that_checkpoints_have() -> None:
+    """Some of them as Hugging Face's and torchvision's files have them."""
+    names = {name: opened_model(name, config=SMALL[name]).module.state_dict() for name in SMALL}
+    assert {"transformer.wte.weight", "transformer.h.1.mlp.c_proj.bias", "lm_head.weight"} <= names["gpt2"].keys()
+    assert names["gpt2"]["transformer.h.0.attn.c_attn.weight"].shape == (64, 192)
+    assert {"model.layers.1.self_attn.k_proj.weight", "model.norm.weight"} <= names["llama"].keys()
+    assert {"layer2.0.downsample.1.running_mean", "bn1.num_batches_tracked", "fc.bias"} <= names["resnet34"].keys()
+    assert {"features.1.conv.0.0.weight", "features.18.1.running_var", "classifier.1.weight"} <= names[
+        "mobilenet_v2"
+    ].keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_weights_are_widened_with_a_note(file: Path, dtype: torch.dtype) -> None:
+    state = opened_model("llama").module.state_dict()
+    save_file({name: each.to(dtype) for name, each in state.items()}, file)
+    model = opened_model("llama", weights=file)
+    assert model.notes == (f"weights of w.safetensors are {dtype}".replace("torch.", "") + ", widened to float32",)
+    assert all(
+        torch.equal(each, state[name].to(dtype).to(torch.float32)) for name, each in model.module.state_dict().items()
+    )
+
+
+def test_all_that_does_not_fit_is_said_at_once(file: Path) -> None:
+    state = {name: each.clone() for name, each in opened_model("gpt2").module.state_dict().items()}
+    state["transformer.ln_F.bias"] = state.pop("transformer.ln_f.bias")
+    state["transformer.wpe.weight"] = torch.zeros(16, 64)
+    state["transformer.h.0.ln_1.weight"] = torch.ones(64, dtype=torch.float64)
+    save_file(state, file)
+    with pytest.raises(UsageError) as caught:
+        opened_model("gpt2", weights=file)
+    assert str(caught.value).splitlines() == [
+        f"{file} does not fit the model",
+        "  missing: transformer.ln_f.bias",
+        "  unexpected: transformer.ln_F.bias",
+        "  shape: transformer.wpe.weight is [16, 64], but should be [32, 64]",
+        "  dtype: transformer.h.0.ln_1.weight is float64, but should be float32",
+    ]
+    with pytest.raises(UsageError, match=r"missing: (\S+, ){8}and \d+ more\n  unexpected"):
+        opened_model("llama", weights=file)
+
+
+def test_files_that_hold_no_weights(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        opened_model("gpt2", weights=file)
+    file.write_bytes(b"nothing of the kind")
+    with pytest.raises(UsageError, match="no file of safetensors, or damaged"):
+        opened_model("gpt2", weights=file)
+    with pytest.raises(UsageError, match=r"w\.bin is no \.safetensors file"):
+        opened_model("gpt2", weights=tmp_path / "w.bin")
+    with pytest.raises(UsageError, match="cannot be written"):
+        save_weights(opened_model("gpt2"), tmp_path / "nowhere" / "w.safetensors")
