@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 
 
 class TinyScenes(BackendDriver):
@@ -98,7 +98,6 @@ def microseconds_per_assignment(units: int, devices: int) -> float:
         rules=ScheduleRules(max_parallel=devices),
         leases=Leases(Path(), [], ""),
         make_worker=lambda *_: _Nobody(),
-        say=print,
     )
     dispatcher.begin()
     began, running = time.perf_counter(), deque[Any]()

@@ -177,6 +177,7 @@ class Guest:
     ``backend`` is the one whose options are those that belong in the line that runs one case again (``repro``).
     ``references`` is the module with a reference for each operator that its ``REFERENCES`` names, by the operator's
     name: what ``check --reference`` takes under the name of ``backend``.
+    ``machines`` is the import path of who connects a run to other machines, where the first option is stated.
     """
 
     options: tuple[Option, ...] = ()
@@ -184,6 +185,7 @@ class Guest:
     commands: tuple[Command, ...] = ()
     hooks: str = ""
     references: str = ""
+    machines: str = ""
 
 
 @cache

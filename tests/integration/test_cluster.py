@@ -39,6 +39,14 @@ class Travelled(BackendDriver):
 backend_manager.register(Travelled())
 """
 
+_DEADLY = """
+import os
+from pathlib import Path
+
+if Path("/proc/self/cmdline").read_bytes().startswith(b"ray::"):
+    os.kill(os.getpid(), 9)
+"""
+
 
 @dataclass
 class Nodes:
@@ -73,8 +81,8 @@ class Nodes:
         self.started.append(subprocess.Popen(command, cwd=self.folder, env=variables, **streams))  # type: ignore[call-overload]
         return self.started[-1]
 
-    def run(self, cases: Mapping[str, Mapping[str, Any]], *flags: str) -> tuple[int, str]:
-        process = self.start(self.command(cases, *flags))
+    def run(self, cases: Mapping[str, Mapping[str, Any]], *flags: str, backend: str = "toy") -> tuple[int, str]:
+        process = self.start(self.command(cases, *flags, backend=backend))
         out, err = process.communicate(timeout=200)
         return process.returncode, out + err
 
@@ -107,7 +115,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("DEVICE_RANGE", "4-7")
         made = Cluster(head_node_args={"num_cpus": 1, "include_dashboard": False, **_STORE}, initialize_head=True)
         try:
-            made.add_node(num_cpus=2, resources={"toy": 4}, **_STORE)
+            made.add_node(num_cpus=2, num_gpus=2, resources={"toy": 4}, **_STORE)
             made.add_node(num_cpus=1, **_STORE)
             yield made
         finally:
@@ -163,6 +171,28 @@ def test_devices_are_resources_of_a_node(nodes: Nodes) -> None:
     assert sum(opened.values()) <= 6, "actors are kept while the next case needs the same"
 
 
+def test_gpus_are_those_that_ray_gives(nodes: Nodes) -> None:
+    cases = {"wide": {"platform": "cuda", "count": 2}} | {f"case{place}": {"platform": "cuda"} for place in range(4)}
+    status, text = nodes.run(cases)
+    assert status == 0, text
+    results = {result.id: result.devices for result in nodes.results()}
+    assert sorted(results.pop("wide")) == [0, 1]
+    assert set(results.values()) <= {(0,), (1,)}
+    assert all(each["gpus"] == ",".join(map(str, each["ids"])) != "" for each in nodes.log("begin"))
+
+
+def test_a_backend_that_computes_on_a_gpu_gets_one_of_its_own(nodes: Nodes) -> None:
+    """Ray hides no GPU from those that ask for none: they would share the first, or land where there is none."""
+    cases: dict[str, dict[str, Any]] = {f"case{place}": {} for place in range(8)}
+    status, text = nodes.run(cases, backend="toy_gpu")
+    assert status == 0, text
+    assert ", 2 at a time" in text, "two GPUs, though four processors"
+    assert {result.devices for result in nodes.results()} <= {(0,), (1,)}
+    gpus = {(each["pid"], each["gpus"]) for each in nodes.log("begin")}
+    assert {gpu for _, gpu in gpus} <= {"0", "1"}
+    assert len(gpus) <= 2
+
+
 def test_what_no_node_has_stops_the_run_before_it_begins(nodes: Nodes) -> None:
     status, text = nodes.run({"small": {"platform": "toy"}, "wide": {"platform": "toy", "count": 8, "level": 3}})
     assert status == 2
@@ -206,6 +236,15 @@ def test_a_lost_worker_is_replaced_on_another_node_and_said(nodes: Nodes) -> Non
     assert (always.status, always.verdict.reason, always.attempts) == (Status.CRASHED, Reason.DEVICE_LOST, 3)
     assert {each.status for each in results.values()} == {Status.PASSED}
     assert "was lost: " in text
+
+
+def test_a_worker_that_is_lost_whenever_it_starts_costs_its_case(nodes: Nodes) -> None:
+    (nodes.folder / "deadly.py").write_text(_DEADLY)
+    process = nodes.start(nodes.command({"one": {"nothing": True}}), plugin="toy_devices,deadly")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 1, out + err
+    (result,) = nodes.results()
+    assert (result.status, result.verdict.reason, result.attempts) == (Status.CRASHED, Reason.DEVICE_LOST, 3)
 
 
 def test_nothing_is_lost_when_a_node_is_killed(nodes: Nodes) -> None:

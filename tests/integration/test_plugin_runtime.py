@@ -171,7 +171,7 @@ def test_without_the_package_scenes_are_skipped(folder: Path) -> None:
 def test_the_platform_is_the_plug_in_s(folder: Path) -> None:
     code = (
         "from optest.registry import load_plugins; load_plugins(['simpler_runtime']);"
-        "from optest.settings.platforms import PLATFORMS; print(PLATFORMS['a2a3'])"
+        "from optest.settings.platforms import PLATFORMS; print(PLATFORMS.get('a2a3'))"
     )
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLE), os.environ.get("PYTHONPATH", "")])}
     shown = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.settings.platforms import Platform, register_platform
 
 _IN_FOLDER = ("sh", "-c")
@@ -114,12 +114,15 @@ class ToyDevices(BackendDriver):
         return case.backend_config.get(self.name, {})
 
     def _log(self, **facts: Any) -> None:
-        now = {"time": time.monotonic(), "pid": os.getpid(), "ids": self._ids}
-        mask = os.environ.get("TOY_VISIBLE_DEVICES", "")
-        line = json.dumps({**facts, **now, "mask": mask}) + "\n"
-        file = os.open(folder() / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(file, line.encode())
-        os.close(file)
+        log(self._ids, **facts)
+
+
+def log(ids: list[int], **facts: Any) -> None:
+    seen = {"mask": os.environ.get("TOY_VISIBLE_DEVICES", ""), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
+    line = json.dumps({**facts, "time": time.monotonic(), "pid": os.getpid(), "ids": ids, **seen}) + "\n"
+    file = os.open(folder() / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, line.encode())
+    os.close(file)
 
 
 def _kill_actor() -> None:
@@ -140,5 +143,19 @@ class ToyCompiler(ToyDevices):
             raise Fault(Reason.COMPILE, "kernel.cpp:3: expected ';'")
 
 
+class ToyGpu(BackendDriver):
+    """Requests nothing, as torch: it computes on the first GPU that its process sees."""
+
+    name = kind = "toy_gpu"
+
+    def device(self) -> str:
+        return "cuda:0"
+
+    def run(self, case: Any, inputs: Any) -> Any:
+        log([], event="begin", case=case.name)
+        return [np.add(*inputs)]
+
+
 backend_manager.register(ToyDevices())
+backend_manager.register(ToyGpu())
 backend_manager.register(ToyCompiler())

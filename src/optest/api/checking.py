@@ -29,10 +29,10 @@ from optest.api.run_request import (
 from optest.api.running import RunOutcome, run_cases, unused_expectations
 from optest.api.validation_cases import graph_samples, selection
 from optest.backends import BackendDriver, Capability, backend_manager
-from optest.backends.abilities import (
+from optest.backends.abilities import InfersShapes
+from optest.backends.command_abilities import (
     ChecksConfig,
     ChecksReadiness,
-    InfersShapes,
     KnowsExpectations,
     SelectsSamples,
     StatesCapabilities,

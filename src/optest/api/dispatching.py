@@ -8,13 +8,14 @@ import shlex
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from statistics import median
 
 from optest.api.earlier_runs import durations
 from optest.api.run_request import RunRequest
-from optest.backends.abilities import DeviceRequest, NeedsDevices
+from optest.backends.worker_abilities import DeviceRequest, NeedsDevices
 from optest.core.devices import Leases
 from optest.core.dispatcher import Dispatcher
 from optest.core.schedule import ScheduleRules, Unit
@@ -41,9 +42,9 @@ class Devices:
     platforms: Sequence[Platform]
     rules: ScheduleRules
 
-    def dispatcher(self, request: RunRequest, options: WorkerOptions) -> Callable[[Sequence[Execution]], Dispatcher]:
+    def dispatcher(self, request: RunRequest, options: WorkerOptions, executions: Sequence[Execution]) -> Dispatcher:
         """What gives the executions of this run their devices; workers are started with ``options``."""
-        started = iter(range(sys.maxsize))
+        started = count()
 
         def make_worker(platform: Platform, ids: tuple[int, ...]) -> WorkerProcess:
             mask = {platform.device_mask: ",".join(map(str, ids))} if platform.device_mask else {}
@@ -55,18 +56,14 @@ class Devices:
             )
             return WorkerProcess(mine, f"worker-{next(started)}")
 
-        def dispatcher_of(executions: Sequence[Execution]) -> Dispatcher:
-            return Dispatcher(
-                units=self._units(executions, request),
-                driver=request.driver,
-                ids=self.ids,
-                rules=self.rules,
-                leases=Leases(leases_folder(), self.platforms, shlex.join(["optest", *sys.argv[1:]])),
-                make_worker=make_worker,
-                say=_say,
-            )
-
-        return dispatcher_of
+        return Dispatcher(
+            units=self._units(executions, request),
+            driver=request.driver,
+            ids=self.ids,
+            rules=self.rules,
+            leases=Leases(leases_folder(), self.platforms, shlex.join(["optest", *sys.argv[1:]])),
+            make_worker=make_worker,
+        )
 
     def _units(
         self, executions: Sequence[Execution], request: RunRequest
@@ -112,12 +109,13 @@ def devices_of(request: RunRequest) -> Devices | None:
     if not requests:
         return None
     platforms = [platform_called(name) for name in dict.fromkeys(each.platform for each in requests.values())]
-    if settings["isolate"] == "none" and not any(each.is_device for each in platforms):
-        return None
-    if settings["isolate"] == "none" or settings["jobs"] > 1:
-        flag = "--isolate none" if settings["isolate"] == "none" else "--jobs"
-        instead = "a worker has them" if settings["isolate"] == "none" else "--max-parallel bounds their processes"
-        raise UsageError(f"{flag} is not for cases that need devices: {instead}; drop it")
+    has_hardware, wrong = any(each.is_device for each in platforms), "is not for cases that need devices"
+    if settings["isolate"] == "none":
+        if not has_hardware:
+            return None
+        raise UsageError(f"--isolate none {wrong}: a worker has them; drop it")
+    if settings["jobs"] > 1:
+        raise UsageError(f"--jobs {wrong}: --max-parallel bounds their processes; drop it")
     ids = device_ids(settings["device"])
     if request.device_share is not None:
         ids = share_of_devices(ids, *request.device_share)
@@ -125,7 +123,8 @@ def devices_of(request: RunRequest) -> Devices | None:
         missing = [words[0] for words in (platform.probe, platform.reset) if words and not shutil.which(words[0])]
         if missing:
             raise UsageError(f"platform {platform.name} is examined by {missing[0]}, which is not there: install it")
-    too_wide = [f"{case.id} needs {count}" for case in request.cases if (count := _count(requests, case)) > len(ids)]
+    needs = {case.id: requests[id(case)].count for case in request.cases if id(case) in requests}
+    too_wide = [f"{name} needs {needed}" for name, needed in needs.items() if needed > len(ids)]
     if too_wide and request.device_share is None:  # of a worker of xdist such cases alone are errors
         by_default = "" if settings["device"] else " (no --device is given)"
         raise UsageError(
@@ -133,7 +132,6 @@ def devices_of(request: RunRequest) -> Devices | None:
             f"{listed(too_wide)}\n"
             "  widen --device, or reduce the device_count of these cases"
         )
-    has_hardware = any(each.is_device for each in platforms)
     rules = ScheduleRules(
         max_parallel=_max_parallel(settings, len(ids), has_hardware),
         backfill=settings["schedule"] == "backfill",
@@ -157,37 +155,20 @@ def listed(lines: Sequence[str]) -> str:
     return "".join(f"\n  {line}" for line in [*lines[:_MOST_NAMED], *more])
 
 
-def _count(requests: Mapping[int, DeviceRequest], case: object) -> int:
-    return requests[id(case)].count if id(case) in requests else 0
-
-
 def _max_parallel(settings: Settings, devices: int, has_hardware: bool) -> int:
-    """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor.
-
-    Raises:
-        UsageError: for anything but ``auto`` or a number above 0.
-    """
+    """Processes at a time: one for each device, in a simulation no more than processors. Timings share no processor."""
     stated = stated_parallel(settings)
     if settings["bench"] and not has_hardware:
         return 1
-    return stated or (devices if has_hardware else max(1, min(_processors(), devices)))
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return stated or (devices if has_hardware else max(1, min(processors, devices)))
 
 
 def stated_parallel(settings: Settings) -> int | None:
-    """The number that ``--max-parallel`` states, None for ``auto``.
-
-    Raises:
-        UsageError: for anything else, and for 0.
-    """
+    """The number that ``--max-parallel`` states, None for ``auto``; raises ``UsageError`` for anything else, and 0."""
     text = settings["max_parallel"]
-    if text != "auto" and (not text.isdecimal() or int(text) < 1):
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"--max-parallel is {text!r}, but should be auto, or a number of processes from 1 on")
-    return None if text == "auto" else int(text)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _say(note: str) -> None:
-    print(f"optest: {note}", file=sys.stderr, flush=True)  # noqa: T201
+    return int(text)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.backends.abilities import ExplainsItself
+from optest.backends.command_abilities import ExplainsItself
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.process import fork_and_run
 from optest.registry import EXTRAS, load_entry_points, version_of

@@ -6,11 +6,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from optest.api.dispatching import FINISH_S, device_requests, devices_of, listed, stated_parallel
 from optest.api.run_request import RunRequest, driver_options
-from optest.backends.abilities import DeviceRequest, NeedsEnvironment, keeps_deadline
+from optest.backends.worker_abilities import DeviceRequest, NeedsDevices, NeedsEnvironment, keeps_deadline
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.dispatcher import Dispatcher
@@ -19,10 +20,11 @@ from optest.core.messages import NotInWorker
 from optest.core.session import Execution, Interruption
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable, UsageError
-from optest.guests import run_hooks
+from optest.guests import Guest, guests, run_hooks
 from optest.registry import load_object
 from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
+from optest.settings.platforms import PLATFORMS, is_device
 from optest.spec import TestCase
 from optest.store import RunDirectory
 
@@ -65,61 +67,52 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         executor = request.driver.executor(directory.path)
         return Lanes(make=lambda _: executor, isolation="case", jobs=1)
     isolation, jobs = request.settings["isolate"], request.settings["jobs"]
-    if request.settings["cluster"]:
-        return _lanes_of_cluster(request, directory)
-    if (devices := devices_of(request)) is not None:
+    for guest in guests():
+        if guest.machines and request.settings[guest.options[0].name]:
+            return _lanes_elsewhere(guest, request, directory)
+    devices = devices_of(request)
+    if devices is not None:
         jobs = devices.rules.max_parallel
-        options = _worker_options(request, directory, jobs)
-        return Lanes(
-            make=lambda lane: WorkerProcess(options, f"worker-{lane}"),
-            dispatcher=devices.dispatcher(request, options),
-            isolation="case" if options.fresh else "worker",
-            jobs=jobs,
-            notes=bench_notes(options.bench, jobs),
-        )
-    if isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
+    elif isolation == "none" or (isolation == "auto" and jobs == 1 and not _needs_isolation(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
     options = _worker_options(request, directory, jobs)
     first = WorkerProcess(options, "worker-0")
-    interruption.ends(first)  # who loads a framework for minutes, too
-    try:
-        first.start()
-    except NotInWorker as error:
-        if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
-            raise
-        here = _lane_here(request, directory, interruption)
-        note = f"run in this process: {str(error).splitlines()[0]}"
-        return dataclasses.replace(here, notes=(note, *here.notes))
+    if devices is None:
+        interruption.ends(first)  # who loads a framework for minutes, too
+        try:
+            first.start()
+        except NotInWorker as error:
+            if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
+                raise
+            here = _lane_here(request, directory, interruption)
+            note = f"run in this process: {str(error).splitlines()[0]}"
+            return dataclasses.replace(here, notes=(note, *here.notes))
     return Lanes(
         make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
+        dispatcher=None if devices is None else partial(devices.dispatcher, request, options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
         notes=bench_notes(options.bench, jobs),
     )
 
 
-def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
-    """Workers on the nodes of a Ray cluster: as many as it has slots, or as are stated.
-
-    Raises:
-        UsageError: for what no cluster can do, or this one cannot.
-        Unavailable: without Ray.
-    """
-    settings, requests = request.settings, device_requests(request)
-    for flag, is_stated, why in (
+def _lanes_elsewhere(guest: Guest, request: RunRequest, directory: RunDirectory) -> Lanes:
+    """Workers on the machines that a guest connects to: as many as these have slots, or as are stated."""
+    settings, requests, option = request.settings, _requests_elsewhere(request), guest.options[0]
+    flag, where = option.flags[0], settings[option.name]
+    for wrong, is_stated, why in (
         ("--bench", settings["bench"], "others compute on its machines, which differ"),
         ("--isolate none", settings["isolate"] == "none", "its workers are elsewhere"),
         ("--device", requests and settings.stated("device"), "Ray chooses devices"),
     ):
         if is_stated:
-            raise UsageError(f"{flag} is not for a run on a cluster: {why}; drop it, or --cluster")
+            raise UsageError(f"{wrong} is not for a run on a cluster: {why}; drop it, or {flag}")
     try:
-        connect = load_object("optest.cluster.lanes:connect")
+        cluster = load_object(guest.machines)(where, requests)
     except Unavailable as error:
-        raise Unavailable("--cluster", error.remedy) from None
-    cluster = connect(settings["cluster"], requests.values())
+        raise Unavailable(flag, error.remedy) from None
     try:
         kinds = {case.id: requests.get(id(case)) for case in request.cases}
         lacks = {kind: lack for kind in set(kinds.values()) if (lack := cluster.lack(kind))}
@@ -127,21 +120,31 @@ def _lanes_of_cluster(request: RunRequest, directory: RunDirectory) -> Lanes:
             raise UsageError(f"no node of the cluster has what cases need{listed(lines)}")
         slots = cluster.slots(set(kinds.values()))
         jobs = min(slots, stated_parallel(settings) or slots, settings["jobs"] if settings.stated("jobs") else slots)
-        options = _worker_options(request, directory, jobs)
-        travelling = cluster.travelling(dataclasses.replace(options, finish_s=FINISH_S if requests else 0.0))
+        options = dataclasses.replace(_worker_options(request, directory, jobs), finish_s=FINISH_S if requests else 0.0)
     except BaseException:
         cluster.close()
         raise
-    executor, nodes = load_object("optest.cluster.lanes:ClusterExecutor"), len(cluster.nodes())
     return Lanes(
-        make=lambda _: executor(cluster, travelling, requests),
+        make=lambda _: cluster.executor(options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
-        notes=(f"on {plural(nodes, 'node')} of a Ray cluster ({settings['cluster']})",),
+        notes=(f"on {plural(len(cluster.nodes()), 'node')} of a Ray cluster ({where})",),
         cases=sorted(request.cases, key=lambda case: _by_devices(requests.get(id(case)))),
         notes_at_end=cluster.notes,
         close=cluster.close,
     )
+
+
+def _requests_elsewhere(request: RunRequest) -> dict[int, DeviceRequest]:
+    """What cases need of devices there, as far as it decides which of them may have one worker after the other; where a
+    driver states nothing, the device that it computes on, if that is hardware of a platform."""
+    if isinstance(request.driver, NeedsDevices):
+        return {key: dataclasses.replace(each, level=2, file="") for key, each in device_requests(request).items()}
+    kind = (request.driver.device() or "").partition(":")[0]
+    kind = "cuda" if kind == "gpu" else kind  # as JAX calls it
+    if kind not in PLATFORMS or not is_device(kind):
+        return {}
+    return {id(case): DeviceRequest(platform=kind, runtime="") for case in request.cases if case.skip is None}
 
 
 def _by_devices(request: DeviceRequest | None) -> tuple[Any, ...]:
@@ -182,9 +185,7 @@ def _lane_here(request: RunRequest, directory: RunDirectory, interruption: Inter
     )
     unkept = request.driver.isolated and not keeps_deadline(request.driver)
     notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
-    stated = environment()
-    needed = _environment(request, directory).items()
-    variables = {name: value for name, value in needed if stated.get(name) != value}
+    variables = dict(_environment(request, directory).items() - environment().items())
     return Lanes(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)
 
 
@@ -204,15 +205,13 @@ def _deadlines(request: RunRequest) -> Deadlines:
 
 
 def _needs_isolation(request: RunRequest) -> bool:
-    return (
-        request.driver.isolated
-        or any(case.generator or case.reference for case in request.cases)
-        or any(callable(case.descriptor.reference) or _is_foreign(case.descriptor.reference) for case in request.cases)
+    return request.driver.isolated or any(
+        case.generator or case.reference or _is_foreign(case.descriptor.reference) for case in request.cases
     )
 
 
-def _is_foreign(path: object) -> bool:
-    return isinstance(path, str) and not path.startswith("optest.")
+def _is_foreign(reference: object) -> bool:
+    return callable(reference) or (isinstance(reference, str) and not reference.startswith("optest."))
 
 
 def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
@@ -233,11 +232,9 @@ def bench_options(settings: Settings) -> BenchOptions | None:
     if not settings["bench"]:
         for name in ("bench_time", "bench_against"):
             if settings.stated(name):
-                flag = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{flag} times nothing by itself; add --bench")
+                raise UsageError(f"--{name.replace('_', '-')} times nothing by itself; add --bench")
         return None
-    against = settings["bench_against"] or ""
-    if against:
+    if against := settings["bench_against"] or "":
         comparison_called(against)
     return BenchOptions(target_s=_seconds(settings["bench_time"]), against=against)
 
@@ -250,9 +247,8 @@ def _bench(request: RunRequest) -> BenchOptions | None:
 
 def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:
     """What a reader of the timings has to know."""
-    if options is None or jobs == 1:
-        return ()
-    return (f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact",)
+    note = f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact"
+    return () if options is None or jobs == 1 else (note,)
 
 
 def _seconds(text: str) -> float:

@@ -17,7 +17,7 @@ from optest.api.running import RunOutcome, run_cases
 from optest.api.saving import file_stem, save
 from optest.api.scripts import Replayed, script_for
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import StatesCaseOptions, options_of
+from optest.backends.command_abilities import StatesCaseOptions, options_of
 from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
 from optest.errors import NothingSelected, UnknownName, UsageError

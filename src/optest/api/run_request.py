@@ -13,8 +13,8 @@ from optest.api import bootstrap
 from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, given_options, rerun_of, what_failed
 from optest.api.source_cases import SourceDocument, known_differences, source_documents, with_origin
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
-from optest.backends.abilities import configure as configure_driver
+from optest.backends.command_abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
+from optest.backends.command_abilities import configure as configure_driver
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.guests import backends_of, run_hooks

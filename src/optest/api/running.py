@@ -16,7 +16,8 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
-from optest.backends.abilities import CountsOperators, EndsRuns, HasVariants, KnowsCommand, case_options_of
+from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
+from optest.backends.worker_abilities import EndsRuns
 from optest.core.provenance import changed, fingerprint, run_info
 from optest.core.session import Execution, Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.backends.abilities import configure
+from optest.backends.command_abilities import configure
 from optest.core.kept_tensors import (
     Archive,
     element_error,

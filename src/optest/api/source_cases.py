@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import KnowsExpectationsOfSamples
+from optest.backends.command_abilities import KnowsExpectationsOfSamples
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.plan import PlanDocument

@@ -11,16 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from optest.backends.abilities import (
-    FurtherAnswer,
-    HasVariants,
-    PreparedCall,
-    Script,
-    ScriptInput,
-    WritesOutputs,
-    compared_variants,
-)
+from optest.backends.abilities import FurtherAnswer, PreparedCall, Script, ScriptInput, WritesOutputs
 from optest.backends.capabilities import Capability
+from optest.backends.command_abilities import HasVariants, compared_variants
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 from optest.registry import Registry, load_extension
 from optest.spec import (

@@ -17,4 +17,5 @@ GUEST = Guest(
             help="Run on the Ray cluster at this address (auto finds it), or on one that is started here.",
         ),
     ),
+    machines="optest.cluster.lanes:connect",
 )

@@ -18,10 +18,10 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from optest import __version__
-from optest.backends.abilities import DeviceRequest
-from optest.cluster.node import GPU, NodeWorker, Place, Travelling, resource_of
-from optest.core.executors import Closed
-from optest.core.messages import Asked, Broken, Died, Ready, as_execution, decode_for_parent, encode, refusal
+from optest.backends.worker_abilities import DeviceRequest
+from optest.cluster.node import GPU, NodeWorker, Place, name_of, resource_of
+from optest.core.executors import Closed, say
+from optest.core.messages import Asked, Broken, as_execution, refusal
 from optest.core.runner import ExecutionResult
 from optest.core.verdicts import excused
 from optest.core.wire import case_to_wire
@@ -38,22 +38,21 @@ _LOCAL = "local"
 _STORE_BYTES = 150 << 20
 """Of the object store of a cluster on this machine: cases and verdicts are small."""
 
-_STAYS = (".git", ".optest", ".venv", "__pycache__")
-_LARGE_BYTES = 100 << 20
-_RUN_AGAIN, _START_AGAIN = 2, 5
-"""How often what a lost worker had not answered is run again, and how often one is started that is lost at once."""
+_STAYS = [".git", ".optest", ".venv", "__pycache__"]
+_RUN_AGAIN = 2
+"""How often what a lost worker had not answered is run again."""
 
-_REACH_S, _LOOK_S, _SAY_S, _CLOSE_S = 10.0, 1.0, 15.0, 15.0
-"""How long reaching a cluster may take, how often a lane that waits for an actor looks up, when the user hears of it,
-how long an actor's end may take."""
+_REACH_S, _SAY_S, _CLOSE_S = 10.0, 15.0, 15.0
+"""How long reaching a cluster may take, when a lane that waits for an actor says so, how long an actor's end takes."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """A connection to Ray; ``notes`` is what the end of the run has to say of it, ``lost`` the ids of nodes on which a
-    worker was lost."""
+    """A connection to Ray. ``requests`` has what cases need of devices, by their identity, ``notes`` what the end of
+    the run has to say, ``lost`` the ids of nodes on which a worker was lost."""
 
     address: str
+    requests: Mapping[int, DeviceRequest]
     notes: list[str] = field(default_factory=list)
     lost: set[str] = field(default_factory=set)
 
@@ -71,35 +70,23 @@ class Cluster:
 
     def slots(self, requests: Iterable[DeviceRequest | None]) -> int:
         """How many actors with such requests can be busy at a time."""
-        nodes = [node["Resources"] for node in self.nodes()]
-        narrowest: dict[str, Mapping[str, float]] = {}
-        for needs in sorted(map(_needs_of, requests), key=lambda needs: -sum(needs.values())):
-            narrowest["".join(needs)] = needs
-        fitting = sum(_times(node, needs) for needs in narrowest.values() for node in nodes)
-        return max(1, min(fitting, sum(int(node["CPU"]) for node in nodes)))
+        needs = [_needs_of(each) for each in requests]
+        return max(1, sum(max(_times(node["Resources"], each) for each in needs) for node in self.nodes()))
 
-    def travelling(self, options: WorkerOptions) -> Travelling:
-        """What the nodes need of this process: of the environment what the run adds, and optest's own variables."""
-        stated, libraries = environment(), (sys.prefix, sys.base_prefix)
-        added = {
-            name: value
-            for name, value in options.environment.items()
-            if stated.get(name) != value or name.startswith("OPTEST_")
-        }
-        paths = tuple(each for each in sys.path if each and not each.startswith(libraries))
-        return Travelling(os.getcwd(), self.address != _LOCAL, paths, replace(options, environment=added))
-
-    def tell(self, note: str) -> None:
-        """Tell the user now, and in the report once more."""
-        if note not in self.notes:
-            self.notes.append(note)
-            print(f"optest: {note}", file=sys.stderr, flush=True)  # noqa: T201
+    def executor(self, options: WorkerOptions) -> ClusterExecutor:
+        """One lane; its workers are started with ``options``, of whose environment goes to a node what the run adds,
+        and optest's own variables."""
+        own = {name: value for name, value in environment().items() if not name.startswith("OPTEST_")}
+        added = dict(options.environment.items() - own.items())
+        paths = tuple(each for each in sys.path if each and not each.startswith((sys.prefix, sys.base_prefix)))
+        travelling = os.getcwd(), self.address != _LOCAL, paths, replace(options, environment=added)
+        return ClusterExecutor(self, travelling)
 
     def close(self) -> None:
         ray.shutdown()
 
 
-def connect(address: str, requests: Iterable[DeviceRequest]) -> Cluster:
+def connect(address: str, requests: Mapping[int, DeviceRequest]) -> Cluster:
     """Connect to the cluster at ``address``, to which the current folder travels; ``local`` starts one here, with the
     devices that ``requests`` are for.
 
@@ -113,28 +100,23 @@ def connect(address: str, requests: Iterable[DeviceRequest]) -> Cluster:
         try:  # Ray would wait for minutes
             socket.create_connection((host, int(port)), _REACH_S).close()
         except (OSError, ValueError) as error:
-            raise UsageError(
-                f"--cluster is {address!r}, but should be HOST:PORT of a cluster, auto or local: {error}"
-            ) from None
+            wanted = "HOST:PORT of a cluster, auto or local"
+            raise UsageError(f"--cluster is {address!r}, but should be {wanted}: {error}") from None
     variable_by_default("RAY_USAGE_STATS_ENABLED", "0")
-    cluster, large, more = Cluster(address), list[str](), dict[str, Any]()
+    cluster, more = Cluster(address, requests), dict[str, Any]()
     if address == _LOCAL:
-        named = {resource_of(each.platform) for each in requests} - {"", GPU}
+        named = {resource_of(each.platform) for each in requests.values()} - {"", GPU}
         more["resources"] = dict.fromkeys(named, len(device_ids(None)))
         more |= {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
     else:
-        large += _large_files(os.curdir)
-        more["runtime_env"] = {"working_dir": os.curdir, "excludes": [*_STAYS, *(f"/{each}" for each in large)]}
+        more["runtime_env"] = {"working_dir": os.curdir, "excludes": _STAYS}
     try:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **more)
-    except (OSError, RuntimeError, ValueError, RayError) as error:
-        raise UsageError(f"--cluster {address}: {_first_line(error)}") from None
-    for name in large:
-        cluster.tell(f"{name} did not travel to the cluster: it is larger than {_LARGE_BYTES >> 20} MiB")
-    try:
         _require_same_optest(cluster)
-    except BaseException:
+    except BaseException as error:
         cluster.close()
+        if isinstance(error, OSError | RuntimeError | ValueError | RayError):
+            raise UsageError(f"--cluster {address}: {_first_line(error)}") from None
         raise
     return cluster
 
@@ -147,28 +129,19 @@ def _require_same_optest(cluster: Cluster) -> None:
             return f"none ({error})"
         return optest.__version__
 
-    asked = []
-    for node in cluster.nodes():
-        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        asked.append((node, ray.remote(version).options(num_cpus=0, scheduling_strategy=strategy).remote()))
-    for node, answer in asked:
-        where = f"--cluster {cluster.address}: node {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+    nodes, ask = cluster.nodes(), ray.remote(version).options
+    there = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    answers = [ask(num_cpus=0, scheduling_strategy=each).remote() for each in there]
+    for node, answer in zip(nodes, answers, strict=True):
         try:
             has = ray.get(answer)
-        except RayError as error:
-            if node["NodeID"] in {each["NodeID"] for each in cluster.nodes()}:
-                raise UsageError(f"{where} does not start: {_first_line(error)}") from None
-            continue  # it was dead, and Ray did not know yet
+        except RayError:
+            if node["NodeID"] not in {each["NodeID"] for each in cluster.nodes()}:
+                continue  # it was dead, and Ray did not know yet
+            raise
         if has != __version__:
+            where = f"--cluster {cluster.address}: node {name_of(node)}"
             raise UsageError(f"{where} has optest {has}, not {__version__}; install the same version on every node")
-
-
-def _large_files(folder: str) -> Iterator[str]:
-    for root, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if each not in _STAYS]
-        for path in (os.path.join(root, each) for each in files):
-            if os.path.isfile(path) and os.path.getsize(path) > _LARGE_BYTES:
-                yield os.path.relpath(path, folder)
 
 
 def _needs_of(request: DeviceRequest | None) -> dict[str, float]:
@@ -185,22 +158,24 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+@dataclass(slots=True, eq=False)
 class ClusterExecutor:
-    """Runs executions in an actor of Ray, which is kept while the next ones need as many devices for the same runtime.
+    """Runs executions in an actor of Ray, which is kept while the next ones make the same request.
 
-    ``requests`` has what cases need of devices, by their identity. What is asked ahead goes to the actor in batches.
-    :meth:`close` may be called from another thread than :meth:`execute`, which then ends soon.
+    What is asked ahead goes to the actor in batches. :meth:`close` may be called from another thread than
+    :meth:`execute`, which then ends soon.
     """
 
-    def __init__(self, cluster: Cluster, travelling: Travelling, requests: Mapping[int, DeviceRequest]) -> None:
-        self._cluster, self._travelling, self._requests = cluster, travelling, requests
-        self._actor: Any = None
-        self._place: Place | None = None
-        self._kind: tuple[object, ...] = ()
-        """The platform, runtime and count that the actor is for."""
-        self._ahead: deque[tuple[Sequence[TestCase], Iterator[Any]]] = deque()
-        """What the actor was asked and has not answered, with the answers of its batch."""
-        self._closed = False
+    cluster: Cluster
+    travelling: tuple[object, ...]
+    """What goes to a node beside the request."""
+    _actor: Any = field(default=None, init=False)
+    _place: Place | None = field(default=None, init=False)
+    _request: DeviceRequest | None = field(default=None, init=False)
+    """What the actor was started for."""
+    _ahead: deque[tuple[Sequence[TestCase], Iterator[Any]]] = field(default_factory=deque, init=False)
+    """What the actor was asked and has not answered, with the answers of its batch."""
+    _is_closed: bool = field(default=False, init=False)
 
     @property
     def looks_ahead(self) -> bool:
@@ -208,24 +183,24 @@ class ClusterExecutor:
         return self._place is not None
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
-        """Run the cases, and once more elsewhere where the worker is lost with its machine.
+        """Run the cases, and again elsewhere where the worker is lost with its machine.
 
         Raises:
-            Unavailable, UsageError: if no worker can be started, or it cannot load the driver.
+            Unavailable, UsageError: if the worker cannot load the driver.
             Closed: if another thread closed it.
         """
         losses: list[str] = []
         while len(losses) <= _RUN_AGAIN:
-            if losses and (lack := self._cluster.lack(self._requests.get(id(cases[0])))):
+            if losses and (lack := self.cluster.lack(self._request)):
                 losses.append(f"no node is left that has {lack}")
                 break
-            place = self._placed(cases)
             try:
+                place = self._placed(cases)
                 execution = self._answer(cases, following)
             except RayTaskError as error:
                 raise InternalError(f"a node of the cluster failed: {error}") from None
             except RayError as error:
-                losses.append(self._lost(place, error))
+                losses.append(self._lost(error))
                 continue
             return replace(_after(losses, execution), devices=place.devices)
         verdict = Verdict(status=Status.CRASHED, reason=Reason.DEVICE_LOST, message="; ".join(losses))
@@ -233,75 +208,64 @@ class ClusterExecutor:
 
     def close(self) -> None:
         """End the actor: at once, or orderly if it has nothing to do."""
-        self._closed = True
+        self._is_closed = True
         self._end_actor()
-
-    def _kind_of(self, cases: Sequence[TestCase]) -> tuple[object, ...]:
-        request = self._requests.get(id(cases[0]))
-        return ("",) if request is None else (request.platform, request.runtime, request.count)
 
     def _answer(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]]) -> ExecutionResult:
         """Ask what the actor was not asked yet, unless it has enough, and wait for the next answer."""
-        wanted = [cases, *takewhile(lambda each: self._kind_of(each) == self._kind, following)]
+        requests = self.cluster.requests
+        wanted = [cases, *takewhile(lambda each: requests.get(id(each[0])) == self._request, following)]
         new = wanted[len(self._ahead) :]
         if len(new) >= len(self._ahead):
-            questions = [encode(Asked(1, [case.key for case in each], list(map(case_to_wire, each)))) for each in new]
+            questions = [Asked(1, [case.key for case in each], list(map(case_to_wire, each))) for each in new]
             answers = self._actor.run.options(num_returns="streaming").remote(questions)
             self._ahead += [(each, answers) for each in new]
-        message = decode_for_parent(ray.get(next(self._ahead[0][1])))
+        answer: ExecutionResult | Broken = ray.get(next(self._ahead[0][1]))
         self._ahead.popleft()
-        if isinstance(message, Broken) and not message.number:
-            raise refusal(message.kind, message.message)
-        assert not isinstance(message, Ready | Died)
-        return as_execution(message, cases)
+        if isinstance(answer, ExecutionResult):
+            return answer
+        if answer.number:
+            return as_execution(answer, cases)
+        raise refusal(answer.kind, answer.message)
 
     def _placed(self, cases: Sequence[TestCase]) -> Place:
         """Where the actor for these cases is; it is started, if need be, as soon as Ray has a place for it."""
-        if self._kind_of(cases) != self._kind or (self._ahead and self._ahead[0][0] is not cases):
+        request = self.cluster.requests.get(id(cases[0]))
+        if request != self._request or (self._ahead and self._ahead[0][0] is not cases):
             self._end()
-        for _ in range(_START_AGAIN):
-            if self._place is not None:
-                return self._place
-            self._kind = self._kind_of(cases)
-            try:
-                self._place = self._start(self._requests.get(id(cases[0])))
-            except RayError as error:
-                why = self._lost(None, error)
-        raise UsageError(f"--cluster {self._cluster.address}: {why}, {_START_AGAIN} times, before it began")
-
-    def _start(self, request: DeviceRequest | None) -> Place:
-        needs = _needs_of(request)
+        if self._place is not None:
+            return self._place
+        self._request, needs, lost = request, _needs_of(request), self.cluster.lost
         what = ", ".join(f"{count:g} {name}" for name, count in needs.items())
         options: dict[str, Any] = {"num_cpus": needs.pop("CPU"), "num_gpus": needs.pop(GPU, 0), "resources": needs}
-        if self._cluster.lost:  # elsewhere, if there is a place elsewhere
-            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self._cluster.lost)})"}
+        if lost:  # elsewhere, if there is a place elsewhere
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(lost)})"}
             options["fallback_strategy"] = [{"label_selector": {}}]
-        self._actor = ray.remote(NodeWorker).options(**options).remote(self._travelling, request)
-        started, waited_s = self._actor.start.remote(), 0.0
-        while not ray.wait([started], timeout=_LOOK_S)[0]:
-            self._require_open()
-            waited_s += _LOOK_S
-            if waited_s == _SAY_S:
-                self._cluster.tell(f"waiting for the cluster to have {what} free")
+        self._actor = ray.remote(NodeWorker).options(**options).remote(*self.travelling, request)
+        self._require_open()  # who closed this before saw no actor
+        started = self._actor.start.remote()
+        if not ray.wait([started], timeout=_SAY_S)[0]:
+            say(f"waiting for the cluster to have {what} free", self.cluster.notes)
         place: Place | Broken = ray.get(started)
-        self._require_open()
         if isinstance(place, Broken):
             raise refusal(place.kind, place.message)
+        self._place = place
         return place
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._is_closed:
             self._end()
             raise Closed("a lane of the cluster was closed while a case was waiting for it")
 
-    def _lost(self, place: Place | None, error: RayError) -> str:
-        self._ahead.clear()  # nobody answers it
+    def _lost(self, error: RayError) -> str:
+        """Put away what is left of an actor; returns what is to be said of it."""
+        place, self._place = self._place, None
         self._require_open()
         self._end()
         note = f"the worker on {place.node if place else 'a node'} was lost: {_first_line(error)}"
         if place is not None:
-            self._cluster.lost.add(place.node_id)
-            self._cluster.tell(f"{note}; what it had not answered runs again")
+            self.cluster.lost.add(place.node_id)
+            say(f"{note}; what it had not answered runs again", self.cluster.notes)
         return note
 
     def _end(self) -> None:
@@ -310,13 +274,12 @@ class ClusterExecutor:
         self._ahead.clear()
 
     def _end_actor(self) -> None:
-        actor, is_idle = self._actor, self._place is not None and not self._ahead
-        if actor is None:
-            return
-        if is_idle:
+        actor = self._actor
+        if actor is not None and self._place is not None and not self._ahead:
             with suppress(RayError):
                 ray.get(actor.close.remote(), timeout=_CLOSE_S)
-        ray.kill(actor)
+        if actor is not None:
+            ray.kill(actor)
 
 
 def _after(losses: Sequence[str], execution: ExecutionResult) -> ExecutionResult:

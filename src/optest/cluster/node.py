@@ -6,17 +6,17 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
 
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.core.devices import Leases
 from optest.core.extensions import load_extensions
-from optest.core.messages import Asked, Broken, Ran, decode_for_worker, encode
+from optest.core.messages import Asked, Broken
+from optest.core.runner import ExecutionResult
 from optest.core.worker import broken, cases_of
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import OptestError
@@ -25,19 +25,9 @@ from optest.settings.platforms import parse_devices, platform_called
 from optest.settings.variables import leases_folder
 from optest.spec import TestCase
 
-__all__ = ["GPU", "NodeWorker", "Place", "Travelling", "resource_of"]
+__all__ = ["GPU", "NodeWorker", "Place", "name_of", "resource_of"]
 
 GPU = "GPU"
-
-
-class Travelling(NamedTuple):
-    """What goes to a node beside the cases: ``folder`` is where the run is, of which the node has a copy
-    (``is_copied``) or the thing itself; the environment of ``options`` is what the run adds to the node's own."""
-
-    folder: str
-    is_copied: bool
-    import_path: tuple[str, ...]
-    options: WorkerOptions
 
 
 class Place(NamedTuple):
@@ -53,19 +43,30 @@ def resource_of(platform: str) -> str:
     return "" if not platform_called(platform).is_device else GPU if platform == "cuda" else platform
 
 
-class NodeWorker:
-    """A worker on this node and its devices, which both live as long as the actor."""
+def name_of(node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
 
-    def __init__(self, travelling: Travelling, request: DeviceRequest | None) -> None:
-        self._travelling, self._request = travelling, request
-        if not travelling.is_copied:
-            os.chdir(travelling.folder)
+
+@dataclass
+class NodeWorker:
+    """A worker on this node and its devices, which both live as long as the actor.
+
+    ``folder`` is where the run is, of which the node has a copy (``is_copied``) or the thing itself; the environment of
+    ``options`` is what the run adds to the node's own.
+    """
+
+    folder: str
+    is_copied: bool
+    import_path: Sequence[str]
+    options: WorkerOptions
+    request: DeviceRequest | None
 
     def start(self) -> Place | Broken:
         """Take the devices and start the worker; what keeps it from starting is an answer."""
-        options = self._travelling.options
-        found = [os.path.abspath(self._moved(path)) for path in self._travelling.import_path]
-        sys.path.extend(path for path in [*found, os.getcwd()] if path not in sys.path)
+        if not self.is_copied:
+            os.chdir(self.folder)
+        options, found = self.options, [os.path.abspath(self._moved(path)) for path in self.import_path]
+        sys.path += [path for path in [*found, os.getcwd()] if path not in sys.path]
         self._scratch = tempfile.TemporaryDirectory(prefix="optest-")
         here = ray.get_runtime_context().get_node_id()
         node = next(each for each in ray.nodes() if each["NodeID"] == here)
@@ -83,31 +84,27 @@ class NodeWorker:
             self._worker.start()
         except OptestError as error:
             return broken(0, error)
-        return Place(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})", here, devices)
+        return Place(name_of(node), here, devices)
 
-    def run(self, questions: Sequence[bytes]) -> Iterator[bytes]:
+    def run(self, questions: Sequence[Asked]) -> Iterator[ExecutionResult | Broken]:
         """Answer one question after the other; the worker goes on with the next ones meanwhile."""
         batch = [self._cases(each) for each in questions]
-        for place, cases in enumerate(batch):
+        for place, cases in enumerate(batch, 1):
             if isinstance(cases, Broken):
-                yield encode(cases)
+                yield cases
                 continue
-            following = list(takewhile(lambda each: isinstance(each, list), batch[place + 1 :]))
             try:
-                ran = self._worker.execute(cases, following)  # type: ignore[arg-type]
+                yield self._worker.execute(cases, [each for each in batch[place:] if not isinstance(each, Broken)])
             except OptestError as error:
-                yield encode(broken(0, error))
+                yield broken(0, error)
                 return
-            yield encode(Ran(1, list(ran.verdicts), ran.timings, ran.benchmark, ran.is_tainted))
 
     def close(self) -> None:
         """End the worker before anybody else gets the devices."""
         self._worker.close()
         self._scratch.cleanup()
 
-    def _cases(self, question: bytes) -> list[TestCase] | Broken:
-        asked = decode_for_worker(question)
-        assert isinstance(asked, Asked)
+    def _cases(self, asked: Asked) -> list[TestCase] | Broken:
         try:
             return cases_of(Asked(1, asked.keys, self._moved(asked.cases)))
         except OptestError as error:
@@ -115,10 +112,9 @@ class NodeWorker:
 
     def _moved(self, value: Any) -> Any:
         """The same with the folder of the run where it is on this node."""
-        folder = self._travelling.folder
-        if isinstance(value, str) and self._travelling.is_copied:
-            is_below = value == folder or value.startswith(folder + os.sep)
-            return os.getcwd() + value[len(folder) :] if is_below else value
+        if isinstance(value, str) and self.is_copied:
+            is_below = value == self.folder or value.startswith(self.folder + os.sep)
+            return os.getcwd() + value[len(self.folder) :] if is_below else value
         if isinstance(value, Mapping):
             return {name: self._moved(each) for name, each in value.items()}
         if isinstance(value, (list, tuple)):
@@ -131,9 +127,9 @@ class NodeWorker:
         Ray numbers GPUs. Other resources it only counts: the node numbers them, as ``DEVICE_RANGE`` of its ``ray
         start`` says, or from 0 on. A lease on each holds it against whoever else is on the node.
         """
-        if self._request is None:
+        if self.request is None:
             return (), {}
-        platform, count = platform_called(self._request.platform), self._request.count
+        platform, count = platform_called(self.request.platform), self.request.count
         resource, ids = resource_of(platform.name), tuple(range(count))
         if resource == GPU:
             named = ray.get_runtime_context().get_accelerator_ids()[GPU]

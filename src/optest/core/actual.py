@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.backends import BackendDriver, FurtherAnswer
-from optest.backends.abilities import GivesFurtherAnswers, StatesCapabilities, WritesOutputs, guards_memory
+from optest.backends.abilities import GivesFurtherAnswers, WritesOutputs, guards_memory
+from optest.backends.command_abilities import StatesCapabilities
 from optest.core.border import Border
 from optest.core.layers import composed_outputs, is_composed
 from optest.errors import UnknownName

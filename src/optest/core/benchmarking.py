@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
-from optest.backends.abilities import PreparesCalls, configure, options_of
+from optest.backends.abilities import PreparesCalls
 from optest.backends.arguments import at_their_places
+from optest.backends.command_abilities import configure, options_of
 from optest.core.actual import in_order
 from optest.core.border import Border
 from optest.core.layers import is_composed

@@ -7,9 +7,10 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -34,7 +35,7 @@ class Leases:
         self._folder = folder
         self._platforms = [each for each in platforms if each.is_device]
         self._command = command
-        self._locks: dict[int, list[FileLock]] = {}
+        self._held: dict[int, ExitStack] = {}
 
     def acquire(
         self, ids: Sequence[int], least: int, say: Callable[[str], None], is_closed: Callable[[], bool]
@@ -56,55 +57,39 @@ class Leases:
             return tuple(held)
         self.release()
         for device in sorted(ids):
-            waits = False
+            if is_closed() or self._try(device):
+                continue
+            say(f"device {device} is held by {self._holder(device)}; waiting")
             while not is_closed() and not self._try(device):
-                if not waits:
-                    say(f"device {device} is held by {self._holder(device)}; waiting")
-                waits = True
                 time.sleep(_LOOK_AGAIN_S)
         return tuple(ids)
 
     def acquire_some(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
-        """Hold the first ``count`` of ``ids`` that are free, as soon as there are as many, and return them.
-
-        Raises:
-            UsageError: as :meth:`acquire`.
-        """
-        while True:
-            held: list[int] = []
-            for device in ids:
-                if len(held) < count and self._try(device):
-                    held.append(device)
-            if len(held) == count:
-                return tuple(held)
+        """Hold the first ``count`` of ``ids`` that are free, as soon as there are as many, and return them; raises as
+        :meth:`acquire`."""
+        while len(held := tuple(islice(filter(self._try, ids), count))) < count:
             self.release()
             time.sleep(_LOOK_AGAIN_S * (1.0 + random.random()))
+        return held
 
     def release(self) -> None:
         """Give all of them back."""
-        for device in list(self._locks):
-            self._release(device)
-
-    def _release(self, device: int) -> None:
-        for platform, lock in zip(self._platforms, self._locks.pop(device, ()), strict=False):
-            self._path(platform, device, "json").unlink(missing_ok=True)
-            lock.release()
+        while self._held:
+            self._held.popitem()[1].close()
 
     def _try(self, device: int) -> bool:
-        locks = self._locks[device] = list[FileLock]()
+        holder = json.dumps({"pid": os.getpid(), "command": self._command})
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for platform in self._platforms:
-                lock = FileLock(self._path(platform, device, "lock"), thread_local=False)
-                lock.acquire(timeout=0)
-                locks.append(lock)
-                held_by = json.dumps({"pid": os.getpid(), "command": self._command})
-                self._path(platform, device, "json").write_text(held_by, encoding="utf-8")
+            with ExitStack() as held:
+                for platform in self._platforms:
+                    held.enter_context(FileLock(self._path(platform, device, "lock"), timeout=0, thread_local=False))
+                    held.callback(self._path(platform, device, "json").unlink, missing_ok=True)
+                    self._path(platform, device, "json").write_text(holder, encoding="utf-8")
+                self._held[device] = held.pop_all()
         except Timeout:
-            self._release(device)
             return False
         except OSError as error:
-            self._release(device)
             raise UsageError(
                 f"leases of devices cannot be kept in {self._folder}: {error.strerror or error}\n"
                 "  name a folder of yours: OPTEST_LEASES=DIR"
@@ -122,8 +107,7 @@ class Leases:
         return "another process"
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(NamedTuple):
     """Whether a device works, and what happened to it if anything did."""
 
     is_healthy: bool

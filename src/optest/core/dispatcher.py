@@ -12,16 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import DeviceRequest, PreparesPrograms
+from optest.backends.worker_abilities import DeviceRequest, PreparesPrograms
 from optest.core.border import Border
 from optest.core.devices import Health, Leases, examined
-from optest.core.executors import Closed, Executor
+from optest.core.executors import Closed, Executor, say
 from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Assignment, Schedule, ScheduleRules, Unit, preparation_order
 from optest.core.verdicts import excused, fault_verdict
@@ -37,7 +37,11 @@ __all__ = ["Dispatcher", "Turn"]
 _LOOK_S = 0.1
 _BUILD_S = 300.0
 """How long a build may take at least; a case's own deadline is about what runs."""
-_MAY_BE_THE_DEVICE = frozenset({Status.CRASHED, Status.TIMEOUT})
+_NOT_WELL = frozenset({Status.CRASHED, Status.TIMEOUT})
+
+_T = TypeVar("_T")
+_Key: TypeAlias = tuple[str, str, tuple[int, ...], int | None]
+"""Of a worker: its platform, runtime and devices, and the place of the unit with which it ends."""
 
 
 @dataclass(slots=True)
@@ -54,11 +58,7 @@ class Turn:
     """The device that does not work any more; nothing else runs on it."""
     _last: ExecutionResult | None = None
 
-    def execute(
-        self,
-        cases: Sequence[TestCase],
-        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> ExecutionResult:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
         """Run the cases and look after the devices; a retry on one that was lost is the same outcome again."""
         if self._last is None or self.lost is None:
             outcome = replace(self.worker.execute(cases), devices=self.assignment.ids)
@@ -75,7 +75,7 @@ class Dispatcher:
 
     ``units`` are what is to run, in the order of the plan, each with the request and the executions that it stands for.
     ``make_worker`` gives an executor for a platform and devices. ``report`` takes the outcome of what needs no device:
-    a case that is refused, or whose program is not built. ``say`` tells the user at once what the run waits for.
+    a case that is refused, or whose program is not built.
 
     Who chooses the cases one by one asks the dispatcher itself as an executor; there is no schedule then.
     """
@@ -88,19 +88,12 @@ class Dispatcher:
     rules: ScheduleRules
     leases: Leases
     make_worker: Callable[[Platform, tuple[int, ...]], Executor]
-    say: Callable[[str], None]
     report: Callable[[Execution, ExecutionResult], None] = lambda _execution, _result: None
     notes: list[str] = field(default_factory=list)
     """What the report has to say of the devices."""
     _schedule: Schedule = field(init=False)
-    _unprepared: deque[Unit] = field(init=False)
-    _order: deque[Unit] = field(init=False)
-    _prepared: dict[int, Verdict | None] = field(default_factory=dict, init=False)
     _unit_of: dict[int, Unit] = field(init=False)
-    _workers: dict[tuple[str, str, tuple[int, ...]], Executor] = field(default_factory=dict, init=False)
-    """Those that live on, by platform, runtime and devices."""
-    _busy: dict[int, Executor] = field(default_factory=dict, init=False)
-    """Those that end with their unit, by its place."""
+    _workers: dict[_Key, Executor] = field(default_factory=dict, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _leasing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -110,17 +103,14 @@ class Dispatcher:
 
     def __post_init__(self) -> None:
         self._schedule = Schedule(list(self.units), self.ids, self.rules)
-        self._order = deque(preparation_order(self.units))
-        self._unprepared = deque(self._order)
         self._unit_of = {id(executions[0].first): unit for unit, (_, executions) in self.units.items()}
 
     def begin(self) -> None:
-        """Build the programs of all units ahead of the devices, in threads that nobody waits for at the end."""
-        if not isinstance(self.driver, PreparesPrograms):
-            self._prepare()  # the schedule may choose among all from the start
-            return
-        for _ in range(min(os.cpu_count() or 1, len(self.units))):
+        """Build the programs of all units ahead of the devices, in a thread that nobody waits for at the end."""
+        if isinstance(self.driver, PreparesPrograms):
             threading.Thread(target=self._prepare, name="optest build", daemon=True).start()
+        else:
+            self._prepare()  # the schedule may choose among all from the start
 
     def take(self) -> Turn | None:
         """Wait for the next unit and its devices; None when there is none any more.
@@ -135,19 +125,10 @@ class Dispatcher:
                 return None
         self._lease()
         with self._changed:
-            while not self._is_done():
-                if (assignment := self._schedule.take()) is not None:
-                    break
-                self._changed.wait()
-            else:
-                return None
-        return self._turn(assignment, self.units[assignment.unit][1])
+            assignment = self._changed.wait_for(lambda: self._is_done() or self._schedule.take())
+        return self._turn(assignment) if isinstance(assignment, Assignment) else None
 
-    def execute(
-        self,
-        cases: Sequence[TestCase],
-        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> ExecutionResult:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
         """Run cases of one unit now, on the first devices, while nothing else runs."""
         unit = self._unit_of[id(cases[0])]
         verdict = self._fault_of_program(cases[0])
@@ -156,7 +137,7 @@ class Dispatcher:
             verdict = self._too_few(unit)
         if verdict is not None:
             return ExecutionResult(tuple([excused(case, verdict) for case in cases]), Timings())
-        turn = self._turn(Assignment(unit, self._schedule.pool[: unit.count]), deque())
+        turn = self._turn(Assignment(unit, self._schedule.pool[: unit.count]))
         try:
             return turn.execute(cases)
         finally:
@@ -188,8 +169,7 @@ class Dispatcher:
         """End every worker at once and give the devices back; whoever waits for a unit gets none."""
         with self._changed:
             self._is_closed = True
-            self._unprepared.clear()
-            workers = [*self._workers.values(), *self._busy.values()]
+            workers = list(self._workers.values())
             self._changed.notify_all()
         with ThreadPoolExecutor(len(workers) or 1) as pool:  # each may take a while to give its devices back
             list(pool.map(lambda worker: worker.close(), workers))
@@ -199,9 +179,8 @@ class Dispatcher:
     def _end_worker(self, turn: Turn) -> None:
         """End a worker that does not live on, before anybody else gets its devices."""
         with self._changed:
-            worker = self._busy.pop(turn.assignment.unit.place, None)
-            if turn.lost is not None:
-                worker = worker or self._workers.pop(self._key(turn.assignment), None)
+            ends = turn.assignment.unit.alone or turn.lost is not None
+            worker = self._workers.pop(self._key(turn.assignment), None) if ends else None
         if worker is not None:
             worker.close()
 
@@ -209,7 +188,8 @@ class Dispatcher:
         """The outcome, with what became of the devices where it may have been theirs."""
         verdicts = outcome.verdicts
         platform = platform_called(self.units[turn.assignment.unit][0].platform)
-        if not platform.probe or self._is_closed or not any(map(_may_be_the_device, verdicts)):
+        is_well = all(each.status not in _NOT_WELL and each.reason is not Reason.DEVICE_LOST for each in verdicts)
+        if not platform.probe or self._is_closed or is_well:
             return outcome
         for device in turn.assignment.ids:
             health = self._health(platform, device)
@@ -217,81 +197,69 @@ class Dispatcher:
                 turn.lost = device
                 self._lose(device, health.note)
             elif health.note:
-                self._tell(health.note)
+                self._say(health.note)
             if health.note:
                 verdicts = tuple([replace(each, message=f"{each.message}; {health.note}") for each in verdicts])
         return replace(outcome, verdicts=verdicts)
 
     def _prepare(self) -> None:
-        while (unit := self._next_to_prepare()) is not None:
-            case = self.units[unit][1][0].first
-            verdict = self._refusal(case) or self._fault_of_program(case)
-            with self._changed:
-                self._prepared[unit.place] = verdict
-                self._admit_prepared(unit)
-                self._changed.notify_all()
+        """Let every unit wait for its devices once it is built; where there is but one, in the order of the plan."""
+        with ThreadPoolExecutor(os.cpu_count(), "optest build") as pool:
+            found = {pool.submit(self._why_not_run, unit): unit for unit in preparation_order(self.units)}
+            for future in found if len(self.ids) == 1 else as_completed(found):
+                unit, verdict = found[future], future.result()
+                with self._changed:
+                    if verdict is None and unit.count <= len(self._schedule.pool):
+                        self._schedule.ready(unit)
+                    else:
+                        self._without_device(unit, verdict or self._too_few(unit))
+                        self._schedule.drop(unit)
+                    self._changed.notify_all()
+
+    def _why_not_run(self, unit: Unit) -> Verdict | None:
+        if self._is_closed:
+            return None
+        case = self.units[unit][1][0].first
+        with self._asking:  # a driver is asked by one thread at a time
+            refusal = why_not_run(case, self.driver)
+        return refusal or self._fault_of_program(case)
 
     def _is_done(self) -> bool:
         return self._is_closed or self._schedule.is_over
 
-    def _admit_prepared(self, unit: Unit) -> None:
-        """Let what is built wait for its devices; where there is no choice of devices, in the order of the plan."""
-        units = [unit]
-        if len(self.ids) == 1:
-            units = list(takewhile(lambda each: each.place in self._prepared, self._order))
-        for each in units:
-            verdict = self._prepared.pop(each.place)
-            if verdict is None and each.count <= len(self._schedule.pool):
-                self._schedule.ready(each)
-            else:
-                self._without_device(each, verdict or self._too_few(each))
-                self._schedule.drop(each)
-            if len(self.ids) == 1:
-                self._order.popleft()
-
     def _health(self, platform: Platform, device: int) -> Health:
         """What a device's probe says; a run that ends waits for no probe."""
-        self.say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
-        found: list[Health] = []
-        self._waits_for(lambda: found.append(examined(platform, device)))
-        return found[0] if found else Health(True)
-
-    def _next_to_prepare(self) -> Unit | None:
-        with self._changed:
-            return self._unprepared.popleft() if self._unprepared else None
-
-    def _refusal(self, case: TestCase) -> Verdict | None:
-        with self._asking:  # a driver is asked by one thread at a time
-            return why_not_run(case, self.driver)
+        say(f"device {device} of {platform.name} is examined, since a case crashed or was late there")
+        return next(iter(self._returned(partial(examined, platform, device))), Health(True))
 
     def _fault_of_program(self, case: TestCase) -> Verdict | None:
-        if not isinstance(self.driver, PreparesPrograms) or case.expects_error is not None:
+        driver = self.driver
+        if not isinstance(driver, PreparesPrograms) or case.expects_error is not None:
             return None  # whether an error is the expected one, the worker judges
-        driver, found = self.driver, list[Verdict | None]()
 
-        def build() -> None:
+        def build() -> Verdict | None:
             try:
                 with exits_refused(), Border("the backend's `prepare`", Reason.RAISED):
                     driver.prepare(case)
             except Fault as fault:
-                found.append(fault_verdict(fault))
-            else:
-                found.append(None)
+                return fault_verdict(fault)
+            return None
 
         allowed_s = max(_BUILD_S, case.timeout_s or 0.0)
-        if self._waits_for(build, allowed_s):
-            return found[0]
         message = f"its program was not built within {allowed_s:g} s"
-        return Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
+        late = Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE, message=message)
+        return next(iter(self._returned(build, allowed_s)), late)
 
-    def _waits_for(self, work: Callable[[], None], allowed_s: float = math.inf) -> bool:
-        """Whether foreign code comes to its end in a thread of its own, before the run does and in the time that it
-        has; nothing ends such a thread."""
-        thread, ends = threading.Thread(target=work, daemon=True), time.monotonic() + allowed_s
+    def _returned(self, work: Callable[[], _T], allowed_s: float = math.inf) -> list[_T]:
+        """What foreign code returns in a thread of its own, nothing if the run or the time that it has ends before;
+        nothing ends such a thread."""
+        found: list[_T] = []
+        thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
+        ends = time.monotonic() + allowed_s
         thread.start()
         while thread.is_alive() and not self._is_closed and time.monotonic() < ends:
             thread.join(_LOOK_S)
-        return not thread.is_alive()
+        return found
 
     def _without_device(self, unit: Unit, verdict: Verdict) -> None:
         executions = self.units[unit][1]
@@ -306,40 +274,31 @@ class Dispatcher:
             if self._is_leased or self._is_closed:
                 return
             least = max((request.count for request, _ in self.units.values()), default=1)
-            held = self.leases.acquire(self.ids, min(least, len(self.ids)), self._tell, lambda: self._is_closed)
+            held = self.leases.acquire(self.ids, min(least, len(self.ids)), self._say, lambda: self._is_closed)
             with self._changed:
                 self._schedule.restrict(held)
             self._is_leased = True
 
-    def _turn(self, assignment: Assignment, executions: deque[Execution]) -> Turn:
-        """The worker of an assignment, whose devices are nobody else's.
-
-        Raises:
-            Closed: if :meth:`close` was called.
-        """
-        request, unit = self.units[assignment.unit][0], assignment.unit
-        platform, key = platform_called(request.platform), self._key(assignment)
+    def _turn(self, assignment: Assignment) -> Turn:
+        """The worker of an assignment, whose devices are nobody else's."""
+        request, executions = self.units[assignment.unit]
+        platform, key, ended = platform_called(request.platform), self._key(assignment), list[Executor]()
         with self._changed:
             if self._is_closed:
                 raise Closed("the run was ended while a case was waiting for its devices")
-            others = self._others_on(assignment) if platform.one_runtime_per_process else []
-            ended = [self._workers.pop(each) for each in others]
-            if unit.alone:
-                worker = self._busy[unit.place] = self.make_worker(platform, assignment.ids)
-            else:
-                worker = self._workers.get(key) or self.make_worker(platform, assignment.ids)
-                self._workers[key] = worker
+            if platform.one_runtime_per_process:
+                others = [each for each in self._workers if each != key and not set(each[2]).isdisjoint(assignment.ids)]
+                ended += map(self._workers.pop, others)
+            if key not in self._workers:
+                self._workers[key] = self.make_worker(platform, assignment.ids)
+            worker = self._workers[key]
         for each in ended:
             each.close()
         return Turn(assignment, executions, worker, self._examined)
 
-    def _key(self, assignment: Assignment) -> tuple[str, str, tuple[int, ...]]:
-        request = self.units[assignment.unit][0]
-        return request.platform, request.runtime, assignment.ids
-
-    def _others_on(self, assignment: Assignment) -> list[tuple[str, str, tuple[int, ...]]]:
-        mine = None if assignment.unit.alone else self._key(assignment)
-        return [key for key in self._workers if key != mine and not set(key[2]).isdisjoint(assignment.ids)]
+    def _key(self, assignment: Assignment) -> _Key:
+        unit, request = assignment.unit, self.units[assignment.unit][0]
+        return request.platform, request.runtime, assignment.ids, unit.place if unit.alone else None
 
     def _lose(self, device: int, note: str) -> None:
         with self._changed:
@@ -347,21 +306,15 @@ class Dispatcher:
                 return
             gone = self._schedule.lose(device)
             left = ",".join(map(str, self._schedule.pool)) or "none"
-            self._tell(f"{note}: it is quarantined; devices left: {left}")
+            self._say(f"{note}: it is quarantined; devices left: {left}")
             for unit in gone:
                 self._without_device(unit, self._too_few(unit))
             self._changed.notify_all()
 
-    def _tell(self, note: str) -> None:
-        if note not in self.notes:
-            self.say(note)
-            self.notes.append(note)
+    def _say(self, note: str) -> None:
+        say(note, self.notes)
 
     def _too_few(self, unit: Unit) -> Verdict:
         left = len(self._schedule.pool)
         message = f"{unit.count} devices needed, {left} left: {'; '.join(self.notes)}"
         return Verdict(status=Status.ERROR, reason=Reason.DEVICE_LOST, message=message)
-
-
-def _may_be_the_device(verdict: Verdict) -> bool:
-    return verdict.status in _MAY_BE_THE_DEVICE or verdict.reason is Reason.DEVICE_LOST

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 from optest.backends import BackendDriver
-from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import Deadlines
+from optest.core.runner import ExecutionResult, execute
 from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
 from optest.spec import Reason, TestCase
 
-__all__ = ["BringsExecutor", "Closed", "Executor", "InProcess"]
+__all__ = ["BringsExecutor", "Closed", "Executor", "InProcess", "say"]
 
 
 class Closed(InternalError):
@@ -31,9 +32,7 @@ class Executor(Protocol):
         """Whether it makes use of ``following``: the cases that it is certainly asked for next, in this order."""
         ...
 
-    def execute(
-        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
-    ) -> runner.ExecutionResult: ...
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult: ...
 
     def close(self) -> None: ...
 
@@ -63,25 +62,11 @@ class InProcess:
     deadlines: Deadlines = field(default_factory=Deadlines)
     _side_effects: SideEffects | None = field(default=None, init=False)
 
-    def execute(
-        self,
-        cases: Sequence[TestCase],
-        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> runner.ExecutionResult:
-        why = self.deadlines.why(cases[0])
-        execution = self._executed([self.deadlines.applied(case) for case in cases])
-        first = execution.verdicts[0]
-        self.deadlines.record(cases[0], first, execution.timings.run_s)
-        if why and first.reason is Reason.DEADLINE:
-            explained = [replace(each, message=each.message + why) for each in execution.verdicts]
-            return replace(execution, verdicts=tuple(explained))
-        return execution
-
-    def _executed(self, cases: Sequence[TestCase]) -> runner.ExecutionResult:
-        side_effects = self.watch(cases[0])
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
+        why, side_effects = self.deadlines.why(cases[0]), self.watch(cases[0])
         with exits_refused(), directory_kept():
-            return runner.execute(
-                cases,
+            execution = execute(
+                [self.deadlines.applied(case) for case in cases],
                 self.driver,
                 every_measure=self.every_measure,
                 interrupted=self.interrupted,
@@ -89,6 +74,12 @@ class InProcess:
                 side_effects=side_effects,
                 keep=self.keep,
             )
+        first = execution.verdicts[0]
+        self.deadlines.record(cases[0], first, execution.timings.run_s)
+        if why and first.reason is Reason.DEADLINE:
+            explained = [replace(each, message=each.message + why) for each in execution.verdicts]
+            return replace(execution, verdicts=tuple(explained))
+        return execution
 
     def watch(self, case: TestCase) -> SideEffects | None:
         """The watch over what the case's code does to this process; None for optest's own."""
@@ -100,3 +91,12 @@ class InProcess:
 
     def close(self) -> None:
         return None
+
+
+def say(note: str, notes: list[str] | None = None) -> None:
+    """Tell the user now; with ``notes``, which the report has, in the end once more, and once alone."""
+    if notes is not None and note in notes:
+        return
+    if notes is not None:
+        notes.append(note)
+    print(f"optest: {note}", file=sys.stderr, flush=True)  # noqa: T201

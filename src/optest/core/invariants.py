@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.backends import FurtherAnswer
-from optest.backends.abilities import outside_capabilities
 from optest.backends.arguments import at_their_places
+from optest.backends.command_abilities import outside_capabilities
 from optest.core.actual import actual_outputs
 from optest.core.border import Border
 from optest.core.comparison import Comparison

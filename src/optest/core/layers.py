@@ -9,8 +9,14 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import LacksOperators, StatesCapabilities, lack_of, outside_capabilities, runs_programs
 from optest.backends.capabilities import capability_of
+from optest.backends.command_abilities import (
+    LacksOperators,
+    StatesCapabilities,
+    lack_of,
+    outside_capabilities,
+    runs_programs,
+)
 from optest.core.border import Border
 from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.operators import operators

@@ -14,7 +14,7 @@ from typing import Any
 
 from optest import __version__
 from optest.backends import BackendDriver
-from optest.backends.abilities import ReadsFiles
+from optest.backends.command_abilities import ReadsFiles
 from optest.registry import file_of_module, neighbours_of_module, version_of
 from optest.spec import RunInfo, TestCase
 from optest.store import RunDirectory

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import MeasuresCompilation, WritesOutputs, outside_capabilities
+from optest.backends.abilities import MeasuresCompilation, WritesOutputs
+from optest.backends.command_abilities import outside_capabilities
 from optest.compare import Expected
 from optest.core.actual import BackendAnswer, ask_backend, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of

@@ -12,6 +12,7 @@ from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Assignment", "Schedule", "ScheduleRules", "Unit", "preparation_order"]
 
@@ -35,13 +36,12 @@ class Unit:
     expected_s: float = 1.0
 
     @property
-    def work_s(self) -> float:
-        """Seconds of devices."""
-        return self.count * self.expected_s
+    def phase(self) -> str | None:
+        """None of what is alone, else the runtime: what has its turn by itself."""
+        return None if self.alone else self.runtime
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A unit, and the devices that it has until it is done."""
 
     unit: Unit
@@ -89,7 +89,8 @@ class Schedule:
 
     def __init__(self, units: Sequence[Unit], ids: Sequence[int], rules: ScheduleRules) -> None:
         self._rules = rules
-        self._pool = list(ids)
+        self.pool = tuple(ids)
+        """The devices that are neither lost nor another's."""
         self._free = list(ids)
         self._running: dict[int, Assignment] = {}
         self._alone: dict[int, _Queue] = defaultdict(_Queue)
@@ -98,23 +99,14 @@ class Schedule:
         """The file that each device is at."""
         self._warm: dict[int, set[str]] = {device: set() for device in ids}
         """The runtimes that have a worker on each device."""
-        self._left = len(units)
-        self._left_alone = sum(unit.alone for unit in units)
-        self._left_of: Counter[str] = Counter()
-        for unit in units:  # in the order of the plan, in which runtimes take turns
-            self._left_of[unit.runtime] += not unit.alone
+        self._left = Counter(unit.phase for unit in units)
+        """Units of each phase that are not done, in the order of the plan, in which runtimes take turns."""
         self._passed: Counter[int] = Counter()
-        self._work_s = 0.0
-
-    @property
-    def pool(self) -> tuple[int, ...]:
-        """The devices that are neither lost nor another's."""
-        return tuple(self._pool)
 
     @property
     def is_over(self) -> bool:
         """Whether every unit is done."""
-        return self._left == 0
+        return not self._left.total()
 
     @property
     def has_waiting(self) -> bool:
@@ -123,12 +115,11 @@ class Schedule:
 
     def restrict(self, ids: Sequence[int]) -> None:
         """Use these devices alone; nothing runs yet."""
-        self._pool = [device for device in self._pool if device in ids]
-        self._free = list(self._pool)
+        self.pool = tuple(device for device in self.pool if device in ids)
+        self._free = list(self.pool)
 
     def ready(self, unit: Unit) -> None:
         """Let a unit wait for its devices."""
-        self._work_s += unit.work_s
         if unit.alone:
             self._alone[unit.count].push(unit)
         else:
@@ -136,19 +127,13 @@ class Schedule:
 
     def drop(self, unit: Unit) -> None:
         """Count a unit that never waited as done."""
-        self._left -= 1
-        if unit.alone:
-            self._left_alone -= 1
-        else:
-            self._left_of[unit.runtime] -= 1
+        self._left[unit.phase] -= 1
 
     def take(self) -> Assignment | None:
         """Give the next unit its devices; None as long as nothing can begin."""
-        assignment = self._next()
-        if assignment is None:
+        if (assignment := self._next()) is None:
             return None
         unit = assignment.unit
-        self._work_s -= unit.work_s
         self._running[unit.place] = assignment
         self._free = [device for device in self._free if device not in assignment.ids]
         for device in assignment.ids:
@@ -166,7 +151,7 @@ class Schedule:
     def done(self, assignment: Assignment, *, again: bool = False) -> None:
         """Take the devices of a unit back; with ``again`` the unit waits once more."""
         del self._running[assignment.unit.place]
-        self._free = [each for each in self._pool if each in assignment.ids or each in self._free]
+        self._free = [each for each in self.pool if each in assignment.ids or each in self._free]
         if again:
             self.ready(assignment.unit)
         else:
@@ -174,14 +159,13 @@ class Schedule:
 
     def lose(self, device: int) -> list[Unit]:
         """Never give a device that is in use away again. Returns the waiting units that need more than are left."""
-        self._pool.remove(device)
+        self.pool = tuple(each for each in self.pool if each != device)
         self._file_of.pop(device, None)
         gone: list[Unit] = []
         for queue in (*self._alone.values(), *self._files.values()):
-            while queue.units and queue.units[-1].count > len(self._pool):  # those of a queue have one count
+            while queue.units and queue.units[-1].count > len(self.pool):  # those of a queue have one count
                 gone.append(queue.pop())
         for unit in gone:
-            self._work_s -= unit.work_s
             self.drop(unit)
         return gone
 
@@ -189,14 +173,13 @@ class Schedule:
         free = len(self._free)
         if not free or len(self._running) >= self._rules.max_parallel:
             return None
-        limit = _PASSED_OVER * len(self._pool)
+        limit = _PASSED_OVER * len(self.pool)
         if any(passed >= limit and count > free and self._alone[count].units for count, passed in self._passed.items()):
             return None
-        queue = self._longest_that_fits(free)
-        if queue is not None:
+        if (queue := self._longest_that_fits(free)) is not None:
             unit = queue.pop()
             return Assignment(unit, tuple(self._free[: unit.count]))
-        return self._next_shared() if self._rules.backfill or not self._left_alone else None
+        return self._next_shared() if self._rules.backfill or not self._left[None] else None
 
     def _longest_that_fits(self, free: int) -> _Queue | None:
         """The queue of the widest unit that fits; a narrower one that takes as long as all that waits goes before."""
@@ -204,12 +187,14 @@ class Schedule:
         if not fitting:
             return None
         longest = max(fitting, key=lambda queue: queue.units[-1].expected_s)
-        return longest if longest.units[-1].expected_s >= self._work_s / len(self._pool) else fitting[-1]
+        work_s = sum(count * queue.expected_s for count, queue in self._alone.items())
+        work_s += sum(queue.expected_s for queue in self._files.values())
+        return longest if longest.units[-1].expected_s >= work_s / len(self.pool) else fitting[-1]
 
     def _next_shared(self) -> Assignment | None:
         """The next unit for a worker that lives on: of the device's own file, of one that is no device's yet, or, where
         a device would idle, of the file with the most work left."""
-        turn = next((each for each, left in self._left_of.items() if left), "")
+        turn = next((phase for phase, left in self._left.items() if left and phase is not None), None)
         serial = self._rules.one_runtime and not self._rules.backfill
         waiting = {key: queue for key, queue in self._files.items() if queue.units and (not serial or key[0] == turn)}
         if not waiting:

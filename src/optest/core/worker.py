@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import RunsInForks, configure
+from optest.backends.command_abilities import configure
+from optest.backends.worker_abilities import RunsInForks
 from optest.core.extensions import load_extensions
 from optest.core.messages import (
     Asked,

@@ -89,7 +89,7 @@ def death(
     if phase in (Phase.COMPARE, Phase.ANSWER) and (heap := heap_was_broken(signal, tail)):
         message = f"the backend corrupted the heap, which was noticed after its call: {heap}; the process {how}"
         return Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message=message, details=details)
-    if phase not in _BY_BACKEND:
+    if phase not in _BY_BACKEND and not (signal and phase is Phase.IDLE):  # before a case somebody else killed it
         reason, status = _REASON_ELSEWHERE[phase], Status.ERROR
     else:
         reason = (report and report.reason) or (Reason.SIGNAL if signal else Reason.EXIT_CODE)

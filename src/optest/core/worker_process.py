@@ -126,6 +126,8 @@ class WorkerProcess:
         """Of the worker that runs now."""
         self._deaths_at_load = 0
         self._death: _DiedAtLoad | None = None
+        self._begun_again: Sequence[TestCase] | None = None
+        """Cases before which a worker died."""
         self._failing: set[str] = set()
         """Operators whose reference fails in a new worker too."""
 
@@ -416,7 +418,7 @@ class WorkerProcess:
         phase, tail = page.of_a_death(), child.stderr_tail()
         report = stderr_report(child.stderr_tail(_REPORT_BYTES))
         verdict = death(phase, returncode, signal, tail, report)
-        if self._is_of_an_earlier_case(phase, signal, tail):
+        if self._is_not_of_this_case(cases, phase, signal, tail):
             self._give_up(child, page)
             return self._once_more(cases, phase, verdict)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
@@ -428,7 +430,7 @@ class WorkerProcess:
         phase, said = Phase(died.phase), _said_by_fork(child, died.number)
         tail = said[-_TAIL_CHARACTERS:]
         verdict = death(phase, died.returncode, died.signal, tail, stderr_report(said))
-        if self._is_of_an_earlier_case(phase, died.signal, tail):
+        if self._is_not_of_this_case(cases, phase, died.signal, tail):
             self._give_up(child, page)
             return self._once_more(cases, phase, verdict)
         self._answers = 0
@@ -437,9 +439,13 @@ class WorkerProcess:
         timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
         return replace(_all_with(verdict, cases), timings=timings)
 
-    def _is_of_an_earlier_case(self, phase: Phase, signal: int | None, tail: str) -> bool:
+    def _is_not_of_this_case(self, cases: Sequence[TestCase], phase: Phase, signal: int | None, tail: str) -> bool:
         """Whether the process may have died of what an earlier case left behind: the backend had not been asked yet, or
-        malloc found its heap broken. The case runs once more in a new process, where nothing came before it."""
+        malloc found its heap broken; or of what had killed any: the case had not begun. The case runs once more in a
+        new process, where nothing came before it."""
+        if phase is Phase.IDLE and self._begun_again is not cases:
+            self._begun_again = cases
+            return True
         return self._answers > 0 and (phase in _BEFORE_THE_BACKEND or heap_was_broken(signal, tail) is not None)
 
     def _once_more(self, cases: Sequence[TestCase], phase: Phase, died: Verdict) -> ExecutionResult:

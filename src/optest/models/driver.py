@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import HasVariants
+from optest.backends.command_abilities import HasVariants
 from optest.backends.whole_models import ModelProgram, Region
 from optest.errors import UsageError
 from optest.models.opened import opened

@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import HasVariants, Program
+from optest.backends.abilities import Program
+from optest.backends.command_abilities import HasVariants
 from optest.errors import UsageError
 from optest.onnx.models import Model, checked, inferred_program, model_of, why_no_model
 from optest.onnx.nodes import node_of

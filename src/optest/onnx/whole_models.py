@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from optest.backends.abilities import HasVariants
+from optest.backends.command_abilities import HasVariants
 from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend

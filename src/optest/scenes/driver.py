@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.backends.abilities import DeviceRequest
+from optest.backends.worker_abilities import DeviceRequest
 from optest.errors import OptestError, Unavailable
 from optest.generators.resolve import seed_global_state
 from optest.memory.buffers import Buffer, require_written

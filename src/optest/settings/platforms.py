@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.errors import UnknownName, UsageError
+from optest.errors import UsageError
+from optest.registry import Registry
 from optest.settings.variables import environment
 
 __all__ = [
@@ -51,26 +52,11 @@ class Platform:
         return is_device(self.name)
 
 
-def _of_chip(name: str) -> Platform:
-    return Platform(name=name, one_runtime_per_process=True, device_mask="ASCEND_RT_VISIBLE_DEVICES")
+PLATFORMS: Registry[Platform] = Registry("platform")
+"""Simulations on the CPU (C++, OpenCL, Triton's interpreter), CUDA, other OpenCL devices, and the two chips of simpler
+(hw-native-sys), each with its simulation; plug-ins add theirs."""
 
-
-PLATFORMS: dict[str, Platform] = {
-    each.name: each
-    for each in (
-        Platform(name="cpusim"),
-        Platform(name="oclsim"),
-        Platform(name="tritonsim"),
-        Platform(name="cuda", device_mask="CUDA_VISIBLE_DEVICES"),
-        Platform(name="opencl"),
-        Platform(name="a2a3sim"),
-        _of_chip("a2a3"),
-        Platform(name="a5sim"),
-        _of_chip("a5"),
-    )
-}
-"""The platforms by name: simulations on the CPU (C++, OpenCL, Triton's interpreter), CUDA, other OpenCL devices, and
-the two chips of simpler (hw-native-sys), each with its simulation; plug-ins add theirs."""
+platform_called = PLATFORMS.get
 
 
 def register_platform(platform: Platform, *, replace: bool = False) -> None:
@@ -79,19 +65,14 @@ def register_platform(platform: Platform, *, replace: bool = False) -> None:
     Raises:
         UsageError: if the name is taken and ``replace`` is False.
     """
-    if platform.name in PLATFORMS and not replace:
-        raise UsageError(f"platform {platform.name!r} is registered already; pass replace=True to override it")
-    PLATFORMS[platform.name] = platform
+    PLATFORMS.register(platform.name, platform, replace=replace)
 
 
-def platform_called(name: str) -> Platform:
-    """
-    Raises:
-        UnknownName: for a platform that is not registered.
-    """
-    if name not in PLATFORMS:
-        raise UnknownName("platform", name, PLATFORMS)
-    return PLATFORMS[name]
+for _name in ("cpusim", "oclsim", "tritonsim", "opencl", "a2a3sim", "a5sim"):
+    register_platform(Platform(name=_name))
+for _name in ("a2a3", "a5"):
+    register_platform(Platform(name=_name, one_runtime_per_process=True, device_mask="ASCEND_RT_VISIBLE_DEVICES"))
+register_platform(Platform(name="cuda", device_mask="CUDA_VISIBLE_DEVICES"))
 
 
 def is_device(platform: str | None) -> bool:
@@ -141,9 +122,8 @@ def device_ids(stated: str | None) -> tuple[int, ...]:
     Raises:
         UsageError: as :func:`parse_devices`.
     """
-    if stated is not None:
-        return parse_devices(stated)
-    return parse_devices(environment().get("DEVICE_RANGE", "0"), "DEVICE_RANGE")
+    text = environment().get("DEVICE_RANGE", "0") if stated is None else stated
+    return parse_devices(text, "DEVICE_RANGE" if stated is None else "--device")
 
 
 def parse_devices(text: str, source: str = "--device") -> tuple[int, ...]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from optest.backends import BackendDriver, abilities, backend_manager
+from optest.backends import BackendDriver, abilities, backend_manager, command_abilities, worker_abilities
 from optest.spec import TestCase
 
 PROTOCOLS = [
     each
-    for name in abilities.__all__
-    if isinstance(each := getattr(abilities, name), type) and getattr(each, "_is_protocol", False)
+    for module in (abilities, command_abilities, worker_abilities)
+    for each in vars(module).values()
+    if isinstance(each, abilities.Ability)
 ]
 
 
@@ -43,11 +44,11 @@ def test_who_defines_the_member_has_the_ability(ability: Any) -> None:
 
 def test_a_driver_without_abilities_has_plain_answers() -> None:
     driver = Plain()
-    abilities.configure(driver, {"threads": 2})
+    command_abilities.configure(driver, {"threads": 2})
     assert not abilities.guards_memory(driver)
-    assert not abilities.keeps_deadline(driver)
-    assert abilities.options_of(driver) == ()
-    assert abilities.case_options_of(driver) == {}
+    assert not worker_abilities.keeps_deadline(driver)
+    assert command_abilities.options_of(driver) == ()
+    assert command_abilities.case_options_of(driver) == {}
 
 
 @pytest.mark.parametrize(
@@ -56,13 +57,16 @@ def test_a_driver_without_abilities_has_plain_answers() -> None:
         ("numpy", {"ExplainsItself", "PreparesCalls", "WritesScripts"}),
         (
             "command",
-            {
-                *("ChecksConfig", "ExplainsItself", "KeepsDeadline", "KeepsGolden", "KnowsDtypes"),
-                *("RunsPrograms", "WritesScripts"),
-            },
+            {"ChecksConfig", "ExplainsItself", "KeepsGolden", "KnowsDtypes", "WritesScripts"},
         ),
     ],
 )
 def test_abilities_of_built_in_drivers(name: str, able: set[str]) -> None:
     driver = backend_manager.get(name)
     assert {each.__name__ for each in PROTOCOLS if isinstance(driver, each)} == able
+
+
+def test_a_command_keeps_deadlines_and_runs_programs() -> None:
+    command = backend_manager.get("command")
+    assert worker_abilities.keeps_deadline(command)
+    assert command_abilities.runs_programs(command)

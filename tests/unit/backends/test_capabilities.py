@@ -10,7 +10,7 @@ import pytest
 
 from optest.api.checking import check_request, sample_cases
 from optest.backends import BackendDriver, Capability, backend_manager
-from optest.backends.abilities import lack_of, outside_capabilities
+from optest.backends.command_abilities import lack_of, outside_capabilities
 from optest.core.runner import execute, why_not_run
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators

@@ -12,7 +12,7 @@ import pytest
 from optest.api.checking import check, sample_cases
 from optest.api.running import RunOutcome
 from optest.backends import backend_manager
-from optest.backends.abilities import configure
+from optest.backends.command_abilities import configure
 from optest.core.inputs import make_inputs
 from optest.core.runner import execute
 from optest.errors import UnknownName

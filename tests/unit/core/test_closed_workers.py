@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +14,10 @@ import pytest
 from optest.core import worker_process
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import InternalError
+from optest.operators import operators
 from optest.process import Child, start_child
 from optest.settings import environment
+from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
 _LOADS_SLOWLY = "import time\ntime.sleep(600)\n"
 
@@ -113,3 +117,24 @@ def test_a_worker_that_is_closed_while_its_process_starts_does_not_stay(
         slow.start()
     assert [each.wait(0)[1] for each in started] == [9]
     slow.close()
+
+
+@pytest.mark.parametrize(("deaths", "status", "reason"), [(1, Status.PASSED, None), (2, Status.CRASHED, Reason.SIGNAL)])
+def test_a_worker_killed_before_its_case_began_is_replaced_once(
+    tmp_path: Path, started: list[Child], deaths: int, status: Status, reason: Reason | None
+) -> None:
+    class Killed(WorkerProcess):
+        def _greet(self, child: Child) -> None:
+            super()._greet(child)
+            if len(started) <= deaths:
+                os.kill(child.pid, signal.SIGKILL)
+
+    worker = Killed(WorkerOptions(driver="numpy", scratch=tmp_path, environment=environment()), "worker")
+    spec = TensorSpec(dtype=dtype("float32"), shape=(2,))
+    given = (Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn")),)
+    case = TestCase(descriptor=operators.get("relu"), inputs=given, backend=BackendTarget(name="numpy"))
+    (verdict,) = worker.execute([case]).verdicts
+    worker.close()
+    assert len(started) == 2
+    assert (verdict.status, verdict.reason) == (status, reason), verdict
+    assert reason is None or verdict.message == "optest's worker died of SIGKILL"

@@ -76,7 +76,7 @@ def shared(place: int, runtime: str = "a", file: str = "", expected_s: float = 1
 
 
 def ideal(units: Sequence[Unit], devices: int) -> float:
-    return max(sum(unit.work_s for unit in units) / devices, *(unit.expected_s for unit in units))
+    return max(sum(unit.count * unit.expected_s for unit in units) / devices, *(unit.expected_s for unit in units))
 
 
 def mixed(count: int, seed: int, *, level: str) -> list[Unit]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from optest.api.checking import own_samples_of, pairs_of_catalogue, sample_cases, samples_of
 from optest.backends import backend_manager
-from optest.backends.abilities import KnowsExpectations
 from optest.backends.arguments import at_their_places
+from optest.backends.command_abilities import KnowsExpectations
 from optest.core.runner import TestRunner
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
