@@ -32,7 +32,7 @@ REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
 FACES_MAY = {"errors", "guests", "api", "settings", "suites", "cli", "pytest_plugin"}
 THIRD_PARTY = {
     "yaml": {"plan", "clib", "torch"},
-    "pydantic": {"plan", "torch"},
+    "pydantic": {"plan", "torch", "models"},
     "click": {"cli"},
     "pytest": {"pytest_plugin"},
     "rich": {"reporting", "cli"},

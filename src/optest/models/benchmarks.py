@@ -1,24 +1,34 @@
-"""``optest model bench``: time of a model and of its baseline, each combination in a process of its own."""
+"""``optest model bench``: time of a model and of its baseline, each combination in a process of its own.
+
+That process is ``python -m optest.models.benchmarks FD_IN FD_OUT``: one request, one answer.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from optest.errors import UsageError
+from optest.core.border import Border
+from optest.errors import OptestError, UsageError
 from optest.guests import CommandContext
 from optest.models.hooks import Hooks
 from optest.models.opened import is_file
-from optest.process import signal_name, start_child
+from optest.models.runnable import runnable
+from optest.models.running import hook_lines
+from optest.process import TRACEBACK_SIGNAL, Channel, signal_name, start_child
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
 from optest.settings import environment
+from optest.spec import Fault, Reason
+from optest.timing import Subject, measure
 
 __all__ = ["bench_command"]
 
@@ -89,7 +99,7 @@ def _answer_of(request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     with (
         TemporaryDirectory() as scratch,
         start_child(
-            [sys.executable, "-m", "optest.models.bench_child"],
+            [sys.executable, "-m", "optest.models.benchmarks"],
             env=environment() | variables,
             stderr_path=Path(scratch, "log"),
         ) as child,
@@ -117,7 +127,7 @@ def _tail(text: str) -> str:
 
 def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> Iterator[str]:
     median_s, spread_s = answer["time"]["median_s"], answer["time"]["spread_s"]
-    rate = answer["batch"] * (tokens or 1) / median_s
+    rate = answer["batch"][0] * (tokens or 1) / median_s
     yield seconds_text(median_s)
     yield "" if spread_s is None else seconds_text(spread_s)
     yield (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}") + (" tokens/s" if tokens else " items/s")
@@ -129,3 +139,36 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
     yield from columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
     faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
     yield f"  median and interquartile range of one call, each row in a fresh process{faster}"
+
+
+def _main(arguments: Sequence[str]) -> None:
+    faulthandler.enable()
+    faulthandler.register(TRACEBACK_SIGNAL)
+    channel = Channel(int(arguments[0]), int(arguments[1]))
+    request = json.loads(channel.receive() or b"{}")
+    sys.path[:] = request["import_path"]
+    try:
+        answer = _timed(request)
+    except Fault as fault:
+        answer = {"failed": f"{fault.reason.value}: {fault.message}"}
+    except OptestError as error:
+        answer = {"refused": str(error)}
+    channel.send(json.dumps(answer).encode())
+
+
+def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
+    model = runnable(request, **{name: request[name] for name in _SIZES})
+    with Border("the backend", Reason.RAISED):  # a call ends with arrays of this process, so all of them are computed
+        call = Subject(who=model.backend, call=lambda: model.program.outputs(model.feeds))
+        (samples,) = measure([call], target_s=request["bench_time"])
+    return {
+        "time": asdict(samples.call_time()),
+        "on": model.backend,
+        "program": str(model.program),
+        "batch": next(iter(model.feeds.values())).shape[:1] or [1],
+        "lines": [*model.notes, *hook_lines(request, model)],
+    }
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -32,7 +32,7 @@ class Prompt:
 
     ids: Sequence[int]
     text_of: Callable[[Sequence[int]], str]
-    note: str = ""
+    notes: Sequence[str] = ()
 
 
 def prompt_of(text: str, tokenizer: str | None) -> Prompt:
@@ -48,8 +48,7 @@ def prompt_of(text: str, tokenizer: str | None) -> Prompt:
     elif _IDS.fullmatch(text.strip()):
         made = Prompt([int(word) for word in re.findall(r"\d+", text)], lambda ids: " ".join(map(str, ids)))
     else:
-        note = "no --tokenizer: each byte of the prompt is a token, and each token below 256 a byte"
-        made = Prompt(list(text.encode()), _text_of_bytes, note)
+        made = Prompt(list(text.encode()), _text_of_bytes, ("no --tokenizer: bytes are tokens, and back",))
     if not made.ids:
         raise UsageError("the prompt has no token; state one at least")
     return made

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option
-from optest.models.run_guest import COMMANDS
+from optest.models.run_guest import COMMANDS, SOURCE
 
 __all__ = ["GUEST"]
 
@@ -23,19 +23,7 @@ _OPTIONS = (
         completes="file",
         help="What another optimiser has made of the model: this is run, and compared with the model.",
     ),
-    _of_the_model(name="inputs", flags=("--input",), metavar="FILE", completes="file", help="Inputs, as safetensors."),
-    _of_the_model(
-        name="config", flags=("--config",), repeat=True, metavar="KEY=VALUE", help="Sizes, as batch=2. Repeatable."
-    ),
-    _of_the_model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
-    _of_the_model(
-        name="weights",
-        flags=("--weights", "--checkpoint"),
-        metavar="FILE",
-        completes="file",
-        help="Weights, as safetensors.",
-    ),
-    _of_the_model(name="seed", type="int", default=0, help="Seed of inputs that are drawn. [0]"),
+    *SOURCE,
 )
 
 

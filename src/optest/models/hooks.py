@@ -115,12 +115,9 @@ class Hooks:
             profiled = program.profiled(feeds, trace)
         rows = sorted(profiled, key=lambda row: -row[2])
         whole = sum(seconds for _, _, seconds in rows) or 1.0
-        table = [("operator", "calls", "time", "%")]
-        table += [
-            (name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]
-        ]
+        shown = [(name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]]
         yield "profile of one run, by the backend's own profiler"
-        yield from columns(table, left=frozenset({0}))
+        yield from columns([("operator", "calls", "time", "%"), *shown], left=frozenset({0}))
         if len(rows) > _SHOWN_ROWS:
             yield f"  and {len(rows) - _SHOWN_ROWS} more operators"
         if trace.exists():

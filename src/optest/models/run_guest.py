@@ -6,38 +6,36 @@ from functools import partial
 
 from optest.guests import Argument, Command, Option
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "HOOKS", "SOURCE"]
 
 _MODEL = Argument(name="what", metavar="MODEL")
 _of_the_model = partial(Option, group="The model")
-_SOURCE = (
+_FILE = "FILE.safetensors"
+SOURCE = (
     _of_the_model(
         name="config",
         repeat=True,
         metavar="KEY=VALUE",
-        help="Of the model, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable.",
+        help="Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable.",
     ),
+    _of_the_model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
     _of_the_model(
         name="weights",
         flags=("--weights", "--checkpoint"),
-        metavar="FILE.safetensors",
+        metavar=_FILE,
         completes="file",
-        help="Weights of a model by name. [drawn by --seed]",
+        help="Weights of a model by name. [drawn]",
     ),
-    _of_the_model(name="preset", metavar="NAME", help="How weights are drawn: balanced, … [balanced]"),
-    _of_the_model(name="seed", type="int", default=0, help="Of weights, inputs and tokens that are drawn. [0]"),
+    _of_the_model(
+        name="inputs", flags=("--input",), metavar=_FILE, completes="file", help="Inputs by name. [drawn by --seed]"
+    ),
+    _of_the_model(name="seed", type="int", default=0, help="Seed of all that is drawn. [0]"),
 )
+"""Which model, and its inputs: what all commands take that run one."""
 _RUNS = (
     _of_the_model(name="backend", metavar="NAME", help="Who runs it. [torch; of a file onnxruntime]"),
     _of_the_model(name="variant", metavar="NAME", help="How it computes: inductor, basic, f32. [its default]"),
-    _of_the_model(
-        name="inputs",
-        flags=("--input",),
-        metavar="FILE.safetensors",
-        completes="file",
-        help="Inputs by name. [drawn, the same ones for the same --seed]",
-    ),
-    *_SOURCE,
+    *SOURCE,
 )
 HOOKS = (
     Option(
@@ -90,7 +88,13 @@ COMMANDS = (
         *_RUNS,
         Option(name="prompt", metavar="TEXT|IDS", help="Let a language model write on: text, or ids as '464 2068'."),
         Option(name="max_tokens", type="int", minimum=1, metavar="N", help="How many tokens. [128, or what fits]"),
-        Option(name="temperature", type="float", metavar="T", help="Draw them by --seed; 0 is the likeliest. [0]"),
+        Option(
+            name="temperature",
+            type="float",
+            default=0.0,
+            metavar="T",
+            help="Draw them by --seed; 0 is the likeliest. [0]",
+        ),
         Option(name="tokenizer", metavar="FILE.json", help="Of the package tokenizers. [bytes, or the ids stated]"),
         Option(name="kv_cache", type="bool", default=False, help="Keep keys and values, where the model can."),
         *HOOKS,
@@ -121,8 +125,8 @@ COMMANDS = (
         \b
         optest model export-weights resnet34 --out resnet34.safetensors
         """,
-        *_SOURCE,
-        Option(name="out", metavar="FILE.safetensors", required=True, completes="file", help="Where to."),
+        *(each for each in SOURCE if each.name != "inputs"),
+        Option(name="out", metavar=_FILE, required=True, completes="file", help="Where to."),
     ),
     _command(
         "bench",

@@ -53,9 +53,7 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
     if tokens and not model.causal:
         raise UsageError(f"{given['what']} is no causal language model; a number of tokens means nothing to it")
     if tokens > model.context > 0:
-        raise UsageError(
-            f"{tokens} tokens are more than {given['what']} has positions for, {model.context}: see --config"
-        )
+        raise UsageError(f"{tokens} tokens do not fit into {model.context} positions of {given['what']}: see --config")
     feeds = {name: _resized(value, batch, tokens) for name, value in feeds.items()}
     backend = given["backend"] or "torch"
     about = {"notes": model.notes, "vocabulary": model.vocabulary, "context": model.context}
@@ -66,8 +64,7 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
     if room:
         longest = min(tokens + room, model.context or tokens + room)
         feeds = {name: _resized(value, batch, longest) for name, value in feeds.items()}
-    content = load_object(f"{of_torch}exported_content")(model, feeds)
-    graph = Graph(content)
+    graph = Graph(load_object(f"{of_torch}exported_content")(model, feeds))
     return Runnable(**_on_onnx(graph, backend, given["variant"], threads), feeds=feeds, **about)
 
 
@@ -88,11 +85,8 @@ def _of_file(given: Mapping[str, Any], batch: int, tokens: int, threads: int) ->
     about = _on_onnx(subject.graph, given["backend"] or "onnxruntime", given["variant"], threads)
     feeds = {name: _resized(value, batch, tokens) for name, value in subject.feeds.items()}
     for name, _, sizes in about["program"].specs():
-        fixed = [
-            size for size, now in zip(sizes, feeds[name].shape, strict=True) if size != now and isinstance(size, int)
-        ]
-        if fixed:
-            raise UsageError(f"{name} of {given['what']} has a fixed size of {fixed[0]}, which cannot be another one")
+        if any(isinstance(size, int) and size != now for size, now in zip(sizes, feeds[name].shape, strict=True)):
+            raise UsageError(f"{name} of {given['what']} has fixed sizes, {sizes}, and no others")
     return Runnable(**about, feeds=feeds)
 
 

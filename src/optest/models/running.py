@@ -17,7 +17,7 @@ from optest.models.runnable import Runnable, model_by_name, runnable
 from optest.numerics import Array, dtype_of, widen
 from optest.registry import load_object
 from optest.reporting.bench_table import seconds_text
-from optest.reporting.typography import columns, printable
+from optest.reporting.typography import columns, plural, printable
 from optest.spec import Fault, Reason, format_shape
 
 __all__ = ["export_weights_command", "faults_told", "hook_lines", "run_command"]
@@ -44,71 +44,47 @@ def faults_told(command: _Command) -> _Command:
 @faults_told
 def run_command(context: CommandContext, **given: Any) -> int:
     """Run a model forward, or with ``prompt`` let it write."""
-    hooks = _hooks(given)
-    if given["prompt"] is None:
-        stated = [name for name in ("max_tokens", "temperature", "tokenizer", "kv_cache") if given[name]]
-        if stated:
-            raise UsageError(f"--{stated[0].replace('_', '-')} is about text: state --prompt, too")
-        model = runnable(given)
-        _tell(context, given["what"], model)
-        began = time.perf_counter()
-        outputs = hooks.executed(model.program, model.feeds)
-        took = time.perf_counter() - began
-        for line in _output_lines(outputs):
-            context.echo(line)
-        context.echo(f"time: {seconds_text(took)} for the first run, loading included")
-        feeds = model.feeds
-    else:
-        feeds, model = _write(context, given, hooks)
-    for line in hooks.closing_lines(model.program, feeds):
+    about_text = [name for name in ("max_tokens", "temperature", "tokenizer", "kv_cache") if given[name]]
+    if given["prompt"] is None and about_text:
+        raise UsageError(f"--{about_text[0].replace('_', '-')} is about text: state --prompt, too")
+    for line in _forward_lines(given) if given["prompt"] is None else _text_lines(given):
         context.echo(line)
     return 0
 
 
-def _tell(context: CommandContext, name: str, model: Runnable) -> None:
-    for line in (f"{name} on {model.backend}: {model.program}", *model.notes):
-        context.echo(line)
-
-
-def _write(context: CommandContext, given: Mapping[str, Any], hooks: Hooks) -> tuple[Mapping[str, Array], Runnable]:
-    """Let a model write, and return the feeds of a run with the prompt alone."""
-    prompt = prompt_of(given["prompt"], given["tokenizer"])
-    sizes = {} if is_file(given["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
-    model = runnable(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
-    _tell(context, given["what"], model)
-    if prompt.note:
-        context.echo(prompt.note)
-    temperature = given["temperature"] or 0.0
+def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
+    hooks, model = _hooks(given), runnable(given)
+    yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes)
     began = time.perf_counter()
-    ids = list(
-        generated(
-            model,
-            hooks,
-            prompt.ids,
-            given["max_tokens"],
-            temperature=temperature,
-            seed=given["seed"],
-            keeps=given["kv_cache"],
-        )
-    )
+    outputs = hooks.executed(model.program, model.feeds)
     took = time.perf_counter() - began
-    how = f"drawn at temperature {temperature:g}, seed {given['seed']}" if temperature else "each the likeliest"
-    context.echo(f"ids: {' '.join(map(str, ids))}")
-    context.echo(f"text: {printable(prompt.text_of([*prompt.ids, *ids]))}")
-    rate = len(ids) / took
-    context.echo(f"time: {seconds_text(took)} for {len(ids)} tokens, {how}; {rate:.3g} tokens/s, loading included")
-    return fed_tokens(model, prompt.ids), model
-
-
-def _output_lines(outputs: Mapping[str, Array]) -> Iterator[str]:
-    head = ("output", "dtype", "shape", "least", "largest")
     rows = [
         (name, dtype_of(each.dtype).name, format_shape(each.shape), *_range(each)) for name, each in outputs.items()
     ]
-    yield from columns([head, *rows], left=frozenset({0, 1, 2}))
+    yield from columns([("output", "dtype", "shape", "least", "largest"), *rows], left=frozenset({0, 1, 2}))
     for name, each in outputs.items():
         if each.size and each.ndim > 1 and ("logit" in name or len(outputs) == 1):
             yield f"  {name}, top-1 of the last axis: {', '.join(_tops(each))}"
+    yield f"time: {seconds_text(took)} for the first run, loading included"
+    yield from hooks.closing_lines(model.program, model.feeds)
+
+
+def _text_lines(given: Mapping[str, Any]) -> Iterator[str]:
+    hooks, prompt = _hooks(given), prompt_of(given["prompt"], given["tokenizer"])
+    sizes = {} if is_file(given["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
+    model = runnable(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
+    yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes, *prompt.notes)
+    temperature, seed = given["temperature"], given["seed"]
+    sampling = {"temperature": temperature, "seed": seed, "keeps": given["kv_cache"]}
+    began = time.perf_counter()
+    ids = list(generated(model, hooks, prompt.ids, given["max_tokens"], **sampling))
+    took = time.perf_counter() - began
+    yield f"ids: {' '.join(map(str, ids))}"
+    yield f"text: {printable(prompt.text_of([*prompt.ids, *ids]))}"
+    how = f"drawn at temperature {temperature:g}, seed {seed}" if temperature else "each the likeliest"
+    rate = f"{len(ids) / took:.3g} tokens/s, loading included"
+    yield f"time: {seconds_text(took)} for {plural(len(ids), 'token')}, {how}; {rate}"
+    yield from hooks.closing_lines(model.program, fed_tokens(model, prompt.ids))
 
 
 def _range(value: Array) -> tuple[str, str]:

@@ -97,6 +97,8 @@ def _values(command: Command, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(option: Option, value: Any) -> Any:
+    if option.type == "ints":
+        return [value] if isinstance(value, int) else value
     if not option.repeat:
         return value
     if isinstance(value, Mapping):

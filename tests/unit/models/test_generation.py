@@ -67,6 +67,13 @@ def test_frequencies_of_drawn_tokens_are_those_of_the_temperature() -> None:
     assert len({*drawn}) == VOCABULARY
 
 
+def test_each_token_is_drawn_anew_and_the_same_again_for_a_seed() -> None:
+    drawn = [tokens(Program(), [1], 12, temperature=100.0, seed=seed) for seed in (0, 0, 1)]
+    steps = np.diff([1, *drawn[0]]) % VOCABULARY
+    assert len({*steps}) > 2
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 def test_padding_of_a_fixed_size_is_behind_and_may_not_matter() -> None:
     program = Program(6)
     assert tokens(program, [1], 3) == [2, 3, 4]
@@ -101,7 +108,7 @@ def test_a_prompt_without_a_tokenizer_is_ids_or_bytes(text: str, ids: list[int])
     prompt = prompt_of(text, None)
     assert list(prompt.ids) == ids
     assert prompt.text_of(ids) == text.replace(",", " ")
-    assert bool(prompt.note) == (not text[0].isdecimal())
+    assert bool(prompt.notes) == (not text[0].isdecimal())
 
 
 def test_a_tokenizers_file_is_asked(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_full_sizes_are_those_of_published_models(name: str, parameters: int) ->
         ("gpt2", {"n_layer": "3"}, "n_layer of gpt2 is '3', but should be a whole number above 0"),
         ("gpt2", {"n_layer": True}, "n_layer of gpt2 is True, but"),
         ("gpt2", {"tied": 1}, "tied of gpt2 is 1, but should be true or false"),
-        ("gpt2", {"tokens": 64}, "tokens is 64, but n_positions is 32"),
+        ("gpt2", {"tokens": 512}, "tokens is 512, but n_positions is 256"),
         ("gpt2", {"n_embd": 66}, "n_embd is 66, but should be a multiple of n_head, which is 4"),
         ("llama", {"num_key_value_heads": 3}, "num_attention_heads is 4, but should be a multiple of"),
         ("llama", {"hidden_size": 12}, "a head has an odd width"),
