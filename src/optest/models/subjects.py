@@ -59,24 +59,22 @@ class Subject:
 
     def expected(self, outputs: Sequence[str], given: Sequence[str] = ()) -> list[NamedOutput]:
         """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
-        if not given:
-            return [self._expected[name] for name in outputs]
-        made = self._judged(outputs, {name: self.activation(name) for name in given})
-        return [made[name] for name in outputs]
+        found = self._expected if not given else self._judged(outputs, {name: self.activation(name) for name in given})
+        return [found[name] for name in outputs]
 
     def _judged(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, NamedOutput]:
-        region, wanted = self.graph.region(outputs, given), {*outputs}
+        region, made = self.graph.region(outputs, given), dict[str, NamedOutput]()
+        narrow = self.graph.stream(region, given) if given is self.feeds else None  # else it is known
         streams = zip(
-            self.graph.stream(region, given),
             self.graph.widened.stream(region, {name: _widened(value) for name, value in given.items()}),
             self.graph.perturbed.stream(region, {name: moved(value) for name, value in given.items()}),
             strict=True,
         )
-        return {
-            name: judged_by_accuracy(name, *values)
-            for (name, *values) in ((one[0], one[1], two[1], three[1]) for one, two, three in streams)
-            if name in wanted
-        }
+        for (name, wide), (_, perturbed) in streams:
+            value = self._narrow[name] if narrow is None else next(narrow)[1]
+            if name in outputs:
+                made[name] = judged_by_accuracy(name, value, wide, perturbed)
+        return made
 
     @cached_property
     def continuation(self) -> Continuation:
