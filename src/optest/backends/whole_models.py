@@ -30,6 +30,10 @@ class ModelGraph(Protocol):
     def widened(self) -> ModelGraph:
         """The same in float64."""
 
+    @property
+    def perturbed(self) -> ModelGraph:
+        """The same in float64, each sum of products with an error as rounding its partial sums may make."""
+
     def dtype_name(self, value: str) -> str:
         """The dtype of a value, "" where it is no tensor or not known."""
 

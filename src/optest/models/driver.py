@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -76,14 +76,21 @@ def _stated(case: TestCase) -> dict[str, str]:
 
 def subject_of(case: TestCase) -> Subject:
     """The model with its inputs."""
-    stated = _stated(case)
-    return opened(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
+    return _subject(_stated(case), case.seed)
 
 
 def program_of(case: TestCase) -> ModelProgram:
     """The model on the backend that the case names."""
     stated = _stated(case)
-    return _program(subject_of(case), *(stated[name] for name in ("backend", "variant", "device", "optimized")))
+    return _program_of(_subject(stated, case.seed), stated)
+
+
+def _subject(stated: Mapping[str, str], seed: int | None) -> Subject:
+    return opened(tuple((name, stated[name]) for name in _MODEL), seed or 0)
+
+
+def _program_of(subject: Subject, stated: Mapping[str, str]) -> ModelProgram:
+    return _program(subject, *(stated[name] for name in ("backend", "variant", "device", "optimized")))
 
 
 @lru_cache(maxsize=4)
@@ -122,10 +129,11 @@ class ModelValues:
     """The generator of what a model's values should be; what they are made of the driver takes from the model."""
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput]]:  # noqa: ARG002
-        subject, stated = subject_of(case), _stated(case)
+        stated = _stated(case)
+        subject = _subject(stated, case.seed)
         match stated["part"]:
             case "watched":
-                real = program_of(case).outputs(subject.feeds)
+                real = _program_of(subject, stated).outputs(subject.feeds)
                 exact = Rule(kind=RuleClass.EXACT, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
@@ -171,7 +179,9 @@ class ModelDriver(BackendDriver):
 
 def values_of(case: TestCase) -> list[Array]:
     """What the backend makes of the part of a model that a case is about."""
-    program, subject, stated = program_of(case), subject_of(case), _stated(case)
+    stated = _stated(case)
+    subject = _subject(stated, case.seed)
+    program = _program_of(subject, stated)
     outputs, given = _lines(stated["values"]), _lines(stated["given"])
     match stated["part"]:
         case "outputs":

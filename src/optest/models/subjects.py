@@ -60,24 +60,22 @@ class Subject:
 
     def expected(self, outputs: Sequence[str], given: Sequence[str] = ()) -> list[NamedOutput]:
         """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
-        if not given:
-            return [self._expected[name] for name in outputs]
-        made = self._judged(outputs, {name: self.activation(name) for name in given})
-        return [made[name] for name in outputs]
+        found = self._expected if not given else self._judged(outputs, {name: self.activation(name) for name in given})
+        return [found[name] for name in outputs]
 
     def _judged(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, NamedOutput]:
-        region, wanted, wide = self.graph.region(outputs, given), {*outputs}, self.graph.widened
+        region, made = self.graph.region(outputs, given), dict[str, NamedOutput]()
+        narrow = self.graph.stream(region, given) if given is self.feeds else None  # else it is known
         streams = zip(
-            self.graph.stream(region, given),
-            wide.stream(region, {name: _widened(value) for name, value in given.items()}),
-            wide.stream(region, {name: moved(value) for name, value in given.items()}),
+            self.graph.widened.stream(region, {name: _widened(value) for name, value in given.items()}),
+            self.graph.perturbed.stream(region, {name: moved(value) for name, value in given.items()}),
             strict=True,
         )
-        return {
-            name: judged_by_accuracy(name, *values)
-            for (name, *values) in ((one[0], one[1], two[1], three[1]) for one, two, three in streams)
-            if name in wanted
-        }
+        for (name, wide), (_, perturbed) in streams:
+            value = self._narrow[name] if narrow is None else next(narrow)[1]
+            if name in outputs:
+                made[name] = judged_by_accuracy(name, value, wide, perturbed)
+        return made
 
     @cached_property
     def continuation(self) -> Continuation:
@@ -90,22 +88,23 @@ class Subject:
         feeds, steps = [], []
         for position in range(begin - 1, min(ids.shape[-1], begin - 1 + _MOST_STEPS)):
             given = {**self.feeds, tokens: ids.copy()}
-            graphs = (self.graph, self.graph.widened)
-            narrow, wide = (dict(each.stream(each.region([logits], given), given))[logits] for each in graphs)
+            graphs = (self.graph, self.graph.widened, self.graph.perturbed)
+            made = (dict(each.stream(each.region([logits], given), given))[logits] for each in graphs)
             feeds.append(given)
-            steps.append((narrow[..., position, :], wide[..., position, :]))
+            steps.append([each[..., position, :] for each in made])
             if position + 1 < ids.shape[-1]:
                 ids[..., position + 1] = np.argmax(steps[-1][1], axis=-1)
         positions = range(begin - 1, begin - 1 + len(steps))
         stacked = [np.stack(each) for each in zip(*steps, strict=True)]
-        return Continuation(feeds, positions, judged_by_accuracy("logits", stacked[0], stacked[1], stacked[1]))
+        return Continuation(feeds, positions, judged_by_accuracy("logits", *stacked))
 
 
 def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> NamedOutput:
     """An output that may be :data:`FACTOR` times as far from the float64 values ``wide`` as float32 is.
 
-    How far that is says the float32 reference ``narrow``, and what one rounding of the inputs does (``moved``), since
-    the error of one way to compute a small tensor may happen to be 0; half a unit of the largest element at least.
+    How far that is says the float32 reference ``narrow``, and what roundings of the inputs and of partial sums do
+    (``moved``), since the error of one way to compute a small tensor may happen to be 0, and others sum in other
+    orders; half a unit of the largest element at least.
     """
     kind = dtype_of(narrow.dtype)
     if not kind.is_inexact:

@@ -11,7 +11,7 @@ from optest.numerics.layout import (
     private_copy,
     view,
 )
-from optest.numerics.rounding import round_to, ulp
+from optest.numerics.rounding import round_to, summation_errors, ulp
 
 __all__ = [
     "MARGIN_BYTES",
@@ -30,6 +30,7 @@ __all__ = [
     "private_copy",
     "reset_float_mode",
     "round_to",
+    "summation_errors",
     "ulp",
     "view",
     "widen",

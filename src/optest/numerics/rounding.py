@@ -11,7 +11,7 @@ from optest.numerics.formats import Array, bits, numpy_dtype, widen
 from optest.spec import DType, Kind
 from optest.spec import dtype as dtype_called
 
-__all__ = ["round_to", "ulp"]
+__all__ = ["round_to", "summation_errors", "ulp"]
 
 # Arrays without dimensions: as operands they cost a third of what NumPy's scalars do.
 _EXPONENT = np.array(0x7FF0_0000_0000_0000, np.uint64)
@@ -215,6 +215,18 @@ def _float_or_infinity(value: Any) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
+
+
+def summation_errors(total: Array, squares: Array, counts: Array, unit: float, seed: int) -> Array:
+    """Errors, shaped like ``total``, that sums of ``counts`` terms may have: added one after another, each partial sum
+    rounded with the roundoff ``unit``. ``squares`` is the sum of squared terms.
+
+    Partial sums drift to √squares by chance, and to the total; so many roundings of them are a random walk: Higham &
+    Mary 2019, "A New Approach to Probabilistic Rounding Error Analysis".
+    """
+    uniform = np.random.default_rng(seed).uniform(-1, 1, total.shape)
+    errors: Array = uniform * unit * np.sqrt(counts * np.maximum(squares, np.square(total)))
+    return errors
 
 
 def _to_exact(array: Array, dtype: DType) -> Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ from onnx.reference import ReferenceEvaluator
 
 from optest.backends.whole_models import Region, region_of
 from optest.errors import UsageError
-from optest.numerics import Array
+from optest.numerics import Array, summation_errors
+from optest.onnx.evaluated_operators import OPERATORS
 from optest.onnx.models import DTYPE_NAMES
-from optest.spec import Fault, Reason
+from optest.spec import Fault, Reason, dtype
 
 __all__ = ["Graph", "opened_file"]
 
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
+_SUMS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
+"""Operators whose results are sums of products."""
 _PLACE = "pkg.torch.onnx."
 """Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
 
@@ -61,6 +65,7 @@ class Graph:
         self.inputs = tuple(each.name for each in graph.input if each.name not in self._constants)
         self.outputs = tuple(each.name for each in graph.output)
         self._evaluators: dict[int, Any] = {}
+        self._unit_of: Callable[[str], float] | None = None
         self.makers: Mapping[str, int] = {
             name: place for place, node in enumerate(self.nodes) for name in node.output if name
         }
@@ -153,6 +158,14 @@ class Graph:
         _widen(model.graph)
         return Graph(model.SerializeToString())
 
+    @functools.cached_property
+    def perturbed(self) -> Graph:
+        """:attr:`widened`, but for an error of each sum of products: as large as roundings of its partial sums, one
+        after another in the dtype of the result, may make it."""
+        graph = copy.copy(self.widened)
+        graph._unit_of = self._unit_roundoff
+        return graph
+
     def evaluated(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
         """The values ``outputs``, by ONNX's own evaluator, of ``given`` ones.
 
@@ -175,12 +188,27 @@ class Graph:
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
                 outputs = self._evaluator(number).run(None, feeds)
+                if self._unit_of is not None and self.nodes[number].op_type in _SUMS:
+                    unit = self._unit_of(self.nodes[number].output[0])
+                    outputs = [outputs[0] + self._errors(number, feeds, outputs[0], unit)] if unit else outputs
             made = dict(zip([each for each in self.nodes[number].output if each], outputs, strict=True))
             yield from made.items()
             values |= {name: value for name, value in made.items() if name in last}
             for name in read:
                 if last[name] == number:
                     values.pop(name, None)
+
+    def _errors(self, number: int, feeds: Mapping[str, Any], total: Array, unit: float) -> Array:
+        squares, counts = (
+            self._evaluator(number).run(None, {name: of(value) for name, value in feeds.items()})[0]
+            for of in (np.square, np.ones_like)
+        )
+        return summation_errors(total, squares, counts, unit, number)
+
+    def _unit_roundoff(self, value: str) -> float:
+        """Of a value's dtype, of float32 if it is not known, and 0 of whole numbers."""
+        kind = dtype(self.dtype_name(value) or "float32")
+        return kind.unit_roundoff if kind.is_inexact else 0.0
 
     def _evaluator(self, number: int) -> Any:
         if number not in self._evaluators:
@@ -194,7 +222,7 @@ class Graph:
             )
             model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
             try:
-                self._evaluators[number] = ReferenceEvaluator(model)
+                self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS)
             except NotImplementedError as error:
                 raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
         return self._evaluators[number]

@@ -27,6 +27,7 @@ class OnnxProgram:
         self.before = given
         self._variant = variant
         self._content = given.content if optimized is None else optimized
+        self._loaded: dict[tuple[str, ...], Any] = {}
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
         self._readers = Counter[str]()
@@ -78,9 +79,11 @@ class OnnxProgram:
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         """What the nodes of a region make of ``given``, each by itself."""
-        graph, variant = self._optimized
-        program = self._driver.loaded(graph.cut(region.outputs, region.inputs, self.before.types), variant)
-        return self._called(program, region.outputs, {name: given[name] for name in region.inputs})
+        if region.outputs not in self._loaded:
+            graph, variant = self._optimized
+            content = graph.cut(region.outputs, region.inputs, self.before.types)
+            self._loaded[region.outputs] = self._driver.loaded_nodes(content, variant)
+        return self._called(self._loaded[region.outputs], region.outputs, {name: given[name] for name in region.inputs})
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Values of the optimised graph, computed region by region from ``feeds``; each is kept until its last reader

@@ -13,15 +13,16 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate, map_arg
 
 from optest.errors import Unavailable
+from optest.numerics import summation_errors
 from optest.registry import is_installed
 from optest.spec import Fault, Reason
 from optest.torch.capture.places import TORCH_AND_OURS, code_at, shown_path
@@ -30,6 +31,8 @@ from optest.torch.models.adapters import TorchModel
 __all__ = ["Graph", "Step", "exported", "exported_with_graph", "graph_of"]
 
 Inputs = Mapping[str, torch.Tensor]
+_SUMS = tuple(f"aten.{each}" for each in ("addmm", "baddbmm", "bmm", "conv", "einsum", "linear", "matmul", "mm"))
+"""Operators whose results are sums of products."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,8 @@ class Graph:
     """Steps in the order of computation; ``outputs`` has the value of each of the model's outputs.
 
     ``wide``: computed in float64, where the model computes in float32: its weights and constants, its own casts to
-    float32, and operators whose dtype is the default one.
+    float32, and operators whose dtype is the default one. ``perturbed``: and sums of products have errors, as
+    :attr:`optest.onnx.graphs.Graph.perturbed` says.
     """
 
     inputs: tuple[str, ...]
@@ -63,6 +67,7 @@ class Graph:
     steps: tuple[Step, ...]
     program: Any = field(repr=False)
     wide: bool = False
+    perturbed: bool = False
 
     def run_step(self, step: Step, values: Mapping[str, Any]) -> Any:
         """The value of one step, a tensor or a tuple of tensors, from those that it uses.
@@ -74,14 +79,13 @@ class Graph:
         if not self.wide:
             with torch.no_grad():
                 return step.node.target(*arguments[0], **arguments[1])
-        positional, named = map_aggregate(arguments, _widened)
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
-            with torch.no_grad():
-                value = step.node.target(*positional, **named)
-        finally:
-            torch.set_default_dtype(default)
+        value = _called_wide(step, map_aggregate(arguments, _widened))
+        if self.perturbed and step.operator.startswith(_SUMS) and value.is_floating_point():
+            changed = (map_aggregate(arguments, partial(_changed, of=of)) for of in (torch.square, torch.ones_like))
+            squares, counts = (_called_wide(step, each).numpy() for each in changed)
+            unit = torch.finfo(torch.float32).eps / 2
+            errors = summation_errors(value.numpy(), squares, counts, unit, self.steps.index(step))
+            value = value + torch.from_numpy(errors)
         if any(each.dtype == torch.float32 for each in _tensors(value)):
             raise Fault(Reason.REFERENCE_FAILED, f"{step.operator} ({step.name}) yields float32 from float64")
         return value
@@ -104,6 +108,21 @@ class Graph:
 
     def _value(self, node: Any, values: Mapping[str, Any]) -> Any:
         return reduce(getattr, node.target.split("."), self.program) if node.op == "get_attr" else values[node.name]
+
+
+def _called_wide(step: Step, arguments: Any) -> Any:
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            return step.node.target(*arguments[0], **arguments[1])
+    finally:
+        torch.set_default_dtype(default)
+
+
+def _changed(each: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    wide = _widened(each)
+    return of(wide) if isinstance(wide, torch.Tensor) and wide.is_floating_point() else wide
 
 
 def _widened(each: Any) -> Any:

@@ -41,6 +41,10 @@ class TorchGraph:
     def widened(self) -> TorchGraph:
         return TorchGraph(replace(self.torch_graph, wide=True))
 
+    @property
+    def perturbed(self) -> TorchGraph:
+        return TorchGraph(replace(self.torch_graph, wide=True, perturbed=True))
+
     def dtype_name(self, value: str) -> str:
         held = self.torch_graph.steps[self.makers[value]].node.meta.get("val")
         return DTYPE_NAMES.get(held.dtype, "") if isinstance(held, torch.Tensor) else ""
@@ -191,7 +195,7 @@ def exported_model(
     model: TorchModel, inputs: str, seed: int, moved: Callable[[Array], Array]
 ) -> tuple[bytes, dict[str, Array], dict[str, Array]]:
     """The model in ONNX, its inputs, and its outputs by torch: in float32 (``name``), in float64 (``name.float64``),
-    and in float64 of inputs that were ``moved`` (``name.moved``)."""
+    and in float64 with sums and inputs that were ``moved`` (``name.moved``)."""
     tensors = _inputs(model, inputs, seed)
     content = exported(model, tensors)
     graph = graph_of(model, tensors)
@@ -202,7 +206,8 @@ def exported_model(
         name: to_torch(moved(from_torch(value)), _CPU) if value.is_floating_point() else value
         for name, value in by_place.items()
     }
-    runs = (("", graph, by_place), (".float64", wide, _widened(by_place)), (".moved", wide, moved_by_place))
+    perturbed = replace(wide, perturbed=True)
+    runs = (("", graph, by_place), (".float64", wide, _widened(by_place)), (".moved", perturbed, moved_by_place))
     outputs = {
         f"{name}{suffix}": from_torch(value.contiguous())
         for suffix, each, given in runs

@@ -1,0 +1,106 @@
+"""Operators that ONNX's evaluator 1.23 gets wrong, slowly, or in float32 where float64 is given; these stand in for
+its own.
+
+Source of the formulas: https://onnx.ai/onnx/operators/
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_conv, op_max_pool
+
+from optest.operators.real_functions import erf
+
+__all__ = ["OPERATORS"]
+
+
+class Erf(OpRun):  # its own yields float32
+    op_domain = ""
+
+    def _run(self, x: Any) -> tuple[Any]:
+        return (_erf(x),)
+
+
+class Gelu(OpRun):  # its own has constants of float32
+    op_domain = ""
+
+    def _run(self, x: Any, approximate: str | None = None) -> tuple[Any]:
+        half, one, cubic = (x.dtype.type(each) for each in (0.5, 1, 0.044715))
+        if approximate == "tanh":
+            return (half * x * (one + np.tanh(x.dtype.type(np.sqrt(2 / np.pi)) * (x + cubic * x * x * x))),)
+        return (half * x * (one + _erf(x / x.dtype.type(np.sqrt(2)))),)
+
+
+class GatherElements(OpRun):  # its own takes 64 rows at most
+    op_domain = ""
+
+    def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+        sizes = [*indices.shape]
+        sizes[axis] = data.shape[axis]
+        inside = tuple(slice(size) for size in sizes)
+        return (np.take_along_axis(data[inside], indices, axis),)
+
+
+class LRN(OpRun):  # its own sums over as many channels as there are samples
+    op_domain = ""
+
+    def _run(self, x: Any, alpha: float, beta: float, bias: float, size: int) -> tuple[Any]:
+        before, channels = (size - 1) // 2, x.shape[1]
+        spans = (slice(max(0, each - before), each - before + size) for each in range(channels))
+        sums = np.stack([np.sum(np.square(x[:, each]), axis=1) for each in spans], axis=1)
+        return ((x / (bias + alpha / size * sums) ** beta).astype(x.dtype),)
+
+
+class Conv(op_conv.Conv):  # its own gathers each element by its index
+    op_domain = ""
+
+    def _run(self, x: Any, w: Any, b: Any = None, auto_pad: str = "NOTSET", **attributes: Any) -> tuple[Any]:
+        if auto_pad != "NOTSET":
+            found: tuple[Any] = super()._run(x, w, b, auto_pad=auto_pad, **attributes)
+            return found
+        groups = attributes["group"] or 1
+        windows = _windows(x, w.shape[2:], 0, attributes)
+        sizes = windows.shape[2 : x.ndim]
+        channels = windows.reshape(len(x), groups, w.shape[1], *windows.shape[2:])
+        axes = (1, 0, *range(3, x.ndim + 1), 2, *range(x.ndim + 1, channels.ndim))
+        columns = channels.transpose(axes).reshape(groups, len(x) * int(np.prod(sizes)), -1)
+        made = columns @ w.reshape(groups, len(w) // groups, -1).swapaxes(1, 2)
+        made = np.moveaxis(made.reshape(groups, len(x), *sizes, -1), 0, -2).reshape(len(x), *sizes, len(w))
+        return (np.ascontiguousarray(np.moveaxis(made if b is None else made + b, -1, 1)),)
+
+
+class MaxPool(op_max_pool.MaxPool):  # its own goes through the channels one by one
+    op_domain = ""
+
+    def _run(self, x: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, **attributes: Any) -> tuple[Any, ...]:
+        if auto_pad != "NOTSET" or ceil_mode or x.dtype.kind != "f" or len(self.onnx_node.output) > 1:
+            found: tuple[Any, ...] = super()._run(x, auto_pad=auto_pad, ceil_mode=ceil_mode, **attributes)
+            return found
+        kernel = attributes["kernel_shape"]
+        return (np.max(_windows(x, kernel, -np.inf, attributes), axis=tuple(range(-len(kernel), 0))),)
+
+
+def _windows(x: Any, kernel: Any, padding: float, attributes: dict[str, Any]) -> Any:
+    """What a kernel sees, [batch, channels, *places, *kernel], without a copy but for the padding."""
+    rank = len(kernel)
+    pads, strides, steps = (
+        attributes[name] or [usual] * count
+        for name, usual, count in (("pads", 0, 2 * rank), ("strides", 1, rank), ("dilations", 1, rank))
+    )
+    if any(pads):
+        around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+        x = np.pad(x, around, constant_values=padding)
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
+    windows = sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))
+    return windows[(slice(None), slice(None), *(slice(None, None, each) for each in (*strides, *steps)))]
+
+
+def _erf(x: Any) -> Any:
+    return erf(x).astype(x.dtype)
+
+
+OPERATORS: list[Any] = [Conv, Erf, Gelu, GatherElements, LRN, MaxPool]
