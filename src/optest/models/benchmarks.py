@@ -20,9 +20,7 @@ from optest.core.border import Border
 from optest.errors import OptestError, UsageError
 from optest.guests import CommandContext
 from optest.models.hooks import Hooks
-from optest.models.opened import is_file
-from optest.models.runnable import runnable
-from optest.models.running import hook_lines
+from optest.models.opened import is_file, runnable
 from optest.process import TRACEBACK_SIGNAL, Channel, signal_name, start_child
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
@@ -48,14 +46,11 @@ def bench_command(context: CommandContext, **given: Any) -> int:
     Raises:
         UsageError: for what no combination can do.
     """
-    folder = Path(given["dump_dir"]) if given["dump_dir"] else None
-    Hooks(folder)  # says before the work if it is in use
+    Hooks(given)  # says before the work if the folder is in use
     rows, failures, programs, baselines = [], [], dict[str, None](), dict[str, float]()
     for number, request in enumerate(_requests(given)):
         who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
-        if folder:
-            request["dump_dir"] = str(folder / f"{number:02}-{who.replace(':', '-')}")
-        answer = _answer_of({**request, "trace": f"profile-{number:02}.json"}, given["timeout"])
+        answer = _answer_of({**request, "part": f"{number:02}-{who.replace(':', '-')}"}, given["timeout"])
         if "refused" in answer:
             raise UsageError(answer["refused"])
         if "failed" in answer:
@@ -166,7 +161,7 @@ def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
         "on": model.backend,
         "program": str(model.program),
         "batch": next(iter(model.feeds.values())).shape[:1] or [1],
-        "lines": [*model.notes, *hook_lines(request, model)],
+        "lines": [*model.notes, *Hooks(request, request["part"]).all_lines(model.program, model.feeds)],
     }
 
 

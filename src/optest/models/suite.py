@@ -17,7 +17,6 @@ from optest.guests import Command, CommandContext, Option, guests
 from optest.models.commands import CASES_OF
 from optest.models.driver import ModelDriver
 from optest.plan.problems import Ledger, read_document
-from optest.registry import load_object
 from optest.spec import TestCase
 
 __all__ = ["suite_command"]
@@ -48,8 +47,7 @@ def suite_command(context: CommandContext, **given: Any) -> int:
     for workload, stated in runs:
         if workload not in CASES_OF:
             context.echo(f"\n{stated['what']}, {workload}")
-            function = load_object(_commands()[workload].function)
-            status = max(status, function(context, **stated))
+            status = max(status, _commands()[workload].call(context, stated))
     return status
 
 
@@ -61,7 +59,7 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
     ledger, commands = Ledger(source), _commands()
     flags = {name: value for name, value in given.items() if name != "what" and value not in (None, ())}
-    found = []
+    found = list[tuple[str, dict[str, Any]]]()
     for index, run in enumerate(document.runs):
         stated = {**document.defaults, **run}
         for key in stated:
@@ -76,9 +74,10 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             elif "model" not in stated:
                 ledger.problem(("runs", index), "a run states no model")
             else:
-                found.append(
-                    (workload, {**given, **_values(commands[workload], stated), **flags, "what": stated["model"]})
-                )
+                own = {**given, **_values(commands[workload], stated), **flags, "what": stated["model"]}
+                if own["dump_dir"]:
+                    own["dump_dir"] = str(Path(own["dump_dir"], f"{len(found):02}-{workload}"))
+                found.append((workload, own))
     ledger.refuse()
     yield from found
 
