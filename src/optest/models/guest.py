@@ -12,8 +12,12 @@ from optest.spec import BAD_STATUSES, CaseResult
 __all__ = ["GUEST", "ModelRunHooks"]
 
 _FILE = "FILE.safetensors"
+_MODES = ("isolated", "accumulated")
 _MODEL = Argument(name="what", metavar="MODEL")
 _model = partial(Option, group="The model")
+_file = partial(_model, metavar=_FILE, completes="file")
+_number = partial(Option, type="float", default=0.0)
+_flag = partial(Option, type="bool", default=False)
 _VARIANT = _model(name="variant", metavar="NAME", help="How it computes: all, basic, f32, inductor. [its default]")
 _SOURCE = (
     _model(
@@ -23,48 +27,22 @@ _SOURCE = (
         help="Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable.",
     ),
     _model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
-    _model(
-        name="weights",
-        flags=("--weights", "--checkpoint"),
-        metavar=_FILE,
-        completes="file",
-        help="Weights of a model by name. [drawn]",
-    ),
+    _file(name="weights", flags=("--weights", "--checkpoint"), help="Weights of a model by name. [drawn]"),
     _model(name="seed", type="int", default=0, help="Seed of all that is drawn. [0]"),
 )
-_INPUTS = _model(
-    name="inputs", flags=("--input",), metavar=_FILE, completes="file", help="Inputs by name. [drawn by --seed]"
-)
+_INPUTS = _file(name="inputs", flags=("--input",), help="Inputs by name. [drawn by --seed]")
+_DUMP = "Keep the program there, and each execution: inputs, outputs, all values inside, with an index in order."
+_DUMP_MODE = "Keep all that, or the program alone (compile). [all]"
+_PROFILE = "Show the time of each operator by the backend's own profiler, and write profile.json for trace viewers."
 _HOOKS = (
-    Option(
-        name="dump_dir",
-        metavar="DIR",
-        completes="folder",
-        help="Keep the program there, and each execution: inputs, outputs, all values inside, with an index in order.",
-    ),
-    Option(
-        name="dump_mode",
-        type="choice",
-        choices=("all", "compile"),
-        default="all",
-        help="Keep all that, or the program alone (compile). [all]",
-    ),
-    Option(
-        name="profile",
-        type="bool",
-        default=False,
-        help="Show the time of each operator by the backend's own profiler, and write profile.json for trace viewers.",
-    ),
+    Option(name="dump_dir", metavar="DIR", completes="folder", help=_DUMP),
+    Option(name="dump_mode", type="choice", choices=("all", "compile"), default="all", help=_DUMP_MODE),
+    _flag(name="profile", help=_PROFILE),
 )
 _JUDGED = (
     _model(name="backend", metavar="NAME", default="onnxruntime", help="Backend that runs it. [onnxruntime]"),
     _VARIANT,
-    _model(
-        name="optimized",
-        metavar="FILE.onnx",
-        completes="file",
-        help="What another optimiser has made of the model: this is run, and compared with the model.",
-    ),
+    _file(name="optimized", metavar="FILE.onnx", help="What another optimiser made of the model: runs in its place."),
     *_SOURCE,
     _INPUTS,
 )
@@ -106,7 +84,7 @@ class ModelRunHooks(RunHooks):
     """What is said of a trace as a whole: the first value that differs, and how many do."""
 
     def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:  # noqa: ARG002
-        traced = [each for each in results if each.attributes.get("part") in ("isolated", "accumulated")]
+        traced = [each for each in results if each.attributes.get("part") in _MODES]
         wrong = [each for each in traced if each.status in BAD_STATUSES]
         if wrong:
             place = wrong[0].where.partition(": ")[2]
@@ -139,20 +117,8 @@ _COMMANDS = (
         Isolated, each node gets what the nodes before it should have made; accumulated, what they did make.
         """,
         *_JUDGED,
-        Option(
-            name="mode",
-            type="choice",
-            choices=("isolated", "accumulated"),
-            default="isolated",
-            help="What each node gets. [isolated]",
-        ),
-        Option(
-            name="stop",
-            flags=("--stop-on-first-mismatch",),
-            type="bool",
-            default=False,
-            help="Compute nothing behind the first value that differs.",
-        ),
+        Option(name="mode", type="choice", choices=_MODES, default=_MODES[0], help="What each node gets. [isolated]"),
+        _flag(name="stop", flags=("--stop-on-first-mismatch",), help="Compute nothing behind the first that differs."),
         Option(name="out", metavar=_FILE, completes="file", help="Write the values of one run, and compare nothing."),
         *_HOOKS,
     ),
@@ -168,7 +134,7 @@ _COMMANDS = (
         optest model bisect model.onnx --exact      any bit that optimization changes
         """,
         *_JUDGED,
-        Option(name="exact", type="bool", default=False, help="Compare bits with the first level, not accuracy."),
+        _flag(name="exact", help="Compare bits with the first level, not accuracy."),
         Option(name="out", metavar="DIR", default="bisected", completes="folder", help="For the plan. [bisected]"),
     ),
     _judges(
@@ -199,15 +165,9 @@ _COMMANDS = (
         *_RUN,
         Option(name="prompt", metavar="TEXT|IDS", help="Let a language model write on: text, or ids as '464 2068'."),
         Option(name="max_tokens", type="int", minimum=1, metavar="N", help="How many tokens. [128, or what fits]"),
-        Option(
-            name="temperature",
-            type="float",
-            default=0.0,
-            metavar="T",
-            help="Draw them by --seed; 0 is the likeliest. [0]",
-        ),
+        _number(name="temperature", metavar="T", help="Draw them by --seed; 0 is the likeliest. [0]"),
         Option(name="tokenizer", metavar="FILE.json", help="Of the package tokenizers. [bytes, or the ids stated]"),
-        Option(name="kv_cache", type="bool", default=False, help="Keep keys and values, where the model can."),
+        _flag(name="kv_cache", help="Keep keys and values, where the model can."),
     ),
     _command(
         "diff",
@@ -221,9 +181,9 @@ _COMMANDS = (
         They have to be equal, or |a - b| <= atol + rtol * max(|a|, |b|). Names that one of them lacks, other shapes or
         dtypes, and dumps without a common name are differences, too.
         """,
-        Option(name="common", type="bool", default=False, help="Compare the names that both have, and no others."),
-        Option(name="rtol", type="float", default=0.0, help="Relative tolerance. [0]"),
-        Option(name="atol", type="float", default=0.0, help="Absolute tolerance. [0]"),
+        _flag(name="common", help="Compare the names that both have, and no others."),
+        _number(name="rtol", help="Relative tolerance. [0]"),
+        _number(name="atol", help="Absolute tolerance. [0]"),
         what=Argument(name="dumps", metavar="FILE FILE", repeat=True),
     ),
     _command(
@@ -256,11 +216,11 @@ _COMMANDS = (
         Option(
             name="baseline",
             metavar="NAME[:VARIANT]",
-            help="Whom to compare with. [torch:eager; of a file onnxruntime:disabled]",
+            help="Compare with. [torch:eager; of a file onnxruntime:disabled]",
         ),
-        Option(name="no_baseline", type="bool", default=False, help="Time the backend alone."),
-        Option(name="bench_time", type="float", default=1.0, metavar="SECONDS", help="For each, after a warm-up. [1]"),
-        Option(name="timeout", type="float", default=600.0, metavar="SECONDS", help="Of one process. [600]"),
+        _flag(name="no_baseline", help="Time the backend alone."),
+        _number(name="bench_time", default=1.0, metavar="SECONDS", help="For each, after a warm-up. [1]"),
+        _number(name="timeout", default=600.0, metavar="SECONDS", help="Of one process. [600]"),
     ),
 )
 GUEST = Guest(commands=_COMMANDS, hooks="optest.models.guest:ModelRunHooks")

@@ -119,7 +119,7 @@ class TorchProgram:
 
     @property
     def graph(self) -> TorchGraph:
-        return self._graph_for(self._feeds)
+        return self._graph or self._graph_for(self._feeds)
 
     def _graph_for(self, feeds: Mapping[str, Array]) -> TorchGraph:
         if self._graph is None or self._shapes != _shapes(feeds):
@@ -151,10 +151,7 @@ class TorchProgram:
         return dict(zip(self._model.outputs, made, strict=True))
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
-        return self._made(self.graph, region, given)
-
-    def _made(self, graph: TorchGraph, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
-        module = self._compiled(self._placed(self._cut(graph, region)))
+        module = self._compiled(self._placed(self._cut(region)))
         made = self._called(module, {name: given[name] for name in region.inputs})
         return dict(zip(region.outputs, made, strict=True))
 
@@ -163,7 +160,7 @@ class TorchProgram:
         if self._tapped is None or self._tapped[0] is not feeds:
             graph = self._graph_for(feeds)
             by_place = dict(zip(graph.inputs, feeds.values(), strict=True))
-            self._tapped = feeds, self._made(graph, graph.region(_tensors_of(graph), graph.inputs), by_place)
+            self._tapped = feeds, self.made(graph.region(_tensors_of(graph), graph.inputs), by_place)
         return {name: self._tapped[1][name] for name in outputs}
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
@@ -231,32 +228,33 @@ class TorchProgram:
             raise Fault(Reason.COMPILE, f"torch.compile: {str(error).strip().partition(chr(10))[0]}") from error
         return [from_torch(each) for each in tensors_in(made)]
 
-    def _cut(self, whole: TorchGraph, region: Region) -> torch.nn.Module:
+    def _cut(self, region: Region) -> torch.nn.Module:
         """The steps of a region as a module."""
         graph = torch.fx.Graph()
         known: dict[Any, Any] = {}
-        by_name = {step.name: step.node for step in whole.torch_graph.steps}
-        steps = [whole.torch_graph.steps[number].node for number in region.nodes]
+        whole = self.graph.torch_graph
+        by_name = {step.name: step.node for step in whole.steps}
+        steps = [whole.steps[number].node for number in region.nodes]
         for name in region.inputs:
             source = by_name.get(name) or next(
                 each for step in steps for each in step.all_input_nodes if each.name == name
             )
             known[source] = graph.placeholder(name)
 
+        def on_device(argument: Any) -> Any:
+            """Where a step makes a tensor: not on the CPU where the graph was recorded."""
+            return self._device if isinstance(argument, torch.device) else argument
+
         def copied(node: Any) -> Any:
             if node not in known:
                 made = known[node] = graph.node_copy(node, copied)
-                made.args, made.kwargs = map_aggregate((made.args, made.kwargs), self._on_device)
+                made.args, made.kwargs = map_aggregate((made.args, made.kwargs), on_device)
             return known[node]
 
         for node in steps:
             copied(node)
         graph.output(tuple(known[by_name[name]] for name in region.outputs))
-        return torch.fx.GraphModule(whole.torch_graph.program, graph)
-
-    def _on_device(self, argument: Any) -> Any:
-        """Where a step makes a tensor: on the device, and not on the CPU where the graph was recorded."""
-        return self._device if isinstance(argument, torch.device) else argument
+        return torch.fx.GraphModule(whole.program, graph)
 
 
 def _tensors_of(graph: TorchGraph) -> list[str]:
