@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of, values_of
 from optest.models.hooks import same_bits
 from optest.onnx.whole_models import OnnxProgram
+from optest.plan.repro import case_plan
 from optest.spec import BAD_STATUSES, TestCase
 from optest.store import write_atomically
 
@@ -118,16 +118,6 @@ def _written(case: TestCase, folder: Path) -> str:
             "part": "outputs",
             "values": stated["values"],
         }
-    lines = [
-        f"# {case.where}",
-        "version: 1",
-        "backend: model",
-        "cases:",
-        f"  - op: {case.descriptor.name}",
-        f"    name: {json.dumps(case.name)}",
-        "    generator: optest.models.driver:ModelValues",
-        "    attributes:",
-        *(f"      {name}: {json.dumps(value)}" for name, value in stated.items() if value),
-    ]
-    write_atomically(folder / "plan.yaml", "\n".join([*lines, ""]).encode())
+    plan = case_plan(dataclasses.replace(case, attributes={name: value for name, value in stated.items() if value}))
+    write_atomically(folder / "plan.yaml", f"# {case.where}\n{plan}".encode())
     return f"optest run --plan {folder / 'plan.yaml'}"
