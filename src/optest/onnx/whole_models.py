@@ -29,6 +29,7 @@ class OnnxProgram:
         self._content = given.content if optimized is None else optimized
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
+        self._ahead: Iterator[Region] = iter(())
         self._readers = Counter[str]()
         self._feeds: Mapping[str, Array] | None = None
 
@@ -78,21 +79,12 @@ class OnnxProgram:
         return self._called(program, region.outputs, {name: given[name] for name in region.inputs})
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Values of the optimised graph, computed region by region from ``feeds``; each is kept until its last reader
-        has run."""
-        if self._feeds is not feeds or any(name in self._dropped for name in outputs):
-            self._feeds, self._values, self._dropped = feeds, dict(feeds), set()
+        """Region by region; each value is kept until its last reader has run."""
+        if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
+            self._feeds, self._values, self._dropped, self._ahead = feeds, dict(feeds), set(), iter(self.regions)
             self._readers = Counter(name for region in self.regions for name in region.inputs)
-        pending = [self._maker[name] for name in outputs]
-        while pending:
-            region = pending[-1]
-            missing = [self._maker[name] for name in region.inputs if not self._is_made(name)]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
-            if self._is_made(region.outputs[0]):
-                continue
+        while any(name not in self._values for name in outputs):
+            region = next(self._ahead)
             self._values |= self.made(region, self._values)
             self._readers.subtract(region.inputs)
             for name in region.inputs:
@@ -119,13 +111,6 @@ class OnnxProgram:
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
         model = Model(content=b"", op="", feeds=(), outputs=self.before.outputs)
         return self._driver.profiled(self._content, self._variant, model, feeds, trace)
-
-    def _is_made(self, name: str) -> bool:
-        return name in self._values or name in self._dropped
-
-    @cached_property
-    def _maker(self) -> Mapping[str, Region]:
-        return {name: region for region in self.regions for name in region.outputs}
 
     def _called(self, program: Any, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         model = Model(content=b"", op="", feeds=(), outputs=tuple(outputs))

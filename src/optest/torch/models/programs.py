@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,18 +22,10 @@ from optest.torch.models.graphs import Graph, exported, graph_of
 from optest.torch.models.language import CausalAttention
 from optest.torch.tensors import DTYPE_NAMES, from_torch, on_cpu, to_torch
 
-__all__ = [
-    "LEVELS",
-    "TorchGraph",
-    "TorchProgram",
-    "exported_content",
-    "exported_model",
-    "graph_with_feeds",
-    "inputs_of",
-]
+__all__ = ["TorchGraph", "TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
 
 _CPU = torch.device("cpu")
-LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+_LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Backends of torch.compile, each of which does what the one before it does and more."""
 
 
@@ -105,6 +96,7 @@ class TorchProgram:
         self._module = self._placed(model.module)
         self._names = [*model.inputs(0)]
         self._graph, self._shapes = graph, _shapes(feeds)
+        self._keeping: torch.nn.Module | None = None
         self._tapped: tuple[Mapping[str, Array], dict[str, Array]] | None = None
 
     def __str__(self) -> str:
@@ -123,13 +115,12 @@ class TorchProgram:
 
     def _graph_for(self, feeds: Mapping[str, Array]) -> TorchGraph:
         if self._graph is None or self._shapes != _shapes(feeds):
-            with self._without_cache():
-                self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
+            self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
         return self._graph
 
     @property
     def levels(self) -> Sequence[str]:
-        return LEVELS
+        return _LEVELS
 
     @cached_property
     def regions(self) -> Sequence[Region]:
@@ -147,7 +138,8 @@ class TorchProgram:
         return self._compiled(self._module)
 
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        made = self._called(self._whole, dict(zip(self._names, feeds.values(), strict=True)))
+        module = self._whole if self._keeping is None else self._keeping
+        made = self._called(module, dict(zip(self._names, feeds.values(), strict=True)))
         return dict(zip(self._model.outputs, made, strict=True))
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
@@ -169,7 +161,7 @@ class TorchProgram:
         Raises:
             Fault: UNSUPPORTED where the model keeps keys and values; COMPILE if it cannot be exported to a graph.
         """
-        if any(each.keeps for each in self._attentions):
+        if self._keeping is not None:
             raise Fault(Reason.UNSUPPORTED, "no values inside are shown with --kv-cache: the graph is that without")
         graph = self._graph_for(feeds)
         names = {value: name for name, value in graph.torch_graph.outputs.items()}
@@ -183,34 +175,23 @@ class TorchProgram:
         return {"program.txt": program.print_readable(print_output=False).encode()}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
-        """By torch.profiler: time of the operator itself, on the device."""
-        with self._without_cache():
+        """By torch.profiler, without a cache: time of the operator itself, on the device."""
+        self._keeping = None
+        self.outputs(feeds)
+        with torch.profiler.profile() as profiler:  # of every activity that torch can see here
             self.outputs(feeds)
-            with torch.profiler.profile() as profiler:  # of every activity that torch can see here
-                self.outputs(feeds)
         profiler.export_chrome_trace(str(trace))
         time = "self_cpu_time_total" if self._device.type == "cpu" else "self_device_time_total"
         return [(each.key, each.count, getattr(each, time) / 1e6) for each in profiler.key_averages()]
 
     def keep_cache(self) -> bool:
         """Keep keys and values from here on, so that a run is about further tokens; False for a model that cannot."""
-        for each in self._attentions:
-            each.keeps, each.kept = True, None
-        return bool(self._attentions)
-
-    @property
-    def _attentions(self) -> list[CausalAttention]:
-        modules = self._module.modules() if self._variant == "eager" else ()
-        return [each for each in modules if isinstance(each, CausalAttention)]
-
-    @contextmanager
-    def _without_cache(self) -> Iterator[None]:
-        before = [(each, each.keeps, each.kept) for each in self._attentions]
-        for each in self._attentions:
-            each.keeps, each.kept = False, None
-        yield
-        for each, keeps, kept in before:
-            each.keeps, each.kept = keeps, kept
+        module = copy.deepcopy(self._module)  # the graph is that of the model without
+        attentions = [each for each in module.modules() if isinstance(each, CausalAttention)]
+        for each in attentions:
+            each.keeps = True
+        self._keeping = module if attentions and self._variant == "eager" else None
+        return self._keeping is not None
 
     def _placed(self, module: torch.nn.Module) -> torch.nn.Module:
         """On the device, where the reference does not follow."""
