@@ -128,7 +128,8 @@ class Command:
     table: str = ""
 
     def call(self, context: CommandContext, given: Mapping[str, Any]) -> int:
-        """Run it with what was given; an option that was not has its default.
+        """Run it with what was given; an option that was not has its default. A fault is one line and the exit status,
+        5 for what is not possible here, else 1.
 
         Raises:
             UsageError: for a number below the least that an option takes; else whatever the function raises.
@@ -140,8 +141,14 @@ class Command:
             elif option.minimum is not None and values[option.name] < option.minimum:
                 flag, least = option.flags[-1], option.minimum
                 raise UsageError(f"{flag} is {values[option.name]}, but should be {least} or more")
+        from optest.spec import Fault, Reason
+
         function: Callable[..., int] = load_object(self.function)
-        return function(context, **values)
+        try:
+            return function(context, **values)
+        except Fault as fault:
+            context.echo(f"optest: {fault.reason.value}: {fault.message}", err=True)
+            return 5 if fault.reason in (Reason.UNSUPPORTED, Reason.UNAVAILABLE) else 1
 
 
 class Values(Protocol):
@@ -150,24 +157,28 @@ class Values(Protocol):
     def __getitem__(self, name: str) -> Any: ...
 
 
-class RunHooks(Protocol):
+class RunHooks:
     """A guest's part in a run: what its options mean for all cases, and what it has to say at the end."""
 
-    def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:
+    def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:  # noqa: ARG002
         """The cases as the guest's options want them.
 
         Raises:
             UsageError: if an option is about none of them.
         """
+        return list(cases)
 
-    def describe_reference(self, case: TestCase) -> str:
+    def describe_reference(self, case: TestCase) -> str:  # noqa: ARG002
         """How the guest makes the expected outputs of ``case``, "" if it does not."""
+        return ""
 
-    def environment(self, settings: Values, folder: Path, stated: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, settings: Values, folder: Path, stated: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
         """The user's environment ``stated`` with what a run in ``folder`` needs beside it."""
+        return dict(stated)
 
-    def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:
+    def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:  # noqa: ARG002
         """Lines about the run as a whole, told below its report."""
+        yield from ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,51 @@ def test_a_backend_without_a_profiler_says_so(optest: Shell) -> None:
     assert "no profiler" in ended.err
 
 
+def test_a_comparison_keeps_and_shows_what_a_run_does(optest: Shell, tmp_path: Path) -> None:
+    for command in ("validate", "trace"):
+        ended = optest("model", command, "small.onnx", "--dump-dir", command, "--profile")
+        assert ended.status == 0, ended.err
+        assert re.search(r"^  MatMul +1 ", ended.out, re.M)
+        place = tmp_path / command / "small"
+        assert (place / "profile.json").is_file()
+        names = [each["name"] for each in json.loads((place / "00000/index.json").read_text())["values"]]
+        assert names == ["positive", "product", "logits"]
+        again = optest("model", command, "small.onnx", "--dump-dir", command)
+        assert again.status == 2, "a dump into another one would mix them"
+
+
+def test_a_suite_has_a_folder_for_each_of_its_runs(optest: Shell, tmp_path: Path) -> None:
+    run = "{model: small.onnx, workload: [validate, trace, run]}"
+    (tmp_path / "suite.yaml").write_text(f"defaults: {{dump_mode: compile}}\nruns:\n  - {run}\n")
+    ended = optest("model", "suite", "suite.yaml", "--backend", "onnxruntime", "--dump-dir", "d")
+    assert ended.status == 0, ended.err
+    programs = sorted(str(each.parent.relative_to(tmp_path / "d")) for each in tmp_path.glob("d/**/model.onnx"))
+    assert programs == ["00-validate/small", "01-trace/small", "02-run"]
+
+
+def test_a_suite_knows_its_keys_and_what_they_take(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text("runs:\n  - {model: small.onnx, mode: isolted}\n  - {model: a, presett: b}\n")
+    ended = optest("model", "suite", "suite.yaml")
+    assert ended.status == 2
+    assert "suite.yaml:2 $.runs[0].mode: unknown mode 'isolted'" in ended.err
+    assert "suite.yaml:3 $.runs[1].presett" in ended.err
+
+
+def test_values_of_a_trace_are_written_without_a_reference_and_compared_later(optest: Shell) -> None:
+    for name, backend in (("one", "onnxruntime"), ("other", "onnx-reference")):
+        ended = optest("model", "trace", "small.onnx", "--backend", backend, "--out", name)
+        assert ended.status == 0, ended.err
+        assert f"3 values of one run in {name}, compared with nothing" in ended.out
+        assert "PASSED" not in ended.out
+    same = optest("model", "diff", "one", "other", "--atol", "1e-6")
+    assert same.status == 0
+    assert "3 values compared" in same.out
+    optest("model", "trace", "small.onnx", "--seed", 1, "--out", "third")
+    different = optest("model", "diff", "one", "third")
+    assert different.status == 1
+    assert "first: positive (Relu)" in different.out
+
+
 DUMP = {"a": np.ones((2, 2), np.float32), "b": np.array([1, np.nan, np.inf], ml_dtypes.bfloat16), "c": np.arange(3)}
 
 
@@ -207,6 +252,50 @@ def tokens_of(optest: Shell, *options: object) -> str:
     ended = optest("model", "run", "gpt2", "--prompt", "5 6 7", "--max-tokens", 6, *options)
     assert ended.status == 0, ended.err
     return next(line for line in ended.out.splitlines() if line.startswith("ids: "))
+
+
+CALLED_INPUT = """
+import torch
+
+class Named(torch.nn.Module):
+    def forward(self, input):
+        return (input + 1).relu()
+
+def named():
+    return Named(), torch.ones(3)
+"""
+
+
+@pytest.mark.torch
+def test_an_input_that_the_graph_calls_otherwise_is_given_to_the_model_by_its_name(
+    optest: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(CALLED_INPUT)
+    for command in ("validate", "trace"):
+        ended = optest("model", command, "mine.py:named", "--backend", "torch", "--dump-dir", command)
+        assert ended.status == 0, ended.out + ended.err
+        index = json.loads((tmp_path / command / "named/00000/index.json").read_text())
+        assert [each["name"] for each in index["values"]] == ["add", "output"]
+        assert index["outputs_unchanged_by_watching"] is True
+
+
+@pytest.mark.torch
+def test_a_model_that_cannot_be_exported_is_an_error_of_the_export(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        CALLED_INPUT.replace("(input + 1).relu()", "input if input.sum() > 0 else -input")
+    )
+    ended = optest("model", "validate", "mine.py:named", "--backend", "torch")
+    assert ended.status == 1
+    assert ended.err.startswith("optest: COMPILE: export failed: mine.py:named")
+    assert optest("model", "run", "mine.py:named", "--variant", "aot_eager").status == 0
+
+
+@pytest.mark.torch
+def test_a_device_that_there_is_not_is_refused(optest: Shell) -> None:
+    for command in ("run", "trace"):
+        ended = optest("model", command, "resnet34", "--backend", "torch", "--torch-device", "cdua")
+        assert ended.status == 2
+        assert "unknown torch device 'cdua'" in ended.err
 
 
 @pytest.mark.torch

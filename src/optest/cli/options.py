@@ -22,22 +22,13 @@ _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_a
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
-class _Ints(click.ParamType):  # type: ignore[type-arg]
+def _integers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[int]:
     """Whole numbers above 0, with commas between them."""
-
-    name = "integers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        if isinstance(value, list):
-            return value
-        words = [each.strip() for each in str(value).split(",")]
-        if not all(each.isdecimal() and int(each) > 0 for each in words):
-            self.fail(f"{value!r} should be whole numbers above 0, as 1,4", param, ctx)
-        return [int(each) for each in words]
-
-
-def _joined_lists(_: click.Context, __: click.Parameter, values: tuple[list[int], ...]) -> list[int]:
-    return [number for each in values for number in each]
+    words = [word.strip() for each in values for word in each.split(",")]
+    for word in words:
+        if not word.isdecimal() or int(word) < 1:
+            raise click.BadParameter(f"{word!r} should be whole numbers above 0, as 1,4")
+    return [int(word) for word in words]
 
 
 class Command(click.Command):
@@ -55,7 +46,7 @@ class Command(click.Command):
 
     def _with_numbers_joined(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
         """``--threads 1 4`` as ``--threads 1,4``, which click can read."""
-        flags = {flag for each in self.get_params(ctx) if isinstance(each.type, _Ints) for flag in each.opts}
+        flags = {flag for each in self.get_params(ctx) if each.callback is _integers for flag in each.opts}
         joined: list[str] = []
         for word in args:
             if len(joined) > 1 and joined[-2] in flags and joined[-1][:1].isdecimal() and word.isdecimal():
@@ -144,7 +135,7 @@ def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callab
         case _ if option.bare:
             keywords |= {"type": click.STRING, "is_flag": False, "flag_value": option.bare}
         case "ints":
-            keywords |= {"type": _Ints(), "multiple": True, "callback": _joined_lists}
+            keywords |= {"type": click.STRING, "multiple": True, "callback": _integers}
         case kind:
             keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
     return click.option(option.name, *flags, **keywords)

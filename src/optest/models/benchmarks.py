@@ -1,6 +1,6 @@
 """``optest model bench``: time of a model and of its baseline, each combination in a process of its own.
 
-That process is ``python -m optest.models.benchmarks FD_IN FD_OUT``: one request, one answer.
+That process is ``python -m optest.models.benchmarks REQUEST FILE``: JSON, and where the answer goes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,21 +20,21 @@ from optest.core.border import Border
 from optest.errors import OptestError, UsageError
 from optest.guests import CommandContext
 from optest.models.hooks import Hooks
-from optest.models.opened import is_file
-from optest.models.runnable import runnable
-from optest.models.running import hook_lines
-from optest.process import TRACEBACK_SIGNAL, Channel, signal_name, start_child
+from optest.models.opened import is_file, runnable
+from optest.process import run, signal_name
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
 from optest.settings import environment
 from optest.spec import Fault, Reason
+from optest.store import write_atomically
 from optest.timing import Subject, measure
 
 __all__ = ["bench_command"]
 
 _VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
 _TAIL_LINES = 20
-_END_S = 30.0
+_LATE = 0.9
+"""The share of its time after which a child says where it is."""
 _SIZES = ("threads", "batch", "tokens")
 _HEAD = ("on", *_SIZES, "latency", "±", "throughput", "×")
 
@@ -48,14 +48,11 @@ def bench_command(context: CommandContext, **given: Any) -> int:
     Raises:
         UsageError: for what no combination can do.
     """
-    folder = Path(given["dump_dir"]) if given["dump_dir"] else None
-    Hooks(folder)  # says before the work if it is in use
+    Hooks(given)  # says before the work if the folder is in use
     rows, failures, programs, baselines = [], [], dict[str, None](), dict[str, float]()
     for number, request in enumerate(_requests(given)):
         who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
-        if folder:
-            request["dump_dir"] = str(folder / f"{number:02}-{who.replace(':', '-')}")
-        answer = _answer_of({**request, "trace": f"profile-{number:02}.json"}, given["timeout"])
+        answer = _answer_of({**request, "part": f"{number:02}-{who.replace(':', '-')}"})
         if "refused" in answer:
             raise UsageError(answer["refused"])
         if "failed" in answer:
@@ -91,38 +88,22 @@ def _requests(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**given, **dict(zip(_SIZES, sizes, strict=True)), **on}
 
 
-def _answer_of(request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
     """What a child answers, or how it ended, under ``failed``."""
     threads = str(request["threads"])
     variables = {f"{name}_NUM_THREADS": threads for name in _VARIABLES} if request["threads"] else {}
-    paths = [entry or os.getcwd() for entry in sys.path]
-    with (
-        TemporaryDirectory() as scratch,
-        start_child(
-            [sys.executable, "-m", "optest.models.benchmarks"],
-            env=environment() | variables,
-            stderr_path=Path(scratch, "log"),
-        ) as child,
-    ):
-        try:
-            child.send(json.dumps({**request, "import_path": paths}).encode())
-            answer = child.receive(timeout_s)
-        except TimeoutError:
-            child.write_traceback()
-            return {"failed": f"no answer in {timeout_s:g} s\n{_tail(child.stderr_tail())}"}
-        except BrokenPipeError:
-            answer = None
-        if answer is not None:
-            found: dict[str, Any] = json.loads(answer)
+    with TemporaryDirectory() as scratch:
+        answer = Path(scratch, "answer.json")
+        command = [sys.executable, "-m", "optest.models.benchmarks", json.dumps(request), str(answer)]
+        ended = run(command, cwd=".", env=environment() | variables, timeout_s=request["timeout"])
+        if answer.exists():
+            found: dict[str, Any] = json.loads(answer.read_text())
             return found
-        status, signal = child.wait(_END_S)
-        how = f"exit status {status}" if signal is None else signal_name(signal)
-        hint = ", as the system does where memory runs out" if how == "SIGKILL" else ""
-        return {"failed": f"the process died: {how}{hint}\n{_tail(child.stderr_tail())}"}
-
-
-def _tail(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-_TAIL_LINES:])
+    how = f"exit status {ended.returncode}" if ended.signal is None else signal_name(ended.signal)
+    hint = ", as the system does where memory runs out" if how == "SIGKILL" else ""
+    what = f"no answer in {request['timeout']:g} s" if ended.timed_out else f"the process died: {how}{hint}"
+    tail = f"{ended.stdout_tail}\n{ended.stderr_tail}".strip().splitlines()[-_TAIL_LINES:]
+    return {"failed": "\n".join([what, *tail])}
 
 
 def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> Iterator[str]:
@@ -141,19 +122,16 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
     yield f"  median and interquartile range of one call, each row in a fresh process{faster}"
 
 
-def _main(arguments: Sequence[str]) -> None:
+def _main(request: Mapping[str, Any], path: Path) -> None:
     faulthandler.enable()
-    faulthandler.register(TRACEBACK_SIGNAL)
-    channel = Channel(int(arguments[0]), int(arguments[1]))
-    request = json.loads(channel.receive() or b"{}")
-    sys.path[:] = request["import_path"]
+    faulthandler.dump_traceback_later(_LATE * request["timeout"])
     try:
         answer = _timed(request)
     except Fault as fault:
         answer = {"failed": f"{fault.reason.value}: {fault.message}"}
     except OptestError as error:
         answer = {"refused": str(error)}
-    channel.send(json.dumps(answer).encode())
+    write_atomically(path, json.dumps(answer).encode())
 
 
 def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,9 +144,9 @@ def _timed(request: Mapping[str, Any]) -> dict[str, Any]:
         "on": model.backend,
         "program": str(model.program),
         "batch": next(iter(model.feeds.values())).shape[:1] or [1],
-        "lines": [*model.notes, *hook_lines(request, model)],
+        "lines": [*model.notes, *Hooks(request, request["part"]).all_lines(model.program, model.feeds)],
     }
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _main(json.loads(sys.argv[1]), Path(sys.argv[2]))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from optest.core.runner import execute
 from optest.generators.files import save_tensors
 from optest.guests import CommandContext
 from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of, values_of
-from optest.numerics import bits
+from optest.models.hooks import same_bits
 from optest.onnx.whole_models import OnnxProgram
+from optest.plan.repro import case_plan
 from optest.spec import BAD_STATUSES, TestCase
 from optest.store import write_atomically
 
@@ -65,10 +63,6 @@ def _is_wrong(case: TestCase) -> bool:
     return execute([case], ModelDriver()).verdicts[0].status in BAD_STATUSES
 
 
-def _differ(one: Any, other: Any) -> bool:
-    return one.shape != other.shape or one.dtype != other.dtype or bool(np.any(bits(one) != bits(other)))
-
-
 def _passes(case: TestCase, level: str) -> list[str]:
     """The passes that change the model, also those that do so in place of others that are left out."""
     found: list[str] = []
@@ -101,7 +95,7 @@ def _regions(case: TestCase, *, exact: bool) -> Iterator[TestCase]:
 
 def _changes_bits(case: TestCase) -> bool:
     first, made = (values_of(each) for each in (_at(case, program_of(case).levels[0]), case))
-    return any(_differ(one, other) for one, other in zip(first, made, strict=True))
+    return not all(map(same_bits, first, made))
 
 
 def _written(case: TestCase, folder: Path) -> str:
@@ -124,16 +118,6 @@ def _written(case: TestCase, folder: Path) -> str:
             "part": "outputs",
             "values": stated["values"],
         }
-    lines = [
-        f"# {case.where}",
-        "version: 1",
-        "backend: model",
-        "cases:",
-        f"  - op: {case.descriptor.name}",
-        f"    name: {json.dumps(case.name)}",
-        "    generator: optest.models.driver:ModelValues",
-        "    attributes:",
-        *(f"      {name}: {json.dumps(value)}" for name, value in stated.items() if value),
-    ]
-    write_atomically(folder / "plan.yaml", "\n".join([*lines, ""]).encode())
+    plan = case_plan(dataclasses.replace(case, attributes={name: value for name, value in stated.items() if value}))
+    write_atomically(folder / "plan.yaml", f"# {case.where}\n{plan}".encode())
     return f"optest run --plan {folder / 'plan.yaml'}"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from optest.core.border import Border
 from optest.guests import CommandContext
-from optest.models.driver import PREFIX, ModelDriver, descriptor_of, onnx_backend, program_of, subject_of, variant_of
-from optest.models.opened import stated_models
-from optest.spec import BackendTarget, TestCase
+from optest.models.driver import PREFIX, ModelDriver, descriptor_of, program_of, subject_of
+from optest.models.dumps import save_values
+from optest.models.hooks import Hooks
+from optest.models.opened import stated_models, variant_on
+from optest.reporting.typography import plural
+from optest.spec import BackendTarget, Reason, TestCase
 
-__all__ = ["CASES_OF", "models_of", "trace_command", "traced", "validate_command"]
+__all__ = ["CASES_OF", "models_of", "trace_command", "traced", "validate_command", "with_part"]
 
 
 def validate_command(context: CommandContext, **given: Any) -> int:
@@ -20,15 +25,15 @@ def validate_command(context: CommandContext, **given: Any) -> int:
 
 
 def trace_command(context: CommandContext, **given: Any) -> int:
-    """Compare the values inside a model."""
+    """Compare the values inside a model; with ``out`` write them to a file instead."""
+    cases = _traced(context, given)
     stops = given["exitfirst"] or given["stop"]
-    return context.run(_traced(context, given), ModelDriver(), {}, {**given, "exitfirst": stops})
+    return context.run(cases, ModelDriver(), {}, {**given, "exitfirst": stops}) if cases else 0
 
 
 def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
     cases = []
-    for case in models_of(given, every_preset=True):
-        context.echo(f"{case.name}: {program_of(case)}")
+    for case in _shown(context, given, every_preset=True):
         cases.append(with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs)))
         if _is_causal(case):
             cases.append(with_part(case, "continuation", "continuation"))
@@ -36,15 +41,28 @@ def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCa
 
 
 def _traced(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
-    cases: list[TestCase] = []
-    for case in models_of(given):
-        context.echo(f"{case.name}: {program_of(case)}")
-        cases += traced(case, given["mode"])
-    return cases
+    (case,) = _shown(context, given, every_preset=False)
+    if not given["out"]:
+        return list(traced(case, given["mode"]))
+    with Border("the backend", Reason.RAISED):
+        values = save_values(program_of(case), subject_of(case).feeds, Path(given["out"]))
+    context.echo(f"{plural(len(values.index), 'value')} of one run in {given['out']}, compared with nothing")
+    return []
 
 
 CASES_OF = {"validate": _validated, "trace": _traced}
 """The cases of a command, from its options."""
+
+
+def _shown(context: CommandContext, given: Mapping[str, Any], *, every_preset: bool) -> Iterator[TestCase]:
+    """The models that a command names, each after a line about the program, and what the hooks show of it."""
+    Hooks(given)  # says before the work if the folder is in use
+    for case in models_of(given, every_preset=every_preset):
+        program = program_of(case)
+        context.echo(f"{case.name}: {program}")
+        for line in Hooks(given, case.name).all_lines(program, subject_of(case).feeds):
+            context.echo(line)
+        yield case
 
 
 def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterator[TestCase]:
@@ -54,12 +72,9 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
         UsageError, UnknownName: for a model, backend, variant or configuration that there is not.
         Fault: COMPILE if an export fails.
     """
-    backend, variant, device = given["backend"], given["variant"], given["torch_device"] or ""
-    if for_torch := backend == "torch":
-        variant = variant or "eager"
-    else:
-        variant = variant_of(onnx_backend(backend), variant or ("disabled" if given["optimized"] else None))
-    for name, stated in stated_models(given, for_torch=for_torch, every_preset=every_preset):
+    backend = given["backend"]
+    variant = variant_on(backend, given["variant"] or ("disabled" if given["optimized"] else None))
+    for name, stated in stated_models(given, every_preset=every_preset):
         yield TestCase(
             descriptor=descriptor_of(f"{PREFIX}{name.partition('/')[0]}"),
             inputs=(),
@@ -69,7 +84,7 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
                 "optimized": given["optimized"] or "",
                 "backend": backend,
                 "variant": variant,
-                "device": device,
+                "device": given["torch_device"] or "",
             },
             generator="optest.models.driver:ModelValues",
             seed=given["seed"],

@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, backend_manager
-from optest.backends.command_abilities import HasVariants
-from optest.backends.whole_models import ModelProgram, Region
-from optest.errors import UsageError
-from optest.models.opened import opened
+from optest.backends import BackendDriver
+from optest.backends.whole_models import Region
+from optest.models.hooks import Program
+from optest.models.opened import program_for, subject_that
 from optest.models.subjects import Subject, judged_by_accuracy, read_tensors
 from optest.numerics import Array
-from optest.onnx.driver import OnnxBackend
-from optest.onnx.graphs import Graph, opened_file
-from optest.onnx.whole_models import OnnxProgram
-from optest.registry import load_object
 from optest.spec import Attribute, Check, CheckState, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
 from optest.store.paths import path_of
 
-__all__ = [
-    "CATEGORY",
-    "PREFIX",
-    "ModelDriver",
-    "ModelValues",
-    "descriptor_of",
-    "onnx_backend",
-    "program_of",
-    "subject_of",
-]
+__all__ = ["PREFIX", "ModelDriver", "ModelValues", "descriptor_of", "program_of", "subject_of", "values_of"]
 
 PREFIX = "model."
-CATEGORY = "model"
 _MODEL = ("model", "config", "preset", "weights", "file", "inputs", "sizes")
 _FILES = ("weights", "file", "inputs", "expected", "optimized")
-_STATED = (
-    *_MODEL,
-    "expected",
-    "digest",
-    "causal",
-    "optimized",
-    "backend",
-    "variant",
-    "device",
-    "part",
-    "values",
-    "given",
-)
+_ASKED = ("expected", "digest", "causal", "optimized", "backend", "variant", "device", "part", "values", "given")
+_STATED = (*_MODEL, *_ASKED)
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
@@ -62,7 +35,7 @@ def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
     """
     return OperatorDescriptor(
         name=name,
-        category=CATEGORY,
+        category=PREFIX[:-1],
         signature=" -> *out",
         attributes=tuple(Attribute(name=each, type="str", default="") for each in _STATED),
     )
@@ -76,53 +49,14 @@ def _stated(case: TestCase) -> dict[str, str]:
 
 def subject_of(case: TestCase) -> Subject:
     """The model with its inputs."""
-    return _subject(_stated(case), case.seed)
+    stated = _stated(case)
+    return subject_that(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
 
 
-def program_of(case: TestCase) -> ModelProgram:
+def program_of(case: TestCase) -> Program:
     """The model on the backend that the case names."""
     stated = _stated(case)
-    return _program_of(_subject(stated, case.seed), stated)
-
-
-def _subject(stated: Mapping[str, str], seed: int | None) -> Subject:
-    return opened(tuple((name, stated[name]) for name in _MODEL), seed or 0)
-
-
-def _program_of(subject: Subject, stated: Mapping[str, str]) -> ModelProgram:
-    return _program(subject, *(stated[name] for name in ("backend", "variant", "device", "optimized")))
-
-
-@lru_cache(maxsize=4)
-def _program(subject: Subject, backend: str, variant: str, device: str, optimized: str) -> ModelProgram:
-    if not isinstance(subject.graph, Graph):
-        make = load_object("optest.torch.models.programs:TorchProgram")
-        program: ModelProgram = make(subject.model, subject.graph, variant, device or "cpu")
-        return program
-    content = opened_file(Path(optimized)) if optimized else None
-    return OnnxProgram(onnx_backend(backend), subject.graph, variant, content)
-
-
-def onnx_backend(name: str) -> OnnxBackend:
-    """
-    Raises:
-        UsageError: for one that runs no models of ONNX.
-    """
-    driver = backend_manager.get(name)
-    if not isinstance(driver, OnnxBackend):
-        raise UsageError(f"backend {name} runs no whole models; torch, onnxruntime, openvino and onnx-reference do")
-    return driver
-
-
-def variant_of(driver: OnnxBackend, stated: str | None) -> str:
-    """
-    Raises:
-        UsageError: for one that the backend does not have.
-    """
-    known = driver.variants if isinstance(driver, HasVariants) else ("",)
-    if stated and stated.partition("-")[0] not in known:
-        raise UsageError(f"backend {driver.name} has no variant {stated}, but {', '.join(known)}")
-    return stated or known[-1]
+    return program_for(subject_of(case), *(stated[name] for name in ("backend", "variant", "device", "optimized")))
 
 
 class ModelValues:
@@ -130,10 +64,10 @@ class ModelValues:
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput]]:  # noqa: ARG002
         stated = _stated(case)
-        subject = _subject(stated, case.seed)
+        subject = subject_of(case)
         match stated["part"]:
             case "watched":
-                real = _program_of(subject, stated).outputs(subject.feeds)
+                real = program_of(case).outputs(subject.feeds)
                 exact = Rule(kind=RuleClass.EXACT, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
@@ -180,8 +114,8 @@ class ModelDriver(BackendDriver):
 def values_of(case: TestCase) -> list[Array]:
     """What the backend makes of the part of a model that a case is about."""
     stated = _stated(case)
-    subject = _subject(stated, case.seed)
-    program = _program_of(subject, stated)
+    subject = subject_of(case)
+    program = program_of(case)
     outputs, given = _lines(stated["values"]), _lines(stated["given"])
     match stated["part"]:
         case "outputs":

@@ -20,7 +20,7 @@ from optest.spec import format_shape
 if TYPE_CHECKING:
     from optest.models.hooks import Program
 
-__all__ = ["Values", "diff_command", "dump_values", "save_values", "spec_text"]
+__all__ = ["Values", "diff_command", "save_values", "spec_text"]
 
 _SHOWN = 20
 
@@ -33,19 +33,13 @@ class Values:
     index: list[dict[str, Any]]
 
 
-def dump_values(program: Program, subject: Any, path: Path) -> str:
-    """Write what a program computes from the ``feeds`` of a subject, in order, and return a line about it.
+def save_values(program: Program, feeds: Mapping[str, Array], path: Path) -> Values:
+    """Run a program, and write its values as safetensors; the order and their places are in the metadata.
 
     Raises:
         Fault: UNSUPPORTED if the backend shows no values.
         UsageError: if the file cannot be written.
     """
-    values = save_values(program, subject.feeds, path)
-    return f"{plural(len(values.index), 'value')} of one run in {path}"
-
-
-def save_values(program: Program, feeds: Mapping[str, Array], path: Path) -> Values:
-    """Run a program, and write its values as safetensors; the order and their places are in the metadata."""
     tensors, index = dict[str, Array](), list[dict[str, Any]]()
     for name, value, operator, place in program.values(feeds):
         tensors[name] = value

@@ -14,7 +14,7 @@ from optest.core.border import Border
 from optest.errors import Unavailable, UsageError
 from optest.generators.counter import Stream
 from optest.models.hooks import Hooks, same_bits
-from optest.models.runnable import Runnable
+from optest.models.opened import Runnable
 from optest.numerics import Array, widen
 from optest.registry import is_installed, load_object
 from optest.spec import Fault, Reason

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from optest.backends.whole_models import ModelProgram
 from optest.core.border import Border
 from optest.errors import UsageError
 from optest.generators.files import save_tensors
@@ -22,13 +23,11 @@ __all__ = ["Hooks", "Program", "same_bits"]
 _SHOWN_ROWS = 20
 
 
-class Program(Protocol):
-    """A model on a backend; its text says precision, threads and versions. Feeds and outputs are arrays by name."""
+class Program(ModelProgram, Protocol):
+    """A model on a backend that can be dumped and timed; its text says precision, threads and versions."""
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
         """Name, dtype and sizes of each input; a size that is open is a name."""
-
-    def outputs(self, feeds: Mapping[str, Array], /) -> dict[str, Array]: ...
 
     def values(self, feeds: Mapping[str, Array], /) -> Iterable[tuple[str, Array, str, str]]:
         """Values in the order of execution: name, elements, operator, and where in the model it is from.
@@ -49,19 +48,32 @@ class Program(Protocol):
 
 
 class Hooks:
-    """``folder`` gets the program and, in mode ``all``, each execution; with ``profiles`` a table is made of one run.
+    """What ``dump_dir``, ``dump_mode`` and ``profile`` want of one program; ``part`` is a folder of its own below.
 
-    The folder holds the program's files, ``profile.json`` for chrome://tracing and Perfetto, and a folder for each
-    execution: ``inputs``, ``outputs`` and ``values.safetensors``, and an ``index.json`` with the values in order.
+    The folder gets the program's files, ``profile.json`` for chrome://tracing and Perfetto, and in mode ``all`` a
+    folder for each execution: ``inputs``, ``outputs`` and ``values.safetensors``; ``index.json`` has the order.
+
+    Raises:
+        UsageError: for a folder that is in use.
     """
 
-    def __init__(
-        self, folder: Path | None, mode: str = "all", *, profiles: bool = False, trace: str = "profile.json"
-    ) -> None:
+    def __init__(self, given: Mapping[str, Any], part: str = "") -> None:
+        self._folder = folder = Path(given["dump_dir"]) / part if given["dump_dir"] else None
         if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"--dump-dir is {folder}, which is there already; a dump should not mix with another one")
-        self._folder, self._mode, self._profiles, self._trace = folder, mode, profiles, trace
-        self._executions = 0
+        self._mode, self._profiles, self._executions = given["dump_mode"], given["profile"], 0
+        words = "-".join(["profile", *part.split("/")]) if part and folder is None else "profile"
+        self._trace = (folder or Path()) / f"{words}.json"
+
+    def all_lines(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
+        """Run a program for what is asked for alone; nothing where nothing is.
+
+        Raises:
+            Fault: as :meth:`executed` and :meth:`closing_lines`.
+        """
+        if self._folder is not None:
+            self.executed(program, feeds)
+        yield from self.closing_lines(program, feeds)
 
     def executed(self, program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run a program, and dump the execution; what is there before it fails stays there.
@@ -110,9 +122,9 @@ class Hooks:
             yield f"dumped: the program{kept} in {self._folder}"
 
     def _profile(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
-        trace = (self._folder or Path()) / self._trace
+        self._trace.unlink(missing_ok=True)
         with _border():
-            profiled = program.profiled(feeds, trace)
+            profiled = program.profiled(feeds, self._trace)
         rows = sorted(profiled, key=lambda row: -row[2])
         whole = sum(seconds for _, _, seconds in rows) or 1.0
         shown = [(name, str(calls), seconds_text(s), f"{100 * s / whole:.1f}") for name, calls, s in rows[:_SHOWN_ROWS]]
@@ -120,8 +132,8 @@ class Hooks:
         yield from columns([("operator", "calls", "time", "%"), *shown], left=frozenset({0}))
         if len(rows) > _SHOWN_ROWS:
             yield f"  and {len(rows) - _SHOWN_ROWS} more operators"
-        if trace.exists():
-            yield f"  for chrome://tracing or Perfetto: {trace}"
+        if self._trace.exists():
+            yield f"  for chrome://tracing or Perfetto: {self._trace}"
         else:
             yield "  the backend says how long an operator takes, and not when: no trace for viewers"
 
@@ -140,4 +152,5 @@ def _index(tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
 
 
 def same_bits(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same dtype, shape and bits."""
     return one.shape == other.shape and one.dtype == other.dtype and bool((bits(one) == bits(other)).all())

@@ -1,23 +1,56 @@
-"""From the name of a model to what cases of it state: files for runtimes of ONNX, the name itself for torch."""
+"""Models by name or file, on backends: for the commands that run one, and as what cases of it state."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from optest.backends import backend_manager
+from optest.backends.command_abilities import HasVariants
 from optest.errors import UsageError
 from optest.generators.files import save_tensors
-from optest.models.subjects import Subject, moved, subject_of_file
+from optest.models.hooks import Program
+from optest.models.subjects import Subject, moved, read_tensors, subject_of_file
+from optest.numerics import Array
+from optest.onnx.driver import OnnxBackend
+from optest.onnx.graphs import Graph, opened_file
+from optest.onnx.whole_models import OnnxProgram
 from optest.registry import load_object
 from optest.settings import resolve
 from optest.store import write_atomically
 
-__all__ = ["is_file", "opened", "stated_models", "torch_model"]
+__all__ = [
+    "Runnable",
+    "is_file",
+    "named_model",
+    "program_for",
+    "runnable",
+    "stated_models",
+    "subject_that",
+    "variant_on",
+]
+
+_ADAPTERS, _PROGRAMS = "optest.torch.models.adapters:", "optest.torch.models.programs:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runnable:
+    """A program with feeds, ready to run. ``vocabulary`` and ``context``, the most tokens, are 0 where not known."""
+
+    backend: str
+    program: Program
+    feeds: Mapping[str, Array]
+    notes: Sequence[str] = ()
+    vocabulary: int = 0
+    context: int = 0
 
 
 def is_file(name: str) -> bool:
@@ -25,60 +58,50 @@ def is_file(name: str) -> bool:
     return name.endswith(".onnx")
 
 
-def stated_models(
-    given: Mapping[str, Any], *, for_torch: bool, every_preset: bool
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """What cases state of the model that a command names, with a word for it: once for each way to draw its
-    weights, or for the first.
-
-    For runtimes of ONNX a model of torch is exported into a file, beside its inputs and its outputs by torch.
+def variant_on(backend: str, stated: str | None) -> str:
+    """The variant of a backend, which is its default if none is stated.
 
     Raises:
-        UsageError: for a name, a configuration or weights that do not fit.
-        Fault: COMPILE if the export fails.
+        UsageError: for a backend that runs no whole models, or has no such variant.
     """
-    what, config = given["what"], ",".join(given["config"])
-    inputs = str(Path(given["inputs"]).absolute()) if given["inputs"] else ""
-    if is_file(what):
-        if for_torch:
-            raise UsageError(f"backend torch runs models of torch, but {what} is a file of ONNX")
-        path = Path(what)
-        digest = hashlib.blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()
-        yield path.stem, {"file": path.as_posix(), "inputs": inputs, "sizes": config, "digest": digest}
-        return
-    weights = str(Path(given["weights"]).absolute()) if given["weights"] else ""
-    presets = load_object("optest.torch.models.adapters:presets_of")(what, Path(weights) if weights else None)
-    for preset in [given["preset"]] if given["preset"] else presets if every_preset else presets[:1]:
-        named = {"model": what, "config": config, "preset": preset, "weights": weights, "inputs": inputs}
-        name = "/".join(each for each in (what.rpartition(":")[2], preset) if each)
-        folder = Path(resolve(given)["runs_dir"]).parent / "models"
-        yield name, named if for_torch else _exported(tuple(named.items()), given["seed"], folder)
+    if backend == "torch":
+        return stated or "eager"
+    driver = _onnx_backend(backend)
+    known = driver.variants if isinstance(driver, HasVariants) else ("",)
+    if stated and stated.partition("-")[0] not in known:
+        raise UsageError(f"backend {backend} has no variant {stated}, but {', '.join(known)}")
+    return stated or known[-1]
 
 
-@cache
-def _exported(key: tuple[tuple[str, str], ...], seed: int, models: Path) -> dict[str, str]:
-    named = dict(key)
-    model = torch_model(named, seed)
-    content, arrays, outputs = load_object("optest.torch.models.programs:exported_model")(
-        model, named["inputs"], seed, moved
-    )
-    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
-    folder = models / f"{re.sub(r'[^0-9A-Za-z_.]+', '-', named['model'])}-{digest}"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "model.onnx", content)
-    save_tensors(arrays, folder / "inputs.safetensors", named["model"])
-    save_tensors(outputs, folder / "expected.safetensors", named["model"])
-    files = {"file": "model.onnx", "inputs": "inputs.safetensors", "expected": "expected.safetensors"}
-    return {
-        **{name: (folder / file).as_posix() for name, file in files.items()},
-        "digest": digest,
-        "causal": "yes" * model.causal,
-    }
+def _onnx_backend(name: str) -> OnnxBackend:
+    driver = backend_manager.get(name)
+    if not isinstance(driver, OnnxBackend):
+        raise UsageError(f"backend {name} runs no whole models; torch, onnxruntime, openvino and onnx-reference do")
+    return driver
 
 
-def torch_model(stated: Mapping[str, str], seed: int) -> Any:
-    """The model of torch that cases name."""
-    return load_object("optest.torch.models.adapters:opened_model")(
+def _named(given: Mapping[str, Any], backend: str) -> dict[str, str]:
+    """What the options of a command say of the model and its inputs."""
+    what = given["what"]
+    if is_file(what) and backend == "torch":
+        raise UsageError(f"backend torch runs models of torch, but {what} is a file of ONNX")
+    if is_file(what) and given["weights"]:
+        raise UsageError(f"{what} has its weights inside; --weights is for models by name")
+    paths = {name: str(Path(given[name]).absolute()) if given.get(name) else "" for name in ("weights", "inputs")}
+    return {"model": what, "config": ",".join(given["config"]), "preset": given["preset"] or "", **paths}
+
+
+def named_model(given: Mapping[str, Any]) -> Any:
+    """The model in torch that a command names, with the weights of a file or drawn.
+
+    Raises:
+        UsageError, Unavailable: as :func:`optest.torch.models.adapters.opened_model`.
+    """
+    return _torch_model(_named(given, "torch"), given["seed"])
+
+
+def _torch_model(stated: Mapping[str, str], seed: int) -> Any:
+    return load_object(f"{_ADAPTERS}opened_model")(
         stated["model"],
         config=dict(_entries(stated["config"])),
         preset=stated["preset"],
@@ -103,12 +126,120 @@ def _scalar(text: str) -> Any:
         return text
 
 
+def _feeds_of(model: Any, inputs: str, seed: int) -> dict[str, Array]:
+    drawn: dict[str, Array] = load_object(f"{_PROGRAMS}inputs_of")(model, seed)
+    return read_tensors(Path(inputs), [*drawn]) if inputs else drawn
+
+
+def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room: int = 0, threads: int = 0) -> Runnable:
+    """The model ``what`` on ``backend`` by ``variant``, with ``inputs`` of a file or drawn by ``seed``.
+
+    ``batch`` and ``tokens`` are sizes of the inputs, 0 for the model's own; ``room`` is for further tokens, where the
+    number is fixed once a model is exported. ``threads`` 0 is the backend's own number.
+
+    Raises:
+        UsageError, Unavailable, Fault: for whatever cannot be opened, or exported for the backend.
+    """
+    backend = given["backend"] or ("onnxruntime" if is_file(given["what"]) else "torch")
+    variant, stated = variant_on(backend, given["variant"]), _named(given, backend)
+    if threads and backend != "torch":
+        _onnx_backend(backend).use_threads(threads)
+    on = f"{backend}:{variant}".rstrip(":")
+    if is_file(given["what"]):
+        subject = subject_of_file(stated["model"], stated["inputs"], stated["config"], given["seed"])
+        program = program_for(subject, backend, variant)
+        feeds = {name: _resized(value, batch, tokens) for name, value in subject.feeds.items()}
+        for name, _, sizes in program.specs():
+            if any(isinstance(size, int) and size != now for size, now in zip(sizes, feeds[name].shape, strict=True)):
+                raise UsageError(f"{name} of {given['what']} has fixed sizes, {sizes}, and no others")
+        return Runnable(backend=on, program=program, feeds=feeds)
+    model = _torch_model(stated, given["seed"])
+    if tokens and not model.causal:
+        raise UsageError(f"{given['what']} is no causal language model; a number of tokens means nothing to it")
+    if tokens > model.context > 0:
+        raise UsageError(f"{tokens} tokens do not fit into {model.context} positions of {given['what']}: see --config")
+    longest = min(tokens + room, model.context or tokens + room) if backend != "torch" else tokens
+    drawn = _feeds_of(model, stated["inputs"], given["seed"])
+    feeds = {name: _resized(value, batch, longest) for name, value in drawn.items()}
+    if backend == "torch":
+        program = load_object(f"{_PROGRAMS}TorchProgram")(model, feeds, variant, given["torch_device"] or "", threads)
+    else:
+        graph = Graph(load_object(f"{_PROGRAMS}exported_content")(model, feeds))
+        program = program_for(Subject(graph, feeds), backend, variant)
+    about = {"notes": model.notes, "vocabulary": model.vocabulary, "context": model.context}
+    return Runnable(backend=on, program=program, feeds=feeds, **about)
+
+
 @lru_cache(maxsize=4)
-def opened(key: tuple[tuple[str, str], ...], seed: int) -> Subject:
+def program_for(subject: Subject, backend: str, variant: str, device: str = "", optimized: str = "") -> Program:
+    """A model on a backend; ``optimized`` is the file that another optimiser has made of it."""
+    if not isinstance(subject.graph, Graph):
+        make: Callable[..., Program] = load_object(f"{_PROGRAMS}TorchProgram")
+        return make(subject.model, subject.feeds, variant, device, graph=subject.graph)
+    content = opened_file(Path(optimized)) if optimized else None
+    return OnnxProgram(_onnx_backend(backend), subject.graph, variant, content)
+
+
+def _resized(value: Array, batch: int, tokens: int) -> Array:
+    """The elements again and again, or the first of them; tokens are the second axis of integers."""
+    shape = list(value.shape)
+    if batch and shape:
+        shape[0] = batch
+    if tokens and len(shape) == 2 and value.dtype.kind in "iub":
+        shape[1] = tokens
+    return np.resize(value, shape)
+
+
+def stated_models(given: Mapping[str, Any], *, every_preset: bool) -> Iterator[tuple[str, dict[str, str]]]:
+    """What cases state of the model that a command names, with a word for it: once for each way to draw its
+    weights, or for the first.
+
+    For runtimes of ONNX a model of torch is exported into a file, beside its inputs and its outputs by torch.
+
+    Raises:
+        UsageError: for a name, a configuration or weights that do not fit.
+        Fault: COMPILE if the export fails.
+    """
+    named = _named(given, given["backend"])
+    if is_file(named["model"]):
+        path = Path(named["model"])
+        digest = hashlib.blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()
+        file = {"file": path.as_posix(), "inputs": named["inputs"], "sizes": named["config"], "digest": digest}
+        yield path.stem, file
+        return
+    weights = Path(named["weights"]) if named["weights"] else None
+    presets = load_object(f"{_ADAPTERS}presets_of")(named["model"], weights)
+    for preset in [named["preset"]] if named["preset"] else presets if every_preset else presets[:1]:
+        stated = {**named, "preset": preset}
+        folder = Path(resolve(given)["runs_dir"]).parent / "models"
+        name = "/".join(each for each in (named["model"].rpartition(":")[2], preset) if each)
+        yield name, stated if given["backend"] == "torch" else _exported(tuple(stated.items()), given["seed"], folder)
+
+
+@cache
+def _exported(key: tuple[tuple[str, str], ...], seed: int, models: Path) -> dict[str, str]:
+    named = dict(key)
+    model = _torch_model(named, seed)
+    feeds = _feeds_of(model, named["inputs"], seed)
+    content, outputs = load_object(f"{_PROGRAMS}exported_model")(model, feeds, moved)
+    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    folder = models / f"{re.sub(r'[^0-9A-Za-z_.]+', '-', named['model'])}-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "model.onnx", content)
+    save_tensors(feeds, folder / "inputs.safetensors", named["model"])
+    save_tensors(outputs, folder / "expected.safetensors", named["model"])
+    files = {"file": "model.onnx", "inputs": "inputs.safetensors", "expected": "expected.safetensors"}
+    paths = {name: (folder / file).as_posix() for name, file in files.items()}
+    return {**paths, "digest": digest, "causal": "yes" * model.causal}
+
+
+@lru_cache(maxsize=4)
+def subject_that(key: tuple[tuple[str, str], ...], seed: int) -> Subject:
     """The subject of cases that state ``key``."""
     stated = dict(key)
     if stated["file"]:
         return subject_of_file(stated["file"], stated["inputs"], stated["sizes"], seed)
-    model = torch_model(stated, seed)
-    graph, feeds = load_object("optest.torch.models.programs:graph_with_inputs")(model, stated["inputs"], seed)
+    model = _torch_model(stated, seed)
+    feeds = _feeds_of(model, stated["inputs"], seed)
+    graph, feeds = load_object(f"{_PROGRAMS}graph_with_feeds")(model, feeds)
     return Subject(graph, feeds, model)

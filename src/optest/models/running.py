@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +11,18 @@ from optest.errors import UsageError
 from optest.guests import CommandContext
 from optest.models.generation import MOST_TOKENS, fed_tokens, generated, prompt_of
 from optest.models.hooks import Hooks
-from optest.models.opened import is_file
-from optest.models.runnable import Runnable, model_by_name, runnable
+from optest.models.opened import is_file, named_model, runnable
 from optest.numerics import Array, dtype_of, widen
 from optest.registry import load_object
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural, printable
-from optest.spec import Fault, Reason, format_shape
+from optest.spec import format_shape
 
-__all__ = ["export_weights_command", "faults_told", "hook_lines", "run_command"]
+__all__ = ["export_weights_command", "run_command"]
 
 _ROWS = 4
-_EXIT_OF = {Reason.UNSUPPORTED: 5, Reason.UNAVAILABLE: 5}
-_Command = Callable[..., int]
 
 
-def faults_told(command: _Command) -> _Command:
-    """A fault is one line and the exit status: 5 for what is not possible here, else 1."""
-
-    @wraps(command)
-    def told(context: CommandContext, **given: Any) -> int:
-        try:
-            return command(context, **given)
-        except Fault as fault:
-            context.echo(f"optest: {fault.reason.value}: {fault.message}", err=True)
-            return _EXIT_OF.get(fault.reason, 1)
-
-    return told
-
-
-@faults_told
 def run_command(context: CommandContext, **given: Any) -> int:
     """Run a model forward, or with ``prompt`` let it write."""
     about_text = [name for name in ("max_tokens", "temperature", "tokenizer", "kv_cache") if given[name]]
@@ -53,7 +34,7 @@ def run_command(context: CommandContext, **given: Any) -> int:
 
 
 def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
-    hooks, model = _hooks(given), runnable(given)
+    hooks, model = Hooks(given), runnable(given)
     yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes)
     began = time.perf_counter()
     outputs = hooks.executed(model.program, model.feeds)
@@ -70,7 +51,7 @@ def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _text_lines(given: Mapping[str, Any]) -> Iterator[str]:
-    hooks, prompt = _hooks(given), prompt_of(given["prompt"], given["tokenizer"])
+    hooks, prompt = Hooks(given), prompt_of(given["prompt"], given["tokenizer"])
     sizes = {} if is_file(given["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
     model = runnable(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
     yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes, *prompt.notes)
@@ -103,33 +84,11 @@ def _tops(logits: Array) -> Iterator[str]:
         yield f"and {len(rows) - _ROWS} more"
 
 
-def hook_lines(given: Mapping[str, Any], model: Runnable | None = None) -> Iterator[str]:
-    """What ``dump_dir``, ``dump_mode`` and ``profile`` of a command keep and show of one run of its model.
-
-    The model is opened as the command says, unless it is here already.
-
-    Raises:
-        UsageError, Unavailable, Fault: as :func:`runnable`, and whatever the run raises.
-    """
-    hooks = _hooks(given)
-    if given["dump_dir"] or given["profile"]:
-        model = model or runnable(given)
-        if given["dump_dir"]:
-            hooks.executed(model.program, model.feeds)
-        yield from hooks.closing_lines(model.program, model.feeds)
-
-
-def _hooks(given: Mapping[str, Any]) -> Hooks:
-    folder = Path(given["dump_dir"]) if given["dump_dir"] else None
-    return Hooks(folder, given["dump_mode"], profiles=given["profile"], trace=given.get("trace", "profile.json"))
-
-
-@faults_told
 def export_weights_command(context: CommandContext, **given: Any) -> int:
     """Write the weights of a model by its name."""
     if is_file(given["what"]):
         raise UsageError(f"{given['what']} is a file; weights are exported of a model by its name")
-    model = model_by_name(given)
+    model = named_model(given)
     path = Path(given["out"])
     load_object("optest.torch.models.weights:save_weights")(model, path)
     count = sum(each.numel() for each in model.module.parameters())

@@ -17,7 +17,6 @@ from optest.guests import Command, CommandContext, Option, guests
 from optest.models.commands import CASES_OF
 from optest.models.driver import ModelDriver
 from optest.plan.problems import Ledger, read_document
-from optest.registry import load_object
 from optest.spec import TestCase
 
 __all__ = ["suite_command"]
@@ -48,8 +47,7 @@ def suite_command(context: CommandContext, **given: Any) -> int:
     for workload, stated in runs:
         if workload not in CASES_OF:
             context.echo(f"\n{stated['what']}, {workload}")
-            function = load_object(_commands()[workload].function)
-            status = max(status, function(context, **stated))
+            status = max(status, _commands()[workload].call(context, stated))
     return status
 
 
@@ -60,15 +58,17 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         path = _SHIPPED / f"{path}.yaml"
     document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
     ledger, commands = Ledger(source), _commands()
+    options = {option.name: option for each in commands.values() for option in each.options}
     flags = {name: value for name, value in given.items() if name != "what" and value not in (None, ())}
-    found = []
+    found = list[tuple[str, dict[str, Any]]]()
     for index, run in enumerate(document.runs):
         stated = {**document.defaults, **run}
-        for key in stated:
+        for key, value in stated.items():
             place = ("runs", index, key) if key in run else ("defaults", key)
-            if key not in _OWN and not any(key in _options(each) for each in commands.values()):
-                known = sorted({*_OWN, *(name for each in commands.values() for name in _options(each))})
-                ledger.unknown(place, UnknownName("key of a suite", key, known))
+            if key not in options and key not in _OWN:
+                ledger.unknown(place, UnknownName("key of a suite", key, sorted({*_OWN, *options})))
+            elif key in options and options[key].choices and value not in options[key].choices:
+                ledger.unknown(place, UnknownName(key, str(value), options[key].choices))
         workloads = stated.get("workload", "validate")
         for workload in [workloads] if isinstance(workloads, str) else workloads:
             if workload not in commands:
@@ -76,9 +76,15 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             elif "model" not in stated:
                 ledger.problem(("runs", index), "a run states no model")
             else:
-                found.append(
-                    (workload, {**given, **_values(commands[workload], stated), **flags, "what": stated["model"]})
-                )
+                own = {
+                    **given,
+                    **{each.name: _value(each, stated) for each in commands[workload].options},
+                    **flags,
+                    "what": stated["model"],
+                }
+                if own["dump_dir"]:
+                    own["dump_dir"] = str(Path(own["dump_dir"], f"{len(found):02}-{workload}"))
+                found.append((workload, own))
     ledger.refuse()
     yield from found
 
@@ -88,15 +94,8 @@ def _commands() -> dict[str, Command]:
     return {name: every[f"model {name}"] for name in ("validate", "trace", "bench", "run") if f"model {name}" in every}
 
 
-def _options(command: Command) -> dict[str, Option]:
-    return {option.name: option for option in command.options}
-
-
-def _values(command: Command, stated: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _value(each, stated.get(name, each.default)) for name, each in _options(command).items()}
-
-
-def _value(option: Option, value: Any) -> Any:
+def _value(option: Option, stated: Mapping[str, Any]) -> Any:
+    value = stated.get(option.name, option.default)
     if option.type == "ints":
         return [value] if isinstance(value, int) else value
     if not option.repeat:

@@ -96,7 +96,8 @@ def _windows(x: Any, kernel: Any, padding: float, attributes: dict[str, Any]) ->
         x = np.pad(x, around, constant_values=padding)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
     windows = sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))
-    return windows[(slice(None), slice(None), *(slice(None, None, each) for each in (*strides, *steps)))]
+    every = slice(None)
+    return windows[(every, every, *(slice(None, None, each) for each in (*strides, *steps)))]
 
 
 def _erf(x: Any) -> Any:

@@ -19,8 +19,8 @@ __all__ = ["OnnxProgram"]
 
 
 class OnnxProgram:
-    """``given`` is the model before anybody optimises it, ``optimized`` what another optimiser than the backend's has
-    made of it."""
+    """As :class:`optest.models.hooks.Program` says. ``given`` is the model before anybody optimises it, ``optimized``
+    what another optimiser than the backend's has made of it."""
 
     def __init__(self, driver: OnnxBackend, given: Graph, variant: str, optimized: bytes | None = None) -> None:
         self._driver = driver
@@ -30,6 +30,7 @@ class OnnxProgram:
         self._loaded: dict[tuple[str, ...], Any] = {}
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
+        self._ahead: Iterator[Region] = iter(())
         self._readers = Counter[str]()
         self._feeds: Mapping[str, Array] | None = None
 
@@ -50,7 +51,6 @@ class OnnxProgram:
 
     @property
     def graph(self) -> Graph:
-        """The nodes that are run."""
         return self._optimized[0]
 
     @property
@@ -60,12 +60,10 @@ class OnnxProgram:
 
     @property
     def levels(self) -> Sequence[str]:
-        """The variants of the backend, the first of which optimises least."""
         return self._driver.variants if isinstance(self._driver, HasVariants) else ("",)
 
     @cached_property
     def regions(self) -> Sequence[Region]:
-        """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
         known = {name for name in self.before.makers if self.before.dtype_name(name)}
         return regions_of(self.graph, known)
 
@@ -74,11 +72,9 @@ class OnnxProgram:
         return self._driver.passes(self._content, self._variant)
 
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """What the backend answers, by the names of the model's outputs."""
         return self._called(self._whole, self.before.outputs, feeds)
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
-        """What the nodes of a region make of ``given``, each by itself."""
         if region.outputs not in self._loaded:
             graph, variant = self._optimized
             content = graph.cut(region.outputs, region.inputs, self.before.types)
@@ -86,20 +82,12 @@ class OnnxProgram:
         return self._called(self._loaded[region.outputs], region.outputs, {name: given[name] for name in region.inputs})
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Values of the optimised graph, computed region by region from ``feeds``; each is kept until its last reader
-        has run."""
-        if self._feeds is not feeds or any(name in self._dropped for name in outputs):
-            self._feeds, self._values, self._dropped, self._readers = feeds, dict(feeds), set(), self._counted()
-        pending = [self._maker[name] for name in outputs]
-        while pending:
-            region = pending[-1]
-            missing = [self._maker[name] for name in region.inputs if not self._is_made(name)]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
-            if self._is_made(region.outputs[0]):
-                continue
+        """Region by region; each value is kept until its last reader has run."""
+        if self._feeds is not feeds or not self._dropped.isdisjoint(outputs):
+            self._feeds, self._values, self._dropped, self._ahead = feeds, dict(feeds), set(), iter(self.regions)
+            self._readers = Counter(name for region in self.regions for name in region.inputs)
+        while any(name not in self._values for name in outputs):
+            region = next(self._ahead)
             self._values |= self.made(region, self._values)
             self._readers.subtract(region.inputs)
             for name in region.inputs:
@@ -109,14 +97,10 @@ class OnnxProgram:
         return {name: self._values[name] for name in outputs}
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
-        """Name, dtype and sizes of each input; a size that is open is its name."""
         return list(self.before.input_specs())
 
     def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
-        """Every tensor that the nodes make, in their order: name, elements, operator, where in the model it is from.
-
-        One run of the optimised graph makes them all.
-        """
+        """One run of the optimised graph makes them all."""
         graph, given = self.graph, self.before
         nodes = {name: node for node in graph.nodes for name in node.output if name and graph.may_be_tensor(name)}
         made = self.made(Region(graph.inputs, tuple(nodes), tuple(range(len(graph.nodes)))), feeds)
@@ -128,19 +112,8 @@ class OnnxProgram:
         return {"model.onnx": self.before.content, "optimized.onnx": self.graph.content}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
-        """As :meth:`optest.onnx.driver.OnnxBackend.profiled`."""
         model = Model(content=b"", op="", feeds=(), outputs=self.before.outputs)
         return self._driver.profiled(self._content, self._variant, model, feeds, trace)
-
-    def _is_made(self, name: str) -> bool:
-        return name in self._values or name in self._dropped
-
-    @cached_property
-    def _maker(self) -> Mapping[str, Region]:
-        return {name: region for region in self.regions for name in region.outputs}
-
-    def _counted(self) -> Counter[str]:
-        return Counter(name for region in self.regions for name in region.inputs)
 
     def _called(self, program: Any, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         model = Model(content=b"", op="", feeds=(), outputs=tuple(outputs))

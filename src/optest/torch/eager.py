@@ -30,7 +30,7 @@ from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, to_torch, torch_dtype
 
-__all__ = ["TorchBackend"]
+__all__ = ["TorchBackend", "open_device"]
 
 _VENDOR_MODULES = {
     "npu": "torch_npu",
@@ -84,7 +84,7 @@ class TorchBackend(BackendDriver):
             UnknownName: for a device type that neither torch nor a known vendor module has.
             Unavailable: if this machine or this torch has no such device.
         """
-        device = _open_device(str(options.get("torch_device") or "cpu"))
+        device = open_device(str(options.get("torch_device") or "cpu"))
         compiler = str(options.get("compile_backend") or "eager")
         if compiler != "eager":
             require_compiler(compiler)
@@ -327,7 +327,7 @@ def _kernels_of_cpu() -> str:
     return f"{found}.amx" if features.get("amx_tile") else found
 
 
-def _open_device(name: str) -> torch.device:
+def open_device(name: str) -> torch.device:
     kind, _, index = name.partition(":")
     known = dict.fromkeys([*_OWN_DEVICES, *_VENDOR_MODULES, *_registered_device()])
     if kind not in known:

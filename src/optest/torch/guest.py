@@ -28,7 +28,7 @@ _OPTIONS = (
     _of_the_backend(
         name="torch_device",
         metavar="DEVICE",
-        commands=("run", "list", "check", "replay", "model"),
+        commands=("run", "list", "check", "replay", "model", "model run", "model bench"),
         help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
     ),
     _of_the_backend(

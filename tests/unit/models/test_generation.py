@@ -12,7 +12,7 @@ import pytest
 from optest.errors import UsageError
 from optest.models.generation import generated, prompt_of
 from optest.models.hooks import Hooks
-from optest.models.runnable import Runnable
+from optest.models.opened import Runnable
 from optest.spec import Fault, Reason
 
 VOCABULARY = 5
@@ -44,7 +44,7 @@ def tokens(program: Program, ids: list[int], count: int | None, **options: Any) 
     feeds = dict.fromkeys(("input_ids", "attention_mask"), np.zeros((1, 1), np.int64))
     known: dict[str, Any] = {"temperature": 0.0, "seed": 0, **options}
     model = Runnable(backend="numpy", program=program, feeds=feeds, vocabulary=VOCABULARY, context=20)  # type: ignore[arg-type]
-    return list(generated(model, Hooks(None), ids, count, **known))
+    return list(generated(model, Hooks({"dump_dir": None, "dump_mode": "all", "profile": False}), ids, count, **known))
 
 
 def test_without_temperature_the_likeliest_token_is_next() -> None:

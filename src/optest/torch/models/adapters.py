@@ -24,7 +24,6 @@ __all__ = [
     "opened_model",
     "presets_of",
     "register_model",
-    "seeded",
     "tensors_in",
 ]
 
@@ -152,10 +151,6 @@ def _made(name: str, config: Mapping[str, Any]) -> TorchModel:
     if not colon:
         return MODELS.get(name)(config)
     return (foreign.of_transformers if source == "hf" else foreign.of_timm)(own, config)
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def normal_tensor(stream: str, shape: tuple[int, ...]) -> torch.Tensor:

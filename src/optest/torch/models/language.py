@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from optest.errors import UsageError
-from optest.torch.models.adapters import TorchModel, effective_config, seeded
+from optest.torch.models.adapters import TorchModel, effective_config
 
 __all__ = ["CausalAttention", "gpt2", "llama"]
 
@@ -63,7 +63,8 @@ def _causal(name: str, module: nn.Module, config: Mapping[str, Any], longest: st
         raise UsageError(f"tokens is {tokens}, but {longest} is {config[longest]}: state a larger {longest}, too")
 
     def inputs(seed: int) -> dict[str, torch.Tensor]:
-        return {"input_ids": torch.randint(vocabulary, (batch, tokens), generator=seeded(seed))}
+        generator = torch.Generator().manual_seed(seed)
+        return {"input_ids": torch.randint(vocabulary, (batch, tokens), generator=generator)}
 
     return TorchModel(
         name=name,

@@ -1,4 +1,4 @@
-"""A model in torch as a graph of values, and as torch or one of its compilers runs it."""
+"""A model in torch as a graph of values, and as torch or one of its compilers runs it; arrays in and out."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch.fx.node import map_aggregate
 
 from optest.backends.whole_models import Region, region_of, regions_of
-from optest.errors import UsageError
 from optest.numerics import Array
 from optest.spec import Fault, Reason
+from optest.torch.calls.compiled import require_compiler
+from optest.torch.eager import open_device
 from optest.torch.models.adapters import TorchModel, tensors_in
 from optest.torch.models.graphs import Graph, exported, graph_of
-from optest.torch.tensors import DTYPE_NAMES, from_torch, to_torch
+from optest.torch.models.language import CausalAttention
+from optest.torch.tensors import DTYPE_NAMES, from_torch, on_cpu, to_torch
 
-__all__ = ["LEVELS", "TorchGraph", "TorchProgram", "exported_model", "graph_with_inputs"]
+__all__ = ["TorchGraph", "TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
 
 _CPU = torch.device("cpu")
-LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+_LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Backends of torch.compile, each of which does what the one before it does and more."""
 
 
@@ -34,7 +36,6 @@ class TorchGraph:
         self.torch_graph = graph
         self.inputs = graph.inputs
         self.outputs = tuple(graph.outputs.values())
-        self.names = {value: name for name, value in graph.outputs.items()}
         self.makers: Mapping[str, int] = {step.name: number for number, step in enumerate(graph.steps)}
 
     @property
@@ -75,146 +76,219 @@ class TorchGraph:
 
 
 class TorchProgram:
-    """``level`` is a backend of torch.compile, ``eager`` torch itself."""
+    """As :class:`optest.models.hooks.Program` says. ``variant`` is a backend of torch.compile, ``eager`` torch itself.
 
-    def __init__(self, model: TorchModel, graph: TorchGraph, level: str, device: str) -> None:
-        if level != "eager" and level not in torch._dynamo.list_backends(exclude_tags=()):
-            raise UsageError(f"torch.compile has no backend {level}, but {', '.join(torch._dynamo.list_backends())}")
-        self._model = model
-        self._level = level
-        self._device = torch.device(device)
-        self.graph = graph
+    ``feeds`` are example inputs. ``threads`` 0 leaves torch its own number. A ``graph`` for inputs of such shapes is
+    exported once it is needed.
+    """
+
+    def __init__(
+        self,
+        model: TorchModel,
+        feeds: Mapping[str, Array],
+        variant: str = "eager",
+        device: str = "",
+        threads: int = 0,
+        graph: TorchGraph | None = None,
+    ) -> None:
+        if variant != "eager":
+            require_compiler(variant)
+        if threads:
+            torch.set_num_threads(threads)
+        self._model, self._feeds, self._variant = model, feeds, variant
+        self._device = open_device(device or "cpu")
+        self._module = self._placed(model.module)
+        self._names = [*model.inputs(0)]
+        self._graph, self._shapes = graph, _shapes(feeds)
+        self._keeping: torch.nn.Module | None = None
         self._tapped: tuple[Mapping[str, Array], dict[str, Array]] | None = None
 
     def __str__(self) -> str:
+        parameters = list(self._model.module.parameters())
+        kinds = sorted({str(each.dtype).removeprefix("torch.") for each in parameters})
         where = f"{self._device}, " * (self._device.type != "cpu")
         return (
-            f"{len(self.graph.makers)} values; {where}float32, matmul precision "
-            f"{torch.get_float32_matmul_precision()}, threads: {torch.get_num_threads()}; torch {torch.__version__}"
+            f"{sum(each.numel() for each in parameters):,} parameters; {where}{', '.join(kinds) or 'float32'}, matmul "
+            f"precision {torch.get_float32_matmul_precision()}, threads: {torch.get_num_threads()}; "
+            f"torch {torch.__version__}"
         )
 
     @property
+    def graph(self) -> TorchGraph:
+        return self._graph or self._graph_for(self._feeds)
+
+    def _graph_for(self, feeds: Mapping[str, Array]) -> TorchGraph:
+        if self._graph is None or self._shapes != _shapes(feeds):
+            self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
+        return self._graph
+
+    @property
     def levels(self) -> Sequence[str]:
-        return LEVELS
+        return _LEVELS
 
     @cached_property
     def regions(self) -> Sequence[Region]:
-        known = {name for name in self.graph.makers if self.graph.dtype_name(name)}
-        return regions_of(self.graph, known)
-
-    @cached_property
-    def _whole(self) -> Any:
-        return self._compiled(self._model.module)
+        return regions_of(self.graph, _tensors_of(self.graph))
 
     @property
     def passes(self) -> Sequence[str]:
         return ()
 
+    def specs(self) -> list[tuple[str, str, list[int | str]]]:
+        return [(name, each.dtype.name, [f"size {n}" for n in range(each.ndim)]) for name, each in self._feeds.items()]
+
+    @cached_property
+    def _whole(self) -> Any:
+        return self._compiled(self._module)
+
     def outputs(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        made = self._called(self._whole, feeds)
-        return dict(zip(self.graph.outputs, made, strict=True))
+        module = self._whole if self._keeping is None else self._keeping
+        made = self._called(module, dict(zip(self._names, feeds.values(), strict=True)))
+        return dict(zip(self._model.outputs, made, strict=True))
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
-        made = self._called(self._compiled(self._module(region)), {name: given[name] for name in region.inputs})
+        module = self._compiled(self._placed(self._cut(region)))
+        made = self._called(module, {name: given[name] for name in region.inputs})
         return dict(zip(region.outputs, made, strict=True))
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All values are further outputs of the graph that is compiled: see whether that changes the model's own."""
         if self._tapped is None or self._tapped[0] is not feeds:
-            names = [name for region in self.regions for name in region.outputs]
-            names += [name for name in self.graph.outputs if name not in names]
-            region = self.graph.region(names, self.graph.inputs)
-            self._tapped = feeds, self.made(region, feeds)
+            graph = self._graph_for(feeds)
+            by_place = dict(zip(graph.inputs, feeds.values(), strict=True))
+            self._tapped = feeds, self.made(graph.region(_tensors_of(graph), graph.inputs), by_place)
         return {name: self._tapped[1][name] for name in outputs}
 
+    def values(self, feeds: Mapping[str, Array]) -> Iterator[tuple[str, Array, str, str]]:
+        """Every tensor of torch's graph, in its order, as :meth:`watched` has them.
+
+        Raises:
+            Fault: UNSUPPORTED where the model keeps keys and values; COMPILE if it cannot be exported to a graph.
+        """
+        if self._keeping is not None:
+            raise Fault(Reason.UNSUPPORTED, "no values inside are shown with --kv-cache: the graph is that without")
+        graph = self._graph_for(feeds)
+        names = {value: name for name, value in graph.torch_graph.outputs.items()}
+        for name, value in self.watched(_tensors_of(graph), feeds).items():
+            number = graph.makers[name]
+            yield names.get(name, name), value, graph.operator(number), graph.place_of(number)
+
+    def files(self, feeds: Mapping[str, Array]) -> dict[str, bytes]:
+        """torch's graph as code."""
+        program = self._graph_for(feeds).torch_graph.program
+        return {"program.txt": program.print_readable(print_output=False).encode()}
+
+    def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
+        """By torch.profiler, without a cache: time of the operator itself, on the device."""
+        self._keeping = None
+        self.outputs(feeds)
+        with torch.profiler.profile() as profiler:  # of every activity that torch can see here
+            self.outputs(feeds)
+        profiler.export_chrome_trace(str(trace))
+        time = "self_cpu_time_total" if self._device.type == "cpu" else "self_device_time_total"
+        return [(each.key, each.count, getattr(each, time) / 1e6) for each in profiler.key_averages()]
+
+    def keep_cache(self) -> bool:
+        """Keep keys and values from here on, so that a run is about further tokens; False for a model that cannot."""
+        module = copy.deepcopy(self._module)  # the graph is that of the model without
+        attentions = [each for each in module.modules() if isinstance(each, CausalAttention)]
+        for each in attentions:
+            each.keeps = True
+        self._keeping = module if attentions and self._variant == "eager" else None
+        return self._keeping is not None
+
+    def _placed(self, module: torch.nn.Module) -> torch.nn.Module:
+        """On the device, where the reference does not follow."""
+        return module if self._device.type == "cpu" else copy.deepcopy(module).to(self._device)
+
     def _compiled(self, module: torch.nn.Module) -> Any:
-        if self._device.type != "cpu":
-            module = copy.deepcopy(module).to(self._device)  # the reference stays where it is
-        return module if self._level == "eager" else torch.compile(module, backend=self._level, fullgraph=True)
+        return module if self._variant == "eager" else torch.compile(module, backend=self._variant)
 
     def _called(self, module: Any, feeds: Mapping[str, Array]) -> list[Array]:
-        tensors = {name: to_torch(value, self._device) for name, value in feeds.items()}
+        tensors = {name: each.to(self._device) for name, each in _tensors(feeds).items()}
         try:
             with torch.no_grad():
                 made = module(**tensors)
         except torch._dynamo.exc.TorchDynamoException as error:
             raise Fault(Reason.COMPILE, f"torch.compile: {str(error).strip().partition(chr(10))[0]}") from error
-        return [from_torch(each.cpu()) for each in tensors_in(made)]
+        return [from_torch(each) for each in tensors_in(made)]
 
-    def _module(self, region: Region) -> torch.nn.Module:
+    def _cut(self, region: Region) -> torch.nn.Module:
         """The steps of a region as a module."""
         graph = torch.fx.Graph()
         known: dict[Any, Any] = {}
-        by_name = {step.name: step.node for step in self.graph.torch_graph.steps}
-        steps = [self.graph.torch_graph.steps[number].node for number in region.nodes]
+        whole = self.graph.torch_graph
+        by_name = {step.name: step.node for step in whole.steps}
+        steps = [whole.steps[number].node for number in region.nodes]
         for name in region.inputs:
             source = by_name.get(name) or next(
                 each for step in steps for each in step.all_input_nodes if each.name == name
             )
             known[source] = graph.placeholder(name)
 
+        def on_device(argument: Any) -> Any:
+            """Where a step makes a tensor: not on the CPU where the graph was recorded."""
+            return self._device if isinstance(argument, torch.device) else argument
+
         def copied(node: Any) -> Any:
             if node not in known:
                 made = known[node] = graph.node_copy(node, copied)
-                made.args, made.kwargs = map_aggregate((made.args, made.kwargs), self._placed)
+                made.args, made.kwargs = map_aggregate((made.args, made.kwargs), on_device)
             return known[node]
 
         for node in steps:
             copied(node)
         graph.output(tuple(known[by_name[name]] for name in region.outputs))
-        return torch.fx.GraphModule(self.graph.torch_graph.program, graph)
-
-    def _placed(self, argument: Any) -> Any:
-        """Where a step makes a tensor: on the device, and not on the CPU where the graph was recorded."""
-        return self._device if isinstance(argument, torch.device) else argument
+        return torch.fx.GraphModule(whole.program, graph)
 
 
-def graph_with_inputs(model: TorchModel, inputs: str, seed: int) -> tuple[TorchGraph, dict[str, Array]]:
-    """The graph of a model, and its inputs by name: those of a file of safetensors, or drawn by ``seed``.
+def _tensors_of(graph: TorchGraph) -> list[str]:
+    return [name for name in graph.makers if graph.dtype_name(name)]
+
+
+def _shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:
+    return [each.shape for each in feeds.values()]
+
+
+def _tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
+
+
+def inputs_of(model: TorchModel, seed: int) -> dict[str, Array]:
+    """Example inputs by the names of forward's parameters."""
+    return {name: from_torch(each) for name, each in model.inputs(seed).items()}
+
+
+def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[TorchGraph, dict[str, Array]]:
+    """The graph of a model for inputs of such shapes, and these by its own names for them.
 
     Raises:
-        UsageError: for a file with other tensors than the model's inputs.
         Fault: COMPILE if torch.export fails.
     """
-    tensors = _inputs(model, inputs, seed)
-    graph = TorchGraph(graph_of(model, tensors))
-    return graph, dict(zip(graph.inputs, map(from_torch, tensors.values()), strict=True))
+    graph = TorchGraph(graph_of(model, _tensors(dict(zip(model.inputs(0), feeds.values(), strict=True)))))
+    return graph, dict(zip(graph.inputs, feeds.values(), strict=True))
 
 
-def _inputs(model: TorchModel, inputs: str, seed: int) -> dict[str, torch.Tensor]:
-    drawn = model.inputs(seed)
-    if not inputs:
-        return drawn
-    found = load_file(inputs)
-    if {*found} != {*drawn}:
-        raise UsageError(f"{inputs} has {', '.join(sorted(found))}, but the model's inputs are {', '.join(drawn)}")
-    return {name: found[name] for name in drawn}
+def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
+    """As :func:`optest.torch.models.graphs.exported`."""
+    return exported(model, _tensors(feeds))
 
 
 def exported_model(
-    model: TorchModel, inputs: str, seed: int, moved: Callable[[Array], Array]
-) -> tuple[bytes, dict[str, Array], dict[str, Array]]:
-    """The model in ONNX, its inputs, and its outputs by torch: in float32 (``name``), in float64 (``name.float64``),
-    and in float64 with sums and inputs that were ``moved`` (``name.moved``)."""
-    tensors = _inputs(model, inputs, seed)
-    content = exported(model, tensors)
-    graph = graph_of(model, tensors)
+    model: TorchModel, feeds: Mapping[str, Array], moved: Callable[[Array], Array]
+) -> tuple[bytes, dict[str, Array]]:
+    """The model in ONNX, and its outputs by torch: in float32 (``name``), in float64 (``name.float64``), and in float64
+    with sums and inputs that were ``moved`` (``name.moved``)."""
+    tensors = _tensors(feeds)
+    content, graph = exported(model, tensors), graph_of(model, tensors)
     wide = replace(graph, wide=True)
-    feeds = {name: from_torch(value) for name, value in tensors.items()}
-    by_place = dict(zip(graph.inputs, tensors.values(), strict=True))
-    moved_by_place = {
-        name: to_torch(moved(from_torch(value)), _CPU) if value.is_floating_point() else value
-        for name, value in by_place.items()
-    }
-    perturbed = replace(wide, perturbed=True)
-    runs = (("", graph, by_place), (".float64", wide, _widened(by_place)), (".moved", perturbed, moved_by_place))
-    outputs = {
+    runs = (
+        ("", graph, tensors),
+        (".float64", wide, {n: each.double() if each.is_floating_point() else each for n, each in tensors.items()}),
+        (".moved", replace(wide, perturbed=True), _tensors({name: moved(each) for name, each in feeds.items()})),
+    )
+    return content, {
         f"{name}{suffix}": from_torch(value.contiguous())
         for suffix, each, given in runs
-        for name, value in each.run(given).items()
+        for name, value in each.run(dict(zip(graph.inputs, given.values(), strict=True))).items()
     }
-    return content, feeds, outputs
-
-
-def _widened(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: each.double() if each.is_floating_point() else each for name, each in tensors.items()}

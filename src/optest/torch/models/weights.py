@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from optest.errors import UsageError
-from optest.registry import load_object
-from optest.store.files import write_atomically
+from optest.generators.files import save_tensors, tensors_in_file
 from optest.torch.models.adapters import TorchModel
+from optest.torch.tensors import from_torch, to_read
 
 __all__ = ["load_weights", "save_weights"]
 
@@ -27,11 +27,10 @@ def save_weights(model: TorchModel, path: Path) -> None:
         UsageError: if the file cannot be written.
         Unavailable: without the package safetensors.
     """
-    save = load_object("safetensors.torch:save")
     state = model.module.state_dict()
     aliases = _aliases(state)
-    tensors = {name: each.clone().contiguous() for name, each in state.items() if aliases[name] == name}
-    write_atomically(path, save(tensors, metadata={"format": "pt"}))
+    tensors = {name: from_torch(each) for name, each in state.items() if aliases[name] == name}
+    save_tensors(tensors, path, model.name, format="pt")
 
 
 def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
@@ -70,16 +69,9 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    load, error = load_object("safetensors.torch:load_file"), load_object("safetensors:SafetensorError")
     if path.suffix != ".safetensors":
         raise UsageError(f"{path} is no .safetensors file")
-    try:
-        stored: dict[str, torch.Tensor] = load(path)
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    except error as problem:
-        raise UsageError(f"{path} is no file of safetensors, or damaged: {problem}") from None
-    return stored
+    return {name: to_read(each) for name, each in tensors_in_file(path)[0].items()}
 
 
 _MASK = re.compile(r"\.attn\.(masked_)?bias$")
