@@ -14,7 +14,7 @@ from optest.errors import UsageError
 from optest.generators.files import tensors_in_file
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.onnx.graphs import Graph, opened_file
-from optest.spec import ErrorBudget, NamedOutput, Rule, RuleClass, Unrounded, dtype
+from optest.spec import ErrorBudget, Fault, NamedOutput, Reason, Rule, RuleClass, Unrounded, dtype
 
 __all__ = ["FACTOR", "Continuation", "Subject", "judged_by_accuracy", "moved", "read_tensors", "subject_of_file"]
 
@@ -23,6 +23,8 @@ FACTOR = 3.0
 node, wrong ones begin at 4 (measured on GPT-2 and ResNet)."""
 _OPEN = 16
 """An open size of an input that nobody states, but for a batch, which is 1."""
+_FAR_LARGER = 1024.0
+"""An element so many times larger than another one (a mask among scores) says nothing of the error of that."""
 _MOST_STEPS = 8
 _SEED = 0x6F7074
 
@@ -60,7 +62,8 @@ class Subject:
 
     def expected(self, outputs: Sequence[str], given: Sequence[str] = ()) -> list[NamedOutput]:
         """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
-        found = self._expected if not given else self._judged(outputs, {name: self.activation(name) for name in given})
+        start = (*given, *self.graph.region(outputs, given).inputs) if given else ()
+        found = self._judged(outputs, {name: self.activation(name) for name in start}) if given else self._expected
         return [found[name] for name in outputs]
 
     def _judged(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, NamedOutput]:
@@ -104,19 +107,41 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
 
     How far that is says the float32 reference ``narrow``, and what roundings of the inputs and of partial sums do
     (``moved``), since the error of one way to compute a small tensor may happen to be 0, and others sum in other
-    orders; half a unit of the largest element at least.
+    orders: the largest error of all elements that are not :data:`_FAR_LARGER`, or half a unit of these.
+
+    Raises:
+        Fault: NOTHING_COMPARED if all elements are NaN.
     """
     kind = dtype_of(narrow.dtype)
     if not kind.is_inexact:
         return NamedOutput(name, narrow, rule=Rule(kind=RuleClass.EXACT, stands=True))
-    finite = np.isfinite(wide)
-    largest = float(np.max(np.abs(wide[finite]), initial=0.0))
-    errors = [np.abs(each[finite].astype(np.float64) - wide[finite]) for each in (narrow, moved)]
-    error = max(*(float(np.max(each, initial=0.0)) for each in errors), largest * kind.unit_roundoff)
-    formula = f"{FACTOR:g} x the error of {kind} against float64, {error:.3g}"
+    if wide.size and np.isnan(wide).all():
+        raise Fault(Reason.NOTHING_COMPARED, f"{name} is NaN everywhere in float64; see the inputs")
+    allowed = _allowed(narrow.astype(np.float64), wide, moved, kind.unit_roundoff)
+    largest = float(np.max(allowed, initial=0.0, where=np.isfinite(allowed)))
+    formula = f"{FACTOR:g} x the error of {kind} against float64, {largest:.3g}"
     unit = dtype("float64" if kind.name == "float64" else "float32").unit_roundoff
-    budget = ErrorBudget(worst=np.broadcast_to(FACTOR * error / unit, wide.shape))
+    budget = ErrorBudget(worst=FACTOR * allowed / unit)
     return NamedOutput(name, Unrounded(wide, kind), rule=Rule(kind=RuleClass.COMPOSED, formula=formula), terms=budget)
+
+
+def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
+    """The error of each element that float32 may have; without end where float32 itself overflows."""
+    size = np.abs(wide)
+    with np.errstate(invalid="ignore"):
+        errors = np.fmax(np.abs(narrow - wide), np.abs(moved - wide))
+    is_finite = np.isfinite(size) & np.isfinite(errors)
+    order = np.argsort(size[is_finite], kind="stable")
+    sizes = size[is_finite][order]
+    if not sizes.size:
+        return np.where(np.isfinite(size), np.inf, 0.0)
+    so_far = np.maximum.accumulate(np.maximum(errors[is_finite][order], sizes * unit))
+    nonzero = sizes[sizes > 0]
+    least = nonzero[len(nonzero) // 100] if nonzero.size else 0.0  # zeros, and what has cancelled, are like the others
+    places = np.searchsorted(sizes, _FAR_LARGER * np.maximum(size[is_finite], least), side="right") - 1
+    allowed = np.where(np.isfinite(size), np.inf, 0.0)
+    allowed[is_finite] = so_far[places]
+    return allowed
 
 
 def _widened(value: Array) -> Array:

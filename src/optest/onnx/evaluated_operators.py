@@ -97,7 +97,7 @@ def _windows(x: Any, kernel: Any, padding: float, attributes: dict[str, Any]) ->
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
     windows = sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))
     every = slice(None)
-    return windows[(every, every, *(slice(None, None, each) for each in (*strides, *steps)))]
+    return windows[(every, every) + tuple(slice(None, None, each) for each in (*strides, *steps))]  # noqa: RUF005 - 3.10
 
 
 def _erf(x: Any) -> Any:
