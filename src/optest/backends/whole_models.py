@@ -34,6 +34,10 @@ class ModelGraph(Protocol):
     def perturbed(self) -> ModelGraph:
         """The same in float64, each sum of products with an error as rounding its partial sums may make."""
 
+    @property
+    def random(self) -> str:
+        """An operator whose results are drawn at random, "" if there is none."""
+
     def dtype_name(self, value: str) -> str:
         """The dtype of a value, "" where it is no tensor or not known."""
 

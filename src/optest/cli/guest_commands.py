@@ -74,6 +74,9 @@ class _Group(click.Group):
 
 def _click_command(declared: Declared, name: str) -> click.Command:
     def call(**given: Any) -> int:
+        from optest.api import bootstrap
+
+        bootstrap()
         return declared.call(_Context(), given)
 
     function: Callable[..., int] = options_of(declared.name, table=declared.table)(call)

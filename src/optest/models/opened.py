@@ -85,8 +85,8 @@ def _named(given: Mapping[str, Any], backend: str) -> dict[str, str]:
     what = given["what"]
     if is_file(what) and backend == "torch":
         raise UsageError(f"backend torch runs models of torch, but {what} is a file of ONNX")
-    if is_file(what) and given["weights"]:
-        raise UsageError(f"{what} has its weights inside; --weights is for models by name")
+    if stated := [name for name in ("weights", "preset") if is_file(what) and given[name]]:
+        raise UsageError(f"{what} has its weights inside; --{stated[0]} is for models by name")
     paths = {name: str(Path(given[name]).absolute()) if given.get(name) else "" for name in ("weights", "inputs")}
     return {"model": what, "config": ",".join(given["config"]), "preset": given["preset"] or "", **paths}
 

@@ -23,7 +23,7 @@ FACTOR = 3.0
 node, wrong ones begin at 4 (measured on GPT-2 and ResNet)."""
 _OPEN = 16
 """An open size of an input that nobody states, but for a batch, which is 1."""
-_FAR_LARGER = 1024.0
+_FAR_LARGER = 4096.0
 """An element so many times larger than another one (a mask among scores) says nothing of the error of that."""
 _MOST_STEPS = 8
 _SEED = 0x6F7074
@@ -41,6 +41,8 @@ class Subject:
     """A graph of values with inputs, drawn or given; ``model`` is the torch model that it is of."""
 
     def __init__(self, graph: ModelGraph, feeds: Mapping[str, Array], model: Any = None) -> None:
+        if graph.random:
+            raise UsageError(f"the model draws random numbers ({graph.random}): two runs of it cannot be compared")
         self.model = model
         self.graph = graph
         self.feeds = feeds
@@ -117,29 +119,29 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
         return NamedOutput(name, narrow, rule=Rule(kind=RuleClass.EXACT, stands=True))
     if wide.size and np.isnan(wide).all():
         raise Fault(Reason.NOTHING_COMPARED, f"{name} is NaN everywhere in float64; see the inputs")
+    wide = np.where(np.abs(wide) > kind.max_finite * (1 + kind.unit_roundoff), np.copysign(np.inf, wide), wide)
     allowed = _allowed(narrow.astype(np.float64), wide, moved, kind.unit_roundoff)
-    largest = float(np.max(allowed, initial=0.0, where=np.isfinite(allowed)))
-    formula = f"{FACTOR:g} x the error of {kind} against float64, {largest:.3g}"
+    formula = f"{FACTOR:g} x the error of {kind} against float64, {float(np.max(allowed, initial=0.0)):.3g}"
     unit = dtype("float64" if kind.name == "float64" else "float32").unit_roundoff
     budget = ErrorBudget(worst=FACTOR * allowed / unit)
     return NamedOutput(name, Unrounded(wide, kind), rule=Rule(kind=RuleClass.COMPOSED, formula=formula), terms=budget)
 
 
 def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
-    """The error of each element that float32 may have; without end where float32 itself overflows."""
-    size = np.abs(wide)
-    with np.errstate(invalid="ignore"):
-        errors = np.fmax(np.abs(narrow - wide), np.abs(moved - wide))
-    is_finite = np.isfinite(size) & np.isfinite(errors)
+    """The error of each element that float32 may have; what overflows inside float32 alone says nothing of it."""
+    size, allowed = np.abs(wide), np.zeros(wide.shape)
+    is_finite = np.isfinite(size)
     order = np.argsort(size[is_finite], kind="stable")
     sizes = size[is_finite][order]
     if not sizes.size:
-        return np.where(np.isfinite(size), np.inf, 0.0)
-    so_far = np.maximum.accumulate(np.maximum(errors[is_finite][order], sizes * unit))
+        return allowed
+    errors = [np.abs(each[is_finite] - wide[is_finite])[order] for each in (narrow, moved)]
+    so_far = np.maximum.accumulate(
+        np.maximum.reduce([sizes * unit, *(np.where(np.isfinite(each), each, 0.0) for each in errors)])
+    )
     nonzero = sizes[sizes > 0]
     least = nonzero[len(nonzero) // 100] if nonzero.size else 0.0  # zeros, and what has cancelled, are like the others
     places = np.searchsorted(sizes, _FAR_LARGER * np.maximum(size[is_finite], least), side="right") - 1
-    allowed = np.where(np.isfinite(size), np.inf, 0.0)
     allowed[is_finite] = so_far[places]
     return allowed
 

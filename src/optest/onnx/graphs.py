@@ -110,6 +110,11 @@ class Graph:
     def operator(self, number: int) -> str:
         return str(self.nodes[number].op_type)
 
+    @property
+    def random(self) -> str:
+        """An operator whose results are drawn at random, "" if there is none."""
+        return next((each.op_type for each in self.nodes if _is_random(each)), "")
+
     def place_of(self, number: int) -> str:
         """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
         kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
@@ -282,3 +287,11 @@ def _widen_constant(node: Any) -> None:
     value = np.array(stated.f if stated.name == "value_float" else list(stated.floats), np.float64)
     del node.attribute[:]
     node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))
+
+
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+
+def _is_random(node: Any) -> bool:
+    """Dropout draws where it is told that a model is trained."""
+    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))

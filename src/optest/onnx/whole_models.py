@@ -8,12 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from optest.backends.command_abilities import HasVariants
 from optest.backends.whole_models import Region, regions_of
-from optest.numerics import Array
+from optest.core.border import Border
+from optest.errors import UsageError
+from optest.numerics import Array, bits
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Graph
 from optest.onnx.models import Model
+from optest.spec import Fault, Reason
 
 __all__ = ["OnnxProgram"]
 
@@ -27,6 +32,8 @@ class OnnxProgram:
         self.before = given
         self._variant = variant
         self._content = given.content if optimized is None else optimized
+        if optimized is not None:
+            _require_same_ends(given, Graph(optimized))
         self._loaded: dict[tuple[str, ...], Any] = {}
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
@@ -38,6 +45,8 @@ class OnnxProgram:
         versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
         nodes = f"{len(self.before.nodes)} nodes, {len(self.graph.nodes)} as {self._driver.name} runs them"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
+        known = sum(map(bool, map(self.before.dtype_name, self.before.makers)))
+        nodes += f", {sum(len(each.outputs) for each in self.regions)} of {known} values in both"
         return f"{nodes}; {precision}, threads: {threads}; {versions}"
 
     @cached_property
@@ -117,4 +126,25 @@ class OnnxProgram:
 
     def _called(self, program: Any, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         model = Model(content=b"", op="", feeds=(), outputs=tuple(outputs))
-        return dict(zip(outputs, self._driver.called(program, model, feeds), strict=True))
+        given = {name: np.array(value) for name, value in feeds.items()}
+        with Border("the backend", Reason.RAISED):
+            made = self._driver.called(program, model, given)
+        changed = [name for name, value in feeds.items() if np.any(bits(value) != bits(given[name]))]
+        if changed:
+            raise Fault(Reason.INPUT_MUTATED, f"the backend changed {', '.join(changed)}, which it only reads")
+        if len(made) != len(outputs):
+            reason = Reason.MISSING_OUTPUT if len(made) < len(outputs) else Reason.EXTRA_OUTPUT
+            raise Fault(reason, f"the backend returned {len(made)} outputs, but the model has {len(outputs)}")
+        return dict(zip(outputs, made, strict=True))
+
+
+def _require_same_ends(given: Graph, optimized: Graph) -> None:
+    for what, ours, theirs in (
+        ("inputs", given.inputs, optimized.inputs),
+        ("outputs", given.outputs, optimized.outputs),
+    ):
+        if ours != theirs:
+            raise UsageError(
+                f"the optimised model has the {what} {', '.join(theirs) or 'none'}, but should have "
+                f"{', '.join(ours)}, in this order"
+            )

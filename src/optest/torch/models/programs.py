@@ -53,6 +53,12 @@ class TorchGraph:
     def operator(self, number: int) -> str:
         return self.torch_graph.steps[number].operator
 
+    @property
+    def random(self) -> str:
+        steps = self.torch_graph.steps
+        tagged = (each for each in steps if torch.Tag.nondeterministic_seeded in getattr(each.node.target, "tags", ()))
+        return next((each.operator for each in tagged), "")
+
     def place_of(self, number: int) -> str:
         step = self.torch_graph.steps[number]
         code = f"{step.place}: {step.code}" if step.code else step.place
