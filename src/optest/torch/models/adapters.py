@@ -17,7 +17,6 @@ from optest.registry import Registry
 from optest.spec import dtype
 
 __all__ = [
-    "MODELS",
     "TorchModel",
     "effective_config",
     "normal_tensor",
