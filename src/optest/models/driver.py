@@ -11,7 +11,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.whole_models import Region
 from optest.models.hooks import Program
-from optest.models.opened import program_for, subject_that
+from optest.models.opened import program_for, subject_for
 from optest.models.subjects import Subject, judged_by_accuracy, read_tensors
 from optest.numerics import Array
 from optest.spec import Attribute, Check, CheckState, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
@@ -50,7 +50,7 @@ def _stated(case: TestCase) -> dict[str, str]:
 def subject_of(case: TestCase) -> Subject:
     """The model with its inputs."""
     stated = _stated(case)
-    return subject_that(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
+    return subject_for(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
 
 
 def program_of(case: TestCase) -> Program:

@@ -20,7 +20,7 @@ from optest.spec import format_shape
 if TYPE_CHECKING:
     from optest.models.hooks import Program
 
-__all__ = ["Values", "diff_command", "save_values", "spec_text"]
+__all__ = ["Values", "diff_command", "save_values"]
 
 _SHOWN = 20
 
@@ -43,14 +43,10 @@ def save_values(program: Program, feeds: Mapping[str, Array], path: Path) -> Val
     tensors, index = dict[str, Array](), list[dict[str, Any]]()
     for name, value, operator, place in program.values(feeds):
         tensors[name] = value
-        index.append({"name": name, **spec_text(value), "operator": operator, "place": place})
+        spec = {"dtype": dtype_of(value.dtype).name, "shape": list(value.shape)}
+        index.append({"name": name, **spec, "operator": operator, "place": place})
     save_tensors(tensors, path, str(program), values=json.dumps(index))
     return Values(tensors, index)
-
-
-def spec_text(value: Array) -> dict[str, Any]:
-    """Dtype and shape of an array, by names for JSON."""
-    return {"dtype": dtype_of(value.dtype).name, "shape": list(value.shape)}
 
 
 def diff_command(context: CommandContext, **given: Any) -> int:

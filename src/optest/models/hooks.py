@@ -11,7 +11,7 @@ from optest.backends.whole_models import ModelProgram
 from optest.core.border import Border
 from optest.errors import UsageError
 from optest.generators.files import save_tensors
-from optest.models.dumps import save_values, spec_text
+from optest.models.dumps import save_values
 from optest.numerics import Array, bits
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
@@ -95,7 +95,7 @@ class Hooks:
         save_tensors(feeds, place / "inputs.safetensors", str(program))
         outputs = _outputs(program, feeds)
         save_tensors(outputs, place / "outputs.safetensors", str(program))
-        index: dict[str, Any] = {"program": str(program), "inputs": _index(feeds), "outputs": _index(outputs)}
+        index: dict[str, Any] = {"program": str(program)}
         try:
             with _border():
                 values = save_values(program, feeds, place / "values.safetensors")
@@ -145,10 +145,6 @@ def _border() -> Border:
 def _outputs(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
     with _border():
         return program.outputs(feeds)
-
-
-def _index(tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
-    return [{"name": name, **spec_text(value)} for name, value in tensors.items()]
 
 
 def same_bits(one: Array, other: Array) -> bool:

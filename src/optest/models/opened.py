@@ -34,7 +34,7 @@ __all__ = [
     "program_for",
     "runnable",
     "stated_models",
-    "subject_that",
+    "subject_for",
     "variant_on",
 ]
 
@@ -234,7 +234,7 @@ def _exported(key: tuple[tuple[str, str], ...], seed: int, models: Path) -> dict
 
 
 @lru_cache(maxsize=4)
-def subject_that(key: tuple[tuple[str, str], ...], seed: int) -> Subject:
+def subject_for(key: tuple[tuple[str, str], ...], seed: int) -> Subject:
     """The subject of cases that state ``key``."""
     stated = dict(key)
     if stated["file"]:

@@ -82,7 +82,7 @@ def test_a_configuration_changes_sizes() -> None:
     assert len(model.module.transformer.h) == 1
     assert model.module.lm_head.weight is model.module.transformer.wte.weight
     assert model.run(model.inputs(0))["logits"].shape == (1, 5, 512)
-    assert model.config["n_embd"] == 64
+    assert model.module.transformer.wte.weight.shape[1] == 64
     image = opened_model("resnet34", config={"width": 8, "image_size": 32, "num_classes": 3, "batch": 1})
     assert image.run(image.inputs(0))["logits"].shape == (1, 3)
 
@@ -182,11 +182,9 @@ def test_presets_are_for_models_without_weights() -> None:
 
 
 def test_a_model_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def factory(config: dict) -> TorchModel:
+    def factory(_: dict) -> TorchModel:
         module = torch.nn.Linear(4, 2)
-        return TorchModel(
-            name="line", module=module, inputs=lambda seed: {"input": torch.ones(1, 4)}, outputs=("y",), config=config
-        )
+        return TorchModel(name="line", module=module, inputs=lambda seed: {"input": torch.ones(1, 4)}, outputs=("y",))
 
     monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
     register_model("line", factory)

@@ -32,7 +32,7 @@ def model_of(forward: Callable, *outputs: str) -> TorchModel:
 
     Model.forward = forward
     inputs = {"x": torch.linspace(-1, 1, 8).reshape(2, 4)}
-    return TorchModel(name="mine", module=Model().eval(), inputs=lambda _: inputs, outputs=outputs or ("y",), config={})
+    return TorchModel(name="mine", module=Model().eval(), inputs=lambda _: inputs, outputs=outputs or ("y",))
 
 
 @pytest.mark.parametrize("name", SMALL)

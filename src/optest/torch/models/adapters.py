@@ -17,7 +17,6 @@ from optest.registry import Registry
 from optest.spec import dtype
 
 __all__ = [
-    "MODELS",
     "TorchModel",
     "effective_config",
     "normal_tensor",
@@ -41,7 +40,6 @@ class TorchModel:
     module: torch.nn.Module
     inputs: Callable[[int], dict[str, torch.Tensor]]
     outputs: tuple[str, ...]
-    config: Mapping[str, Any]
     causal: bool = False
     vocabulary: int = 0
     context: int = 0

@@ -31,7 +31,7 @@ def of_user(path: str) -> TorchModel:
             raise UsageError(f"{path} yields {kind}, but should return (torch.nn.Module, example inputs)")
         inputs = _by_name(module.eval(), given, path)
         outputs = _output_names(module, inputs)
-    return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs, config={})
+    return TorchModel(name=path, module=module, inputs=lambda _: dict(inputs), outputs=outputs)
 
 
 def _by_name(module: torch.nn.Module, given: Any, path: str) -> dict[str, torch.Tensor]:
@@ -86,7 +86,6 @@ def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
         module=module,
         inputs=inputs,
         outputs=outputs,
-        config=dict(config),
         causal=causal,
         vocabulary=getattr(stated, "vocab_size", 0) if causal else 0,
         context=getattr(stated, "max_position_embeddings", 0) if causal else 0,
@@ -116,5 +115,4 @@ def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
         module=module,
         inputs=lambda seed: {image: normal_tensor(f"image {seed}", shape)},
         outputs=("logits",),
-        config=dict(config),
     )

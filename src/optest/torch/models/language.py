@@ -71,7 +71,6 @@ def _causal(name: str, module: nn.Module, config: Mapping[str, Any], longest: st
         module=module,
         inputs=inputs,
         outputs=("logits",),
-        config=config,
         causal=True,
         vocabulary=vocabulary,
         context=config[longest],

@@ -285,16 +285,14 @@ def exported_model(
 ) -> tuple[bytes, dict[str, Array]]:
     """The model in ONNX, and its outputs by torch: in float32 (``name``), in float64 (``name.float64``), and in float64
     with sums and inputs that were ``moved`` (``name.moved``)."""
-    tensors = _tensors(feeds)
-    content, graph = exported(model, tensors), graph_of(model, tensors)
-    wide = replace(graph, wide=True)
-    runs = (
-        ("", graph, tensors),
-        (".float64", wide, {n: each.double() if each.is_floating_point() else each for n, each in tensors.items()}),
-        (".moved", replace(wide, perturbed=True), _tensors({name: moved(each) for name, each in feeds.items()})),
-    )
-    return content, {
-        f"{name}{suffix}": from_torch(value.contiguous())
-        for suffix, each, given in runs
-        for name, value in each.run(dict(zip(graph.inputs, given.values(), strict=True))).items()
-    }
+    graph, given = graph_with_feeds(model, feeds)
+    region, outputs = graph.region(graph.outputs, graph.inputs), dict[str, Array]()
+    other = {name: moved(each) for name, each in given.items()}
+    for suffix, each, fed in (
+        ("", graph, given),
+        (".float64", graph.widened, given),
+        (".moved", graph.perturbed, other),
+    ):
+        made = {**fed, **{name: value for name, value in each.stream(region, fed) if name in graph.outputs}}
+        outputs |= {f"{name}{suffix}": made[value] for name, value in graph.torch_graph.outputs.items()}
+    return exported_content(model, feeds), outputs

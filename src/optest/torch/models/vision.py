@@ -39,7 +39,7 @@ def _classifier(name: str, module: nn.Module, config: Mapping[str, Any]) -> Torc
     def inputs(seed: int) -> dict[str, torch.Tensor]:
         return {"x": normal_tensor(f"image {seed}", shape)}
 
-    return TorchModel(name=name, module=module, inputs=inputs, outputs=("logits",), config=config)
+    return TorchModel(name=name, module=module, inputs=inputs, outputs=("logits",))
 
 
 class BasicBlock(nn.Module):

@@ -45,21 +45,20 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
     """
     state = module.state_dict()
     stored = _under_own_names(_read(path), state)
-    problems: list[str] = []
     aliases = _aliases(state)
     present = {aliases[name] for name in stored if name in state}
     missing = [name for name in state if aliases[name] not in present and not name.endswith("num_batches_tracked")]
-    unexpected = [name for name in stored if name not in state]
-    problems += _listed("missing", missing) + _listed("unexpected", unexpected)
     pairs = [(name, stored[name], state[name]) for name in stored if name in state]
-    problems += _listed(
-        "shape", [_differs(name, list(a.shape), list(b.shape)) for name, a, b in pairs if a.shape != b.shape]
-    )
-    problems += _listed(
-        "dtype", [_differs(name, a.dtype, b.dtype) for name, a, b in pairs if not _fits(a.dtype, b.dtype)]
-    )
+    shapes = [_differs(name, list(a.shape), list(b.shape)) for name, a, b in pairs if a.shape != b.shape]
+    dtypes = [_differs(name, a.dtype, b.dtype) for name, a, b in pairs if not _fits(a.dtype, b.dtype)]
     untied = [name for name, theirs, _ in pairs if not torch.equal(theirs, stored.get(aliases[name], theirs))]
-    problems += _listed("differs from the name that it is tied to", untied)
+    problems = [
+        *_listed("missing", missing),
+        *_listed("unexpected", [name for name in stored if name not in state]),
+        *_listed("shape", shapes),
+        *_listed("dtype", dtypes),
+        *_listed("differs from the name that it is tied to", untied),
+    ]
     if problems:
         raise UsageError("\n  ".join([f"{path} does not fit the model", *problems]))
     narrow = {f"{a.dtype}".removeprefix("torch.") for _, a, b in pairs if a.dtype != b.dtype}
