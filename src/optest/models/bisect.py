@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 
 from optest.core.runner import execute
+from optest.errors import UsageError
 from optest.generators.files import save_tensors
 from optest.guests import CommandContext
-from optest.models.commands import models_of, traced, with_part
+from optest.models.commands import models_of, told_of_faults, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of, values_of
 from optest.numerics import bits
 from optest.onnx.whole_models import OnnxProgram
-from optest.spec import BAD_STATUSES, TestCase
+from optest.spec import Status, TestCase
 from optest.store import write_atomically
 
 __all__ = ["bisect_command"]
 
 
+@told_of_faults
 def bisect_command(context: CommandContext, **given: Any) -> int:
     """Name the first level at which a model differs, the passes that make it so, and the nodes.
 
@@ -62,7 +64,14 @@ def _at(case: TestCase, variant: str) -> TestCase:
 
 
 def _is_wrong(case: TestCase) -> bool:
-    return execute([case], ModelDriver()).verdicts[0].status in BAD_STATUSES
+    """
+    Raises:
+        UsageError: for what has come to no comparison.
+    """
+    verdict = execute([case], ModelDriver()).verdicts[0]
+    if verdict.status not in (Status.PASSED, Status.FAILED):
+        raise UsageError(f"{case.name}: {verdict.message}")
+    return verdict.status is Status.FAILED
 
 
 def _differ(one: Any, other: Any) -> bool:

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
+from optest.errors import UsageError
 from optest.guests import CommandContext
 from optest.models.driver import PREFIX, ModelDriver, descriptor_of, onnx_backend, program_of, subject_of, variant_of
 from optest.models.opened import stated_models
-from optest.spec import BackendTarget, TestCase
+from optest.spec import BackendTarget, Fault, TestCase
 
-__all__ = ["models_of", "trace_command", "traced", "validate_command"]
+__all__ = ["models_of", "told_of_faults", "trace_command", "traced", "validate_command"]
 
 
+_Command = Callable[..., int]
+
+
+def told_of_faults(command: _Command) -> _Command:
+    """A command that ends with what an exporter or a backend says of the model as a whole."""
+
+    @wraps(command)
+    def wrapped(context: CommandContext, **given: Any) -> int:
+        try:
+            return command(context, **given)
+        except Fault as fault:
+            raise UsageError(f"{given['what']}: {fault.message}") from fault
+
+    return wrapped
+
+
+@told_of_faults
 def validate_command(context: CommandContext, **given: Any) -> int:
     """Compare the outputs of a model, and how it goes on."""
     cases: list[TestCase] = []
@@ -26,12 +45,16 @@ def validate_command(context: CommandContext, **given: Any) -> int:
     return context.run(cases, ModelDriver(), {}, given)
 
 
+@told_of_faults
 def trace_command(context: CommandContext, **given: Any) -> int:
     """Compare the values inside a model."""
     cases: list[TestCase] = []
     for case in models_of(given):
         context.echo(f"{case.name}: {program_of(case)}")
-        cases += traced(case, given["mode"])
+        values = [*traced(case, given["mode"])]
+        if not any("values" in each.attributes for each in values):
+            raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
+        cases += values
     return context.run(cases, ModelDriver(), {}, {**given, "exitfirst": given["exitfirst"] or given["stop"]})
 
 
@@ -67,7 +90,8 @@ def models_of(given: Mapping[str, Any]) -> Iterator[TestCase]:
 
 
 def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
-    """A case for each value of the model that the backend has, too, and one for whether looking changes anything."""
+    """A case for each value of the model that the backend has, too, and one for whether its nodes make what it answers,
+    unless it runs others."""
     program, graph = program_of(case), subject_of(case).graph
     for region in program.regions:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
@@ -75,7 +99,8 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
         found = with_part(case, name, mode, values="\n".join(region.outputs), given=given)
         yield dataclasses.replace(found, where=f"{case.where}: {place}")
-    yield with_part(case, "watched", "watched")
+    if program.is_shown:
+        yield with_part(case, "watched", "watched")
 
 
 def with_part(case: TestCase, name: str, part: str, **attributes: str) -> TestCase:

@@ -38,6 +38,8 @@ def stated_models(given: Mapping[str, Any], *, for_torch: bool) -> Iterator[tupl
     if is_file(what):
         if for_torch:
             raise UsageError(f"backend torch runs models of torch, but {what} is a file of ONNX")
+        if given["preset"] or given["weights"]:
+            raise UsageError(f"{what} is a file of ONNX, which has its weights")
         path = Path(what)
         digest = hashlib.blake2b(path.read_bytes() if path.is_file() else b"", digest_size=8).hexdigest()
         yield path.stem, {"file": path.as_posix(), "inputs": inputs, "sizes": config, "digest": digest}

@@ -82,6 +82,7 @@ class TorchProgram:
         self._level = level
         self._device = torch.device(device)
         self.graph = graph
+        self.is_shown = True
         self._tapped: tuple[Mapping[str, Array], dict[str, Array]] | None = None
 
     def __str__(self) -> str:
