@@ -66,6 +66,10 @@ class ModelProgram(Protocol):
         """The nodes that are run."""
 
     @property
+    def is_shown(self) -> bool:
+        """Whether :attr:`graph` is what is run; else its nodes are run as the backend runs each alone."""
+
+    @property
     def regions(self) -> Sequence[Region]:
         """What makes each value that the model has before it is optimised, too, in the order of the nodes."""
 

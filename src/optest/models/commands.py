@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.core.border import Border
+from optest.errors import UsageError
 from optest.guests import CommandContext
 from optest.models.driver import PREFIX, ModelDriver, descriptor_of, program_of, subject_of
 from optest.models.dumps import save_values
@@ -43,7 +44,10 @@ def _validated(context: CommandContext, given: Mapping[str, Any]) -> list[TestCa
 def _traced(context: CommandContext, given: Mapping[str, Any]) -> list[TestCase]:
     (case,) = _shown(context, given, every_preset=False)
     if not given["out"]:
-        return list(traced(case, given["mode"]))
+        cases = list(traced(case, given["mode"]))
+        if not any("values" in each.attributes for each in cases):
+            raise UsageError(f"{case.name} has no value that is computed from its inputs: there is nothing to compare")
+        return cases
     with Border("the backend", Reason.RAISED):
         values = save_values(program_of(case), subject_of(case).feeds, Path(given["out"]))
     context.echo(f"{plural(len(values.index), 'value')} of one run in {given['out']}, compared with nothing")
@@ -94,7 +98,8 @@ def models_of(given: Mapping[str, Any], *, every_preset: bool = False) -> Iterat
 
 
 def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
-    """A case for each value of the model that the backend has, too, and one for whether looking changes anything."""
+    """A case for each value of the model that the backend has, too, and one for whether its nodes make what it answers,
+    unless it runs others."""
     program, graph = program_of(case), subject_of(case).graph
     for region in program.regions:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
@@ -102,7 +107,8 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
         found = with_part(case, name, mode, values="\n".join(region.outputs), given=given)
         yield dataclasses.replace(found, where=f"{case.where}: {place}")
-    yield with_part(case, "watched", "watched")
+    if program.is_shown:
+        yield with_part(case, "watched", "watched")
 
 
 def with_part(case: TestCase, name: str, part: str, **attributes: str) -> TestCase:

@@ -109,7 +109,8 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
 
     How far that is says the float32 reference ``narrow``, and what roundings of the inputs and of partial sums do
     (``moved``), since the error of one way to compute a small tensor may happen to be 0, and others sum in other
-    orders: the largest error of all elements that are not :data:`_FAR_LARGER`, or half a unit of these.
+    orders: the largest error of all elements that are not :data:`_FAR_LARGER`, or a unit of the largest
+    of these, which is what good implementations of tanh or exp are off by.
 
     Raises:
         Fault: NOTHING_COMPARED if all elements are NaN.
@@ -137,7 +138,7 @@ def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
         return allowed
     errors = [np.abs(each[is_finite] - wide[is_finite])[order] for each in (narrow, moved)]
     so_far = np.maximum.accumulate(
-        np.maximum.reduce([sizes * unit, *(np.where(np.isfinite(each), each, 0.0) for each in errors)])
+        np.maximum.reduce([2 * sizes * unit, *(np.where(np.isfinite(each), each, 0.0) for each in errors)])
     )
     nonzero = sizes[sizes > 0]
     least = nonzero[len(nonzero) // 100] if nonzero.size else 0.0  # zeros, and what has cancelled, are like the others

@@ -36,6 +36,8 @@ class OnnxBackend(BackendDriver):
     numerics = Numerics(processor="cpu")
     sized: ClassVar[Mapping[str, int]] = {}
     """Operators of which sizes have to be known when a model is loaded: of inputs from this place on."""
+    shows_its_graph = True
+    """Whether :meth:`optimized` says what the runtime makes of a model."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[bytes, str, bool], Any] = OrderedDict()

@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv, op_max_pool
+from onnx.reference.ops import op_batch_normalization, op_conv, op_max_pool
 
 from optest.operators.real_functions import erf
 
 __all__ = ["OPERATORS"]
+
+
+class BatchNormalization(op_batch_normalization.BatchNormalization_14):  # its own of opset 9 to 13 always trains
+    op_domain = ""
+
+    def _run(self, x: Any, *parameters: Any, epsilon: float, momentum: float, **_: int | None) -> tuple[Any, ...]:
+        trains = len(self.onnx_node.output) > 1
+        made: tuple[Any, ...] = super()._run(x, *parameters, epsilon, momentum, int(trains))
+        return made
 
 
 class Erf(OpRun):  # its own yields float32
@@ -96,12 +105,12 @@ def _windows(x: Any, kernel: Any, padding: float, attributes: dict[str, Any]) ->
         x = np.pad(x, around, constant_values=padding)
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
     windows = sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))
-    every = slice(None)
-    return windows[(every, every) + tuple(slice(None, None, each) for each in (*strides, *steps))]  # noqa: RUF005 - 3.10
+    places = (slice(None), slice(None), *(slice(None, None, each) for each in (*strides, *steps)))
+    return windows[places]
 
 
 def _erf(x: Any) -> Any:
     return erf(x).astype(x.dtype)
 
 
-OPERATORS: list[Any] = [Conv, Erf, Gelu, GatherElements, LRN, MaxPool]
+OPERATORS: list[Any] = [BatchNormalization, Conv, Erf, Gelu, GatherElements, LRN, MaxPool]

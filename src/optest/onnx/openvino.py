@@ -36,6 +36,7 @@ class OpenVinoBackend(OnnxBackend):
     name = "openvino"
     variants = ("default", "f32")
     compares_variants = False  # precisions, and no optimisation
+    shows_its_graph = False
     sized: ClassVar[Mapping[str, int]] = {
         "Conv": 1,
         "ConvInteger": 1,

@@ -54,6 +54,7 @@ onnxruntime.InferenceSession("model.onnx", options, providers=[provider], disabl
 _MODIFIED = re.compile(r"GraphTransformer (\S+) modified: 1")
 _LOAD_S = 300.0
 _LOG_BYTES = 1 << 24
+_UNKNOWN = "is not a registered function/op"
 _LACKING = {
     "fallback to CPU EP has been explicitly disabled": "the provider has no kernel, and nothing is run elsewhere",
     "is not currently registered or supported": "it has no tensors of this dtype",
@@ -220,7 +221,9 @@ def _faults() -> Iterator[None]:
         words = str(error).partition("NOT_IMPLEMENTED : ")[2].strip() or str(error)
         raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {words}") from error
     except (state.Fail, state.RuntimeException, RuntimeError) as error:
-        why = next((why for words, why in _LACKING.items() if words in str(error)), None)
+        operator = str(error).partition(_UNKNOWN)[0].split()[-1]
+        lacking = {**_LACKING, _UNKNOWN: f"it has no operator {operator}"}
+        why = next((why for words, why in lacking.items() if words in str(error)), None)
         if why is None:
             raise
         raise Fault(Reason.UNSUPPORTED, f"ONNX Runtime: {why}") from error

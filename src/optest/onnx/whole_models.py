@@ -43,7 +43,9 @@ class OnnxProgram:
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
-        nodes = f"{len(self.before.nodes)} nodes, {len(self.graph.nodes)} as {self._driver.name} runs them"
+        name = self._driver.name
+        run = f"{len(self.graph.nodes)} as {name} runs them" if self.is_shown else f"which {name} runs in its own way"
+        nodes = f"{len(self.before.nodes)} nodes, {run}"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
         known = sum(map(bool, map(self.before.dtype_name, self.before.makers)))
         nodes += f", {sum(len(each.outputs) for each in self.regions)} of {known} values in both"
@@ -56,11 +58,19 @@ class OnnxProgram:
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
         content, variant = self._driver.optimized(self._content, self._variant)
-        return Graph(content), variant
+        graph = Graph(content)
+        if {*graph.outputs} != {*self.before.outputs}:
+            own, others = (", ".join(sorted(each.outputs)) for each in (self.before, graph))
+            raise UsageError(f"the optimized model has the outputs {others}, but should have {own}")
+        return graph, variant
 
     @property
     def graph(self) -> Graph:
         return self._optimized[0]
+
+    @property
+    def is_shown(self) -> bool:
+        return self._driver.shows_its_graph
 
     @property
     def plain_variant(self) -> str:

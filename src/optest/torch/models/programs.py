@@ -88,6 +88,8 @@ class TorchProgram:
     exported once it is needed.
     """
 
+    is_shown = True
+
     def __init__(
         self,
         model: TorchModel,
