@@ -234,6 +234,7 @@ def fragile():
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_child_that_dies_is_told_and_the_others_go_on(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FRAGILE)
@@ -266,6 +267,7 @@ def named():
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_an_input_that_the_graph_calls_otherwise_is_given_to_the_model_by_its_name(
     optest: Shell, tmp_path: Path
@@ -279,6 +281,7 @@ def test_an_input_that_the_graph_calls_otherwise_is_given_to_the_model_by_its_na
         assert index["outputs_unchanged_by_watching"] is True
 
 
+@pytest.mark.heavy
 @pytest.mark.torch
 def test_a_model_that_cannot_be_exported_is_an_error_of_the_export(optest: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(

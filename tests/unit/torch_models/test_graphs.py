@@ -35,7 +35,12 @@ def model_of(forward: Callable, *outputs: str) -> TorchModel:
     return TorchModel(name="mine", module=Model().eval(), inputs=lambda _: inputs, outputs=outputs or ("y",))
 
 
-@pytest.mark.parametrize("name", SMALL)
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.heavy] if name in ("resnet34", "mobilenet_v2") else []) for name in SMALL
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_steps_compute_what_the_model_does(name: str) -> None:
     model = opened_model(name, config=SMALL[name])
     inputs = model.inputs(0)
@@ -200,7 +205,7 @@ def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
         exported(model := opened_model("gpt2"), model.inputs(0))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
