@@ -54,6 +54,8 @@ _REASONS = {
     "unspecified launch failure": Reason.DEVICE_LOST,
     "device lost": Reason.DEVICE_LOST,
     "uncorrectable": Reason.DEVICE_LOST,
+    "getcudnndatatypefromscalartype() not supported": Reason.UNSUPPORTED,
+    "unable to find an engine": Reason.UNSUPPORTED,  # cuDNN has no kernel for the dtype
 }
 """By what torch says in small letters."""
 

@@ -123,6 +123,7 @@ def operator_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (RuntimeError("CUDA error: device-side assert triggered"), Reason.DEVICE_LOST),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), Reason.DEVICE_LOST),
         (NotImplementedError("no such kernel"), Reason.UNSUPPORTED),
+        (RuntimeError("GET was unable to find an engine to execute this computation"), Reason.UNSUPPORTED),
     ],
 )
 def test_errors_get_their_reason(driver: BackendDriver, operator_that: Any, error: Exception, reason: Reason) -> None:
