@@ -172,20 +172,11 @@ class Graph:
         graph._unit_of = self._unit_roundoff
         return graph
 
-    def evaluated(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
-        """The values ``outputs``, by ONNX's own evaluator, of ``given`` ones.
-
-        Raises:
-            Fault: UNSUPPORTED for an operator that it does not have.
-        """
-        made = self.stream(self.region(outputs, given), given)
-        return {**{name: given[name] for name in outputs if name in given}, **{k: v for k, v in made if k in outputs}}
-
     def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """Every value of a region, node by node; each is kept until its last reader has run.
 
         Raises:
-            Fault: as :meth:`evaluated`.
+            Fault: UNSUPPORTED for an operator that ONNX's evaluator does not have.
         """
         values = dict(given)
         last = {name: number for number in region.nodes for name in _read_by(self.nodes[number])}
