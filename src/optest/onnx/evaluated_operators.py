@@ -93,6 +93,28 @@ class MaxPool(op_max_pool.MaxPool):  # its own goes through the channels one by 
         return (np.max(_windows(x, kernel, -np.inf, attributes), axis=tuple(range(-len(kernel), 0))),)
 
 
+class Softmax(OpRun):  # its own of opsets before 13 does not know that these take all axes from one on as one
+    op_domain = ""
+
+    def _run(self, x: Any, axis: int = -1) -> tuple[Any]:
+        shape = x.shape
+        if self.run_params["opsets"][""] < 13:
+            first = next((each.i for each in self.onnx_node.attribute if each.name == "axis"), 1)
+            x, axis = x.reshape(int(np.prod(shape[: first % x.ndim])), -1), -1
+        return (self._of(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf), axis).reshape(shape),)
+
+    def _of(self, shifted: Any, axis: int) -> Any:
+        powers = np.exp(shifted)
+        return powers / np.sum(powers, axis=axis, keepdims=True)
+
+
+class LogSoftmax(Softmax):  # and its own takes the logarithm of 0
+    op_domain = ""
+
+    def _of(self, shifted: Any, axis: int) -> Any:
+        return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
 def _windows(x: Any, kernel: Any, padding: float, attributes: dict[str, Any]) -> Any:
     """What a kernel sees, [batch, channels, *places, *kernel], without a copy but for the padding."""
     rank = len(kernel)
@@ -113,4 +135,4 @@ def _erf(x: Any) -> Any:
     return erf(x).astype(x.dtype)
 
 
-OPERATORS: list[Any] = [BatchNormalization, Conv, Erf, Gelu, GatherElements, LRN, MaxPool]
+OPERATORS: list[Any] = [BatchNormalization, Conv, Erf, Gelu, GatherElements, LRN, LogSoftmax, MaxPool, Softmax]

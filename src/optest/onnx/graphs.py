@@ -28,8 +28,9 @@ __all__ = ["Graph", "opened_file"]
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
-_SUMS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
-"""Operators whose results are sums of products."""
+_SUMS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "ReduceSum")
+"""Operators whose results are sums, of products or of their input."""
+_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 _PLACE = "pkg.torch.onnx."
 """Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
 
@@ -185,7 +186,7 @@ class Graph:
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
                 outputs = self._evaluator(number).run(None, feeds)
-                if self._unit_of is not None and self.nodes[number].op_type in _SUMS:
+                if self._unit_of is not None and self.nodes[number].op_type in (*_SUMS, *_MEANS):
                     unit = self._unit_of(self.nodes[number].output[0])
                     outputs = [outputs[0] + self._errors(number, feeds, outputs[0], unit)] if unit else outputs
             made = dict(zip([each for each in self.nodes[number].output if each], outputs, strict=True))
@@ -197,9 +198,16 @@ class Graph:
 
     def _errors(self, number: int, feeds: Mapping[str, Any], total: Array, unit: float) -> Array:
         squares, counts = (
-            self._evaluator(number).run(None, {name: of(value) for name, value in feeds.items()})[0]
+            self._evaluator(number).run(
+                None, {name: of(value) if value.dtype.kind == "f" else value for name, value in feeds.items()}
+            )[0]
             for of in (np.square, np.ones_like)
         )
+        node = self.nodes[number]
+        if node.op_type in _MEANS:
+            kernel = next((each.ints for each in node.attribute if each.name == "kernel_shape"), None)
+            counts = np.prod(kernel) if kernel else feeds[node.input[0]].size / max(total.size, 1)
+            squares = squares / counts
         return summation_errors(total, squares, counts, unit, number)
 
     def _unit_roundoff(self, value: str) -> float:
