@@ -41,10 +41,9 @@ from planted_faults import CONFIGS, FAULTS, Fault
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.core.runner import execute
-from optest.models import driver as model_driver
 from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, subject_of
-from optest.models.opened import opened, torch_model
+from optest.models.opened import named_model, program_for, subject_for
 from optest.models.subjects import read_tensors
 from optest.spec import BAD_STATUSES, TestCase
 
@@ -91,8 +90,8 @@ def planted(folder: Path, faults: Sequence[Fault] = FAULTS) -> Iterator[Planted]
         path = Path(files[fault.model]["file"])
         content, _ = runtime.optimized(path.read_bytes(), fault.level)
         model = onnx.load_from_string(content)
-        named = {"model": fault.model, "config": ",".join(CONFIGS[fault.model]), "preset": "balanced", "weights": ""}
-        values = fault.edit(model.graph, torch_model(named, 0).module.state_dict())
+        named = named_model({**GIVEN, "what": fault.model, "config": CONFIGS[fault.model]})
+        values = fault.edit(model.graph, named.module.state_dict())
         faulty = folder / f"fault_{number}.onnx"
         onnx.save(model, faulty)
         yield Planted(
@@ -101,8 +100,8 @@ def planted(folder: Path, faults: Sequence[Fault] = FAULTS) -> Iterator[Planted]
 
 
 def forget() -> None:
-    opened.cache_clear()
-    model_driver._program.cache_clear()
+    subject_for.cache_clear()
+    program_for.cache_clear()
 
 
 def blamed(case: TestCase, mode: str) -> list[str]:
