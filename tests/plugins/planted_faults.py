@@ -12,7 +12,12 @@ from onnx import helper, numpy_helper
 
 __all__ = ["CONFIGS", "FAULTS", "Fault"]
 
-CONFIGS: Mapping[str, Sequence[str]] = {"gpt2": ["n_layer=4"], "llama": [], "resnet34": [], "mobilenet_v2": []}
+CONFIGS: Mapping[str, Sequence[str]] = {
+    "gpt2": ["n_layer=4"],
+    "llama": [],
+    "resnet34": ["image_size=32"],
+    "mobilenet_v2": ["image_size=32"],
+}
 """Of the models that they are planted in; weights are drawn as the preset ``balanced`` says."""
 Edit = Callable[[Any, Mapping[str, Any]], "tuple[str, ...]"]
 """Changes a graph, given the state dict of the torch model; returns the values that are then wrong by themselves."""
@@ -138,7 +143,7 @@ def kernel_in_bfloat16(graph: Any, _: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def unbounded(graph: Any, _: Mapping[str, Any]) -> tuple[str, ...]:
-    return new_constant(graph, nth(graph, "Clip", 0), 2, np.float32(1e9))
+    return new_constant(graph, nth(graph, "Clip", 3), 2, np.float32(1e9))
 
 
 class Fault(NamedTuple):

@@ -35,8 +35,8 @@ class ToyOptimizer(OnnxRuntimeBackend):
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         return (_with_other_axis(content) if "Breaks" in self.passes(content, variant) else content), "disabled"
 
-    def loaded(self, content: bytes, variant: str, dump: str = "", threads: int = 0) -> Any:
-        return super().loaded(self.optimized(content, variant)[0], "disabled", dump, threads)
+    def loaded(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
+        return super().loaded(self.optimized(content, variant)[0], "disabled", **more)
 
     def called(self, program: Any, model: Any, feeds: Mapping[str, Any]) -> Sequence[Any]:
         with Path("nodes.log").open("a") as log:
@@ -47,9 +47,9 @@ class ToyOptimizer(OnnxRuntimeBackend):
 class Unfaithful(OnnxRuntimeBackend):
     name = "unfaithful"
 
-    def loaded(self, content: bytes, variant: str, dump: str = "", threads: int = 0) -> Any:
+    def loaded(self, content: bytes, variant: str, *_: Any, **more: Any) -> Any:
         is_whole = len(onnx.load_from_string(content).graph.node) > 1
-        return super().loaded(_with_other_axis(content) if is_whole else content, "disabled", dump, threads)
+        return super().loaded(_with_other_axis(content) if is_whole else content, "disabled", **more)
 
     def optimized(self, content: bytes, variant: str) -> tuple[bytes, str]:
         return content, "disabled"

@@ -217,15 +217,18 @@ def _float_or_infinity(value: Any) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def summation_errors(total: Array, squares: Array, counts: Array, unit: float, seed: int) -> Array:
-    """Errors, shaped like ``total``, that sums of ``counts`` terms may have: added one after another, each partial sum
-    rounded with the roundoff ``unit``. ``squares`` is the sum of squared terms.
+def summation_errors(total: Array, squares: Array, counts: Array, unit: float) -> Array:
+    """Errors, shaped like ``total`` in float64, that sums of ``counts`` terms may have: added one after another, each
+    partial sum rounded with the roundoff ``unit``. ``squares`` is the sum of squared terms.
 
     Partial sums drift to √squares by chance, and to the total; so many roundings of them are a random walk: Higham &
-    Mary 2019, "A New Approach to Probabilistic Rounding Error Analysis".
+    Mary 2019, "A New Approach to Probabilistic Rounding Error Analysis". Signs are drawn, but equal sums have equal
+    errors: the mean of such has it, too.
     """
-    uniform = np.random.default_rng(seed).uniform(-1, 1, total.shape)
-    errors: Array = uniform * unit * np.sqrt(counts * np.maximum(squares, np.square(total)))
+    drawn = np.ascontiguousarray(total).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    drawn ^= drawn >> np.uint64(32)
+    signs = 1.0 - 2.0 * (drawn * np.uint64(0xD6E8FEB86659FD93) >> np.uint64(63))
+    errors: Array = signs.reshape(total.shape) * unit * np.sqrt(counts * np.maximum(squares, np.square(total)))
     return errors
 
 

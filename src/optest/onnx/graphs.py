@@ -208,7 +208,7 @@ class Graph:
             kernel = next((each.ints for each in node.attribute if each.name == "kernel_shape"), None)
             counts = np.prod(kernel) if kernel else feeds[node.input[0]].size / max(total.size, 1)
             squares = squares / counts
-        return summation_errors(total, squares, counts, unit, number)
+        return summation_errors(total, squares, counts, unit)
 
     def _unit_roundoff(self, value: str) -> float:
         """Of a value's dtype, of float32 if it is not known, and 0 of whole numbers."""

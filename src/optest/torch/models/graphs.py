@@ -84,8 +84,7 @@ class Graph:
             changed = (map_aggregate(arguments, partial(_changed, of=of)) for of in (torch.square, torch.ones_like))
             squares, counts = (_called_wide(step, each).numpy() for each in changed)
             unit = torch.finfo(torch.float32).eps / 2
-            errors = summation_errors(value.numpy(), squares, counts, unit, self.steps.index(step))
-            value = value + torch.from_numpy(errors)
+            value = value + torch.from_numpy(summation_errors(value.numpy(), squares, counts, unit))
         if any(each.dtype == torch.float32 for each in _tensors(value)):
             raise Fault(Reason.REFERENCE_FAILED, f"{step.operator} ({step.name}) yields float32 from float64")
         return value

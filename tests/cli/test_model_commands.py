@@ -1,0 +1,211 @@
+"""``optest model`` as a user types it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from safetensors.numpy import save_file
+from small_models import VALUES, renamed, written
+from user_shell import Shell
+
+TOY = {"OPTEST_PLUGINS": "toy_optimizer"}
+
+
+def other_axis(model: Any) -> None:
+    model.graph.node[5].attribute[0].i = 0
+
+
+def by_erf(model: Any) -> None:
+    model.graph.node[3].attribute[0].s = b"none"
+
+
+@pytest.mark.torch
+def test_a_model_of_torch_is_validated_and_traced(optest: Shell, tmp_path: Path) -> None:
+    some = ("gpt2", "--preset", "balanced", "--config", "n_layer=1")
+    ended = optest("model", "validate", *some)
+    assert (ended.status, "2 passed" in ended.out) == (0, True), ended.text
+    assert "float32, threads: " in ended.out
+    (file,) = tmp_path.glob(".optest/models/gpt2-*/model.onnx")
+    inputs = file.with_name("inputs.safetensors")
+    for mode in ("isolated", "accumulated"):
+        ended = optest("model", "trace", file, "--input", inputs, "--mode", mode)
+        assert (ended.status, " passed in " in ended.out) == (0, True), ended.text
+    model = onnx.load(file)
+    next(each for each in model.graph.node if each.op_type == "Gelu").attribute[0].s = b"none"
+    onnx.save(model, tmp_path / "faulty.onnx")
+    ended = optest("model", "trace", file, "--input", inputs, "--optimized", "faulty.onnx")
+    assert ended.status == 1
+    (line,) = [each for each in ended.out.splitlines() if each.startswith("first mismatch: ")]
+    assert "model/gelu (Gelu, transformer.h.0.mlp" in line
+    assert line.endswith("; 1 of 31 values differ")
+
+
+def test_a_fault_is_named_with_what_comes_of_it(optest: Shell, tmp_path: Path) -> None:
+    written(tmp_path / "m.onnx")
+    written(tmp_path / "o.onnx", by_erf)
+    trace = ("model", "trace", "m.onnx", "--optimized", "o.onnx")
+    for mode, count in (("isolated", 1), ("accumulated", 3)):
+        ended = optest(*trace, "--mode", mode)
+        assert (ended.status, f"first mismatch: m/gelu (Gelu); {count} of 6 values differ" in ended.out) == (1, True)
+
+
+@pytest.mark.parametrize("mode", ["isolated", "accumulated"])
+def test_nothing_behind_the_first_mismatch_is_computed(optest: Shell, tmp_path: Path, mode: str) -> None:
+    def early(model: Any) -> None:
+        by_erf(model)
+        other_axis(model)
+
+    written(tmp_path / "m.onnx")
+    written(tmp_path / "o.onnx", early)
+    some = ("--backend", "toy_optimizer", "--optimized", "o.onnx", "--mode", mode)
+    ended = optest("model", "trace", "m.onnx", *some, "--stop-on-first-mismatch", env=TOY)
+    assert (ended.status, "first mismatch: m/gelu" in ended.out) == (1, True), ended.text
+    log = tmp_path / "nodes.log"
+    assert [*dict.fromkeys(log.read_text().split())] == [*VALUES[:4]]
+    log.unlink()
+    ended = optest("model", "trace", "m.onnx", *some, env=TOY)
+    assert ended.status == 1
+    assert [*dict.fromkeys(log.read_text().split())] == [*VALUES]
+
+
+def test_bisect_names_level_pass_and_node_and_its_plan_runs_alone(optest: Shell, tmp_path: Path) -> None:
+    written(tmp_path / "m.onnx")
+    bisect = ("model", "bisect", "m.onnx", "--backend", "toy_optimizer")
+    ended = optest(*bisect, env=TOY)
+    said = ["level: all, of disabled, some, all", "passes: Breaks", "node: out (Softmax)"]
+    assert (ended.status, ended.out.splitlines()[:3]) == (1, said), ended.text
+    ended = optest("run", "--plan", "bisected/plan.yaml", env=TOY)
+    assert (ended.status, "FAILED  m/out" in ended.out) == (1, True), ended.text
+    node = onnx.load(tmp_path / "bisected" / "node.onnx")
+    assert [each.op_type for each in node.graph.node] == ["Softmax"]
+    ended = optest(*bisect, "--variant", "some", env=TOY)
+    assert (ended.status, "there is nothing to bisect" in ended.out) == (0, True)
+    ended = optest(*bisect, "--exact", env=TOY)
+    assert (ended.status, "passes: Breaks" in ended.out) == (1, True)
+
+
+def _no_input(path: Path) -> None:
+    infos = [helper.make_tensor_value_info(name, 1, [2]) for name in ("x", "out")]
+    one = numpy_helper.from_array(np.ones(2, np.float32), "one")
+    graph = helper.make_graph([helper.make_node("Relu", ["one"], ["out"])], "g", infos[:1], infos[1:], [one])
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 20)]), path)
+
+
+def _of_nobody(model: Any) -> None:
+    model.graph.node[3].op_type, model.graph.node[3].domain = "Gulp", "nobody"
+    model.opset_import.append(helper.make_opsetid("nobody", 1))
+
+
+def _unknown(model: Any) -> None:
+    model.graph.node[3].op_type = "Gulp"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("nope",), "unknown model 'nope'"),
+        (("m.onnx", "--backend", "nope"), "unknown backend 'nope'"),
+        (("m.onnx", "--backend", "numpy"), "backend numpy runs no whole models"),
+        (("m.onnx", "--backend", "torch"), "m.onnx is a file of ONNX"),
+        (
+            ("m.onnx", "--variant", "fast"),
+            "backend onnxruntime has no variant fast, but disabled, basic",
+        ),
+        (("m.onnx", "--config", "n_layer=2"), "the sizes that the model leaves open are batch"),
+        (("m.onnx", "--config", "batch=none"), "--config batch=none should state a whole number"),
+        (("m.onnx", "--preset", "small"), "m.onnx has its weights inside"),
+        (("m.onnx", "--weights", "w.safetensors"), "m.onnx has its weights inside"),
+        (("m.onnx", "--input", "w.safetensors"), "w.safetensors has w, but should have x"),
+        (("m.onnx", "--input", "none.safetensors"), "none.safetensors cannot be read"),
+        (
+            ("m.onnx", "--optimized", "renamed.onnx"),
+            "has the outputs other_out, but should have out",
+        ),
+        (("m.onnx", "--optimized", "none.onnx"), "none.onnx is not there"),
+        (("none.onnx",), "none.onnx is not there"),
+        (("text.onnx",), "text.onnx is no ONNX model"),
+        (("outside.onnx",), "should be stored in "),
+        (("unknown.onnx",), "No Op registered for Gulp"),
+        (("nobody.onnx",), "it has no operator nobody:Gulp"),
+        (("no_input.onnx",), "no_input has no value that is computed from its inputs"),
+    ],
+)
+def test_what_cannot_be_traced_is_said(optest: Shell, tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+    written(tmp_path / "m.onnx")
+    written(tmp_path / "renamed.onnx", lambda model: renamed(model, outputs=True))
+    written(tmp_path / "unknown.onnx", _unknown)
+    written(tmp_path / "nobody.onnx", _of_nobody)
+    _no_input(tmp_path / "no_input.onnx")
+    outside = {"save_as_external_data": True, "location": "out.bin", "size_threshold": 0}
+    onnx.save(onnx.load(tmp_path / "m.onnx"), tmp_path / "outside.onnx", **outside)
+    (tmp_path / "out.bin").unlink()
+    (tmp_path / "text.onnx").write_text("no model")
+    save_file({"w": np.zeros(2, np.float32)}, tmp_path / "w.safetensors")
+    ended = optest("model", "trace", *words)
+    assert (ended.status, text in ended.err) == (5 if "nobody.onnx" in words else 2, True), ended.text
+    assert "Traceback" not in ended.err
+
+
+def test_what_is_refused_is_not_taken_for_agreement(optest: Shell, tmp_path: Path) -> None:
+    written(tmp_path / "nobody.onnx", _of_nobody)
+    for backend in ("onnxruntime", "onnx-reference"):
+        ended = optest("model", "bisect", "nobody.onnx", "--backend", backend)
+        assert (ended.status, "nobody" in ended.err) == (5, True), ended.text
+    ended = optest("model", "validate", "nobody.onnx", "--backend", "onnx-reference")
+    assert (ended.status, "Node type 'Gulp' from domain 'nobody' is unknown" in ended.out) == (5, True), ended.text
+
+
+BRANCHES = """\
+import torch
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def model():
+    return Branches(), (torch.ones(2, 3),)
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.torch
+def test_models_of_torch_that_cannot_be_used(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "branches.py").write_text(BRANCHES)
+    save_file({"transformer.wte.weight": np.zeros((3, 2), np.float32)}, tmp_path / "w.safetensors")
+    for words, texts in (
+        (("gpt2", "--config", "n_layers=2"), ["gpt2 has no n_layers; did you mean n_layer?"]),
+        (("gpt2", "--config", "n_layer=none"), ["n_layer of gpt2 is 'none', but should be a whole number"]),
+        (("gpt2", "--preset", "tiny"), ["unknown preset 'tiny'"]),
+        (
+            ("gpt2", "--weights", "w.safetensors"),
+            ["missing: ", "shape: transformer.wte.weight is [3, 2], but should be [512, 64]"],
+        ),
+        (("branches.py:model",), ["export failed: branches.py:model to "]),
+        (("branches.py:none",), ["none"]),
+    ):
+        ended = optest("model", "validate", *words)
+        status = 1 if "branches.py:model" in words else 2
+        assert (ended.status, [each for each in texts if each not in ended.err]) == (status, []), ended.text
+
+
+def test_a_file_is_traced_without_frameworks_that_it_does_not_need(tmp_path: Path) -> None:
+    written(tmp_path / "m.onnx")
+    code = (
+        "import sys; from optest.cli import main; sys.argv[1:] = ['model', 'validate', 'm.onnx', '-q']\n"
+        "try: main()\nexcept SystemExit as end: print(end.code)\n"
+        "print([each for each in ('torch', 'transformers', 'jax', 'openvino') if each in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ}
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

@@ -1,0 +1,226 @@
+"""Which values of a model a trace rejects: none of an honest one, and the one that a fault is planted in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import toy_optimizer
+from onnx import helper
+from planted_faults import CONFIGS, FAULTS
+from small_models import VALUES, renamed, written
+
+from optest.api import bootstrap
+from optest.backends import backend_manager
+from optest.core.runner import execute
+from optest.errors import UsageError
+from optest.models import opened
+from optest.models.commands import models_of, traced, with_part
+from optest.models.driver import ModelDriver, program_of, subject_of
+from optest.onnx.graphs import Graph
+from optest.onnx.whole_models import OnnxProgram
+from optest.spec import BAD_STATUSES, Status, TestCase
+
+GIVEN: dict[str, Any] = {
+    "config": [],
+    "preset": None,
+    "weights": None,
+    "inputs": None,
+    "seed": 0,
+    "backend": "onnxruntime",
+    "variant": None,
+    "optimized": None,
+    "torch_device": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    bootstrap()
+    toy_optimizer.register()
+    monkeypatch.chdir(tmp_path)
+    yield
+    opened.subject_for.cache_clear()
+    opened.program_for.cache_clear()
+
+
+def model(what: Any, **given: Any) -> TestCase:
+    return next(models_of({**GIVEN, "what": str(what), **given}))
+
+
+def statuses(case: TestCase, mode: str) -> dict[str, Status]:
+    cases = {each.attributes.get("values", "watched"): each for each in traced(case, mode)}
+    return {name: execute([each], ModelDriver()).verdicts[0].status for name, each in cases.items()}
+
+
+def rejections(case: TestCase, mode: str) -> Iterator[str]:
+    for each in traced(case, mode):
+        if execute([each], ModelDriver()).verdicts[0].status in BAD_STATUSES:
+            yield each.attributes.get("values", "watched")
+
+
+def rejected(case: TestCase, mode: str) -> list[str]:
+    return list(rejections(case, mode))
+
+
+def outputs_of(case: TestCase) -> Status:
+    whole = with_part(case, "outputs", "outputs", values="\n".join(subject_of(case).graph.outputs))
+    return execute([whole], ModelDriver()).verdicts[0].status
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "gpt2" else [pytest.mark.heavy]) for name in CONFIGS]
+)
+def test_each_planted_fault_is_named_at_its_node_and_nothing_else(name: str, tmp_path: Path) -> None:
+    honest = model(name, config=CONFIGS[name], preset="balanced")
+    assert outputs_of(honest) is Status.PASSED
+    for mode in ("isolated", "accumulated"):
+        found = statuses(honest, mode)
+        assert {*found.values()} == {Status.PASSED}
+        assert found.keys() > {"watched", "logits"}
+    runtime = backend_manager.get("onnxruntime")
+    file = Path(honest.attributes["file"])
+    named = {**GIVEN, "what": name, "config": CONFIGS[name], "preset": "balanced"}
+    state = opened.named_model(named).module.state_dict()
+    for fault in (each for each in FAULTS if each.model == name):
+        optimized = onnx.load_from_string(runtime.optimized(file.read_bytes(), fault.level)[0])
+        values = fault.edit(optimized.graph, state)
+        onnx.save(optimized, tmp_path / "faulty.onnx")
+        faulty = model(file, inputs=str(file.with_name("inputs.safetensors")), optimized=str(tmp_path / "faulty.onnx"))
+        assert rejected(faulty, "isolated") == list(values), fault.what
+        assert next(rejections(faulty, "accumulated")) == values[0], fault.what
+        opened.program_for.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("backend", "variant"),
+    [("onnxruntime", "basic"), ("onnxruntime", "all"), ("onnx-reference", ""), ("openvino", "f32")],
+)
+def test_honest_backends_are_not_rejected(backend: str, variant: str, tmp_path: Path) -> None:
+    case = model(written(tmp_path / "m.onnx"), backend=backend, variant=variant or None)
+    assert outputs_of(case) is Status.PASSED
+    for mode in ("isolated", "accumulated"):
+        found = statuses(case, mode)
+        assert {*found.values()} == {Status.PASSED}
+        # OpenVINO does not say what it runs, so that there is nothing to hold its answers against.
+        assert ("watched" in found) == (backend != "openvino")
+        assert "out" in found
+
+
+def test_every_value_is_traced_where_nothing_is_optimised(tmp_path: Path) -> None:
+    case = model(written(tmp_path / "m.onnx"), variant="disabled")
+    assert [*statuses(case, "isolated")] == [*VALUES, "watched"]
+
+
+def test_a_value_whose_nodes_are_merged_is_judged_from_what_goes_in(tmp_path: Path) -> None:
+    def wrong_inside(changed: Any) -> None:
+        changed.graph.node[3].attribute[0].s = b"none"
+        renamed(changed)
+
+    whole = written(tmp_path / "m.onnx")
+    case = model(whole, optimized=str(written(tmp_path / "o.onnx", renamed)))
+    assert statuses(case, "isolated") == {"out": Status.PASSED, "watched": Status.PASSED}
+    case = model(whole, optimized=str(written(tmp_path / "w.onnx", wrong_inside)))
+    assert rejected(case, "isolated") == ["out"]
+
+
+def test_an_optimiser_may_take_an_equal_value_in_place_of_another(tmp_path: Path) -> None:
+    """Two branches that compute the same become one: what it leaves out is no input of the nodes behind it."""
+
+    def doubled(changed: Any) -> None:
+        node = changed.graph.node.add()
+        node.CopyFrom(changed.graph.node[3])
+        node.output[0] = "twin"
+        total = helper.make_node("Add", ["gelu", "twin"], ["total"])
+        del changed.graph.node[-1]
+        nodes = [*changed.graph.node[:4], node, total, *changed.graph.node[4:]]
+        nodes[6].input[0] = "total"
+        del changed.graph.node[:]
+        changed.graph.node.extend(nodes)
+
+    def merged(changed: Any) -> None:
+        doubled(changed)
+        changed.graph.node[5].input[1] = "gelu"
+
+    def merged_wrongly(changed: Any) -> None:
+        doubled(changed)
+        changed.graph.node[5].input[1] = "biased"
+
+    whole = written(tmp_path / "m.onnx", doubled)
+    assert rejected(model(whole, optimized=str(written(tmp_path / "o.onnx", merged))), "isolated") == []
+    assert rejected(model(whole, optimized=str(written(tmp_path / "w.onnx", merged_wrongly))), "isolated") == ["total"]
+
+
+def test_outputs_that_an_optimiser_renames_adds_or_drops_are_refused(tmp_path: Path) -> None:
+    def another(changed: Any) -> None:
+        changed.graph.output.append(helper.make_tensor_value_info("gelu", 1, ["batch", 16]))
+
+    def dropped(changed: Any) -> None:
+        del changed.graph.node[-1]
+        changed.graph.output[0].name = "scores"
+
+    whole = written(tmp_path / "m.onnx")
+    for change, words in (
+        (lambda each: renamed(each, outputs=True), "outputs other_out, but should have out"),
+        (another, "outputs out, gelu, but"),
+        (dropped, "outputs scores, but"),
+    ):
+        case = model(whole, optimized=str(written(tmp_path / "o.onnx", change)))
+        with pytest.raises(UsageError, match=words):
+            list(traced(case, "isolated"))
+        opened.program_for.cache_clear()
+
+
+def test_a_backend_that_runs_something_else_than_its_nodes_is_rejected(tmp_path: Path) -> None:
+    case = model(written(tmp_path / "m.onnx"), backend="unfaithful", variant="disabled")
+    for mode in ("isolated", "accumulated"):
+        assert rejected(case, mode) == ["watched"]
+
+
+def test_accumulated_shows_what_comes_of_a_fault(tmp_path: Path) -> None:
+    def by_erf(changed: Any) -> None:
+        changed.graph.node[3].attribute[0].s = b"none"
+
+    case = model(written(tmp_path / "m.onnx"), optimized=str(written(tmp_path / "o.onnx", by_erf)))
+    assert rejected(case, "isolated") == ["gelu"]
+    assert rejected(case, "accumulated") == ["gelu", "scores", "out"]
+
+
+def test_nodes_are_run_once_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: OnnxProgram, region: Any, given: Any) -> Any:
+            made.append(region.outputs[0])
+            return original(self, region, given)
+
+        return call
+
+    monkeypatch.setattr(OnnxProgram, "made", counted(OnnxProgram.made))
+    case = model(written(tmp_path / "m.onnx"), variant="disabled")
+    assert rejected(case, "accumulated") == []
+    assert made == [*VALUES]
+
+
+def test_the_reference_is_in_float64_and_long_sums_may_err(tmp_path: Path) -> None:
+    graph = Graph(written(tmp_path / "m.onnx").read_bytes())
+    feeds = {"x": np.random.default_rng(1).standard_normal((3, 8))}
+    region = graph.region(["out"], feeds)
+    wide, perturbed = (dict(each.stream(region, feeds)) for each in (graph.widened, graph.perturbed))
+    assert {value.dtype for value in wide.values()} == {np.dtype(np.float64)}
+    exact = 0.5 * wide["biased"] * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide["biased"] + 0.044715 * wide["biased"] ** 3)))
+    np.testing.assert_allclose(wide["gelu"], exact, rtol=1e-14)
+    np.testing.assert_array_equal(wide["norm"], perturbed["norm"])
+    errors = np.abs(perturbed["product"] - wide["product"])
+    assert 0 < errors.max() < 1e-5
+    assert errors.max() > 2.0**-24 * np.abs(wide["product"]).max()
+
+
+def test_a_program_says_how_it_computes(tmp_path: Path) -> None:
+    text = str(program_of(model(written(tmp_path / "m.onnx"), backend="openvino", variant="f32")))
+    assert "6 nodes, which openvino runs in its own way" in text
