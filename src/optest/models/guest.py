@@ -67,7 +67,7 @@ def _command(
     return Command(
         name=f"model {name}",
         function=f"optest.models.{module}:{name.replace('-', '_')}_command",
-        group="Compare whole models with float64, and find the node that differs.",
+        group="Compare whole models, and find the node that differs.",
         after="check",
         short=short,
         text=text,

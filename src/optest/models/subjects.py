@@ -64,20 +64,12 @@ class Subject:
 
     def expected(self, outputs: Sequence[str], given: Sequence[str] = ()) -> list[NamedOutput]:
         """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
-        cut = {name: self.activation(name) for name in self._cut(outputs, given)} if given else {}
-        found = self._judged(outputs, cut) if given else self._expected
-        return [found[name] for name in outputs]
-
-    def _cut(self, outputs: Sequence[str], given: Sequence[str]) -> Sequence[str]:
-        """What ``outputs`` are computed from: ``given`` values and, where these do not suffice because an optimizer has
-        found equal ones to take in their place, values that do not come of them."""
-        region, known = self.graph.region(outputs, given), {*given}
-        if known.issuperset(region.inputs):
-            return region.inputs
-        made = [name for name, number in self.graph.makers.items() if number in {*region.nodes}]
-        sources = {name: self.graph.region([name], given).inputs for name in made}
-        apart = [name for name, found in sources.items() if found and known.isdisjoint(found)]
-        return self.graph.region(outputs, {*given, *apart}).inputs
+        if not given:
+            return [self._expected[name] for name in outputs]
+        # More than is given where an optimizer takes equal values in place of others, which do not come of these.
+        inputs = self.graph.region(outputs, given).inputs
+        made = self._judged(outputs, {name: self.activation(name) for name in inputs})
+        return [made[name] for name in outputs]
 
     def _judged(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, NamedOutput]:
         region, made = self.graph.region(outputs, given), dict[str, NamedOutput]()
