@@ -178,7 +178,7 @@ _COMMANDS = (
         \b
         optest model diff one.safetensors other.safetensors --atol 1e-6
 
-        They have to be equal, or |a - b| <= atol + rtol * max(|a|, |b|). Names that one of them lacks, other shapes or
+        They have to be equal, or |a - b| <= atol + rtol * |b|. Names that one of them lacks, other shapes or
         dtypes, and dumps without a common name are differences, too.
         """,
         _flag(name="common", help="Compare the names that both have, and no others."),
