@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from optest.errors import Unavailable, UsageError
-from optest.registry import is_installed, load_extension
+from optest.errors import UsageError
 from optest.torch.capture.targets import model_code, named_object
-from optest.torch.models.adapters import TorchModel, normal_tensor, tensors_in
-from optest.torch.models.transformers_models import transformers_model
+from optest.torch.models.adapters import TorchModel, images, tensors_in
+from optest.torch.models.transformers_models import library, transformers_model
 
 __all__ = ["of_timm", "of_transformers", "of_user"]
+
+_TIMM = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
 
 
 def of_user(path: str) -> TorchModel:
@@ -81,15 +82,9 @@ def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
         given = inputs(0)
         outputs = _output_names(module, given)
     causal = name.endswith(("ForCausalLM", "LMHeadModel")) and list(given) == ["input_ids"] and outputs[0] == "logits"
-    return TorchModel(
-        name=f"hf:{name}",
-        module=module,
-        inputs=inputs,
-        outputs=outputs,
-        causal=causal,
-        vocabulary=getattr(stated, "vocab_size", 0) if causal else 0,
-        context=getattr(stated, "max_position_embeddings", 0) if causal else 0,
-    )
+    sizes = {"vocabulary": "vocab_size", "context": "max_position_embeddings"} if causal else {}
+    about = {each: getattr(stated, key, 0) for each, key in sizes.items()}
+    return TorchModel(name=f"hf:{name}", module=module, inputs=inputs, outputs=outputs, causal=causal, **about)
 
 
 def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
@@ -98,21 +93,9 @@ def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
     Raises:
         Unavailable: if timm is not installed, or the torchvision that it needs does not fit torch.
     """
-    remedy = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
-    if not is_installed("timm"):
-        raise Unavailable("timm, which timm: needs,", remedy)
-    try:
-        create = load_extension("timm", "timm:create_model")
-    except (UsageError, Unavailable) as error:
-        raise Unavailable(f"timm, which cannot be imported ({str(error).splitlines()[0]}),", remedy) from None
+    create = library("timm", _TIMM).create_model
     with model_code(f"timm:{name}"):
-        module = create(name, pretrained=False, **config)
-        module.eval()
+        module = create(name, pretrained=False, **config).eval()
     image = next(iter(inspect.signature(module.forward).parameters))
     shape = (2, *getattr(module, "default_cfg", {}).get("input_size", (3, 224, 224)))
-    return TorchModel(
-        name=f"timm:{name}",
-        module=module,
-        inputs=lambda seed: {image: normal_tensor(f"image {seed}", shape)},
-        outputs=("logits",),
-    )
+    return TorchModel(name=f"timm:{name}", module=module, inputs=images(image, shape), outputs=("logits",))

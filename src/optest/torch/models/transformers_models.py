@@ -10,11 +10,16 @@ from typing import Any
 import torch
 
 from optest.errors import Unavailable, UsageError, did_you_mean
-from optest.registry import load_object
+from optest.registry import is_installed, load_extension
 
-__all__ = ["transformers_model"]
+__all__ = ["library", "transformers_model"]
 
 _REMEDY = "pip install optest[models]; or capture a script of your own, or name its model: model.py:FUNCTION"
+_TOKENS = (1, 16)
+_SAMPLES = 4000
+"""Of raw sound: a quarter of a second at 16 kHz."""
+_IMAGE = 64
+"""Pixels of a side, where a model takes images of any size."""
 
 
 def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Callable[[], dict[str, torch.Tensor]]]:
@@ -24,11 +29,11 @@ def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Calla
         Unavailable: if transformers is not installed.
         UsageError: for a class or a key of its configuration that does not exist; from making inputs, for other kinds.
     """
-    library = _library()
-    kind = getattr(library, name, None)
+    package = library("transformers", _REMEDY)
+    kind = getattr(package, name, None)
     configuration = getattr(kind, "config_class", None)
     if kind is None or configuration is None:
-        public = [each for each in dir(library) if each[0] != "_"]
+        public = [each for each in dir(package) if each[0] != "_"]
         hint = did_you_mean(name, public, text="; did you mean hf:{}?")
         raise UsageError(f"transformers has no model {name}{hint}")
     stated = configuration()
@@ -41,22 +46,14 @@ def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Calla
     return model, lambda: _inputs_of(model, stated, name)
 
 
-def _library() -> Any:
+def library(name: str, remedy: str) -> Any:
+    """A package of models, imported; raises ``Unavailable``, with ``remedy``, if it cannot be."""
     try:
-        load_object("transformers:__version__")
-    except (UsageError, Unavailable):
-        raise Unavailable("transformers, which hf: needs,", _REMEDY) from None
-    return sys.modules["transformers"]
-
-
-# Inputs for a model of Hugging Face's transformers, made up from what its forward takes and its configuration says.
-
-_TOKENS = (1, 16)
-_SAMPLES = 4000
-"""Of raw sound: a quarter of a second at 16 kHz."""
-
-_IMAGE = 64
-"""Pixels of a side, where a model takes images of any size."""
+        load_extension(name, f"{name}:__version__")
+    except (UsageError, Unavailable) as error:
+        why = f"cannot be imported ({str(error).splitlines()[0]})" if is_installed(name) else "its models need"
+        raise Unavailable(f"{name}, which {why},", remedy) from None
+    return sys.modules[name]
 
 
 def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:

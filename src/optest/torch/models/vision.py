@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from optest.torch.models.adapters import TorchModel, effective_config, normal_tensor
+from optest.torch.models.adapters import TorchModel, effective_config, images
 
 __all__ = ["mobilenet_v2", "resnet34"]
 
@@ -34,12 +34,7 @@ def mobilenet_v2(config: Mapping[str, Any]) -> TorchModel:
 
 def _classifier(name: str, module: nn.Module, config: Mapping[str, Any]) -> TorchModel:
     shape = (config["batch"], 3, config["image_size"], config["image_size"])
-    return TorchModel(
-        name=name,
-        module=module,
-        inputs=lambda seed: {"x": normal_tensor(f"image {seed}", shape)},
-        outputs=("logits",),
-    )
+    return TorchModel(name=name, module=module, inputs=images("x", shape), outputs=("logits",))
 
 
 def _conv(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
