@@ -49,14 +49,14 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         UsageError: for what no combination can do.
     """
     Hooks(given)  # says before the work if the folder is in use
-    rows, failures, programs, baselines = [], [], dict[str, None](), dict[str, float]()
+    rows, failed, programs, baselines = [], 0, dict[str, None](), dict[str, float]()
     for number, request in enumerate(_requests(given)):
         who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
         answer = _answer_of({**request, "part": f"{number:02}-{who.replace(':', '-')}"})
         if "refused" in answer:
             raise UsageError(answer["refused"])
         if "failed" in answer:
-            failures.append((who, *sizes))
+            failed += 1
             rows.append([who, *sizes, "failed", "", "", ""])
             words = [f"{name} {size}" for name, size in zip(_SIZES, sizes, strict=True) if size]
             for line in (f"failed: {', '.join([who, *words])}", *answer["failed"].splitlines()):
@@ -70,9 +70,9 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         rows.append([answer["on"], *sizes, *_cells(answer, request["tokens"], baselines.get(str(sizes)))])
     for line in (*programs, *_table(rows)):
         context.echo(line)
-    done, here = plural(len(rows) - len(failures), "timing"), plural(os.cpu_count() or 1, "processor")
-    context.echo(f"{done}, {len(failures)} failed; {here} here")
-    return int(bool(failures))
+    here = plural(os.cpu_count() or 1, "processor")
+    context.echo(f"{plural(len(rows) - failed, 'timing')}, {failed} failed; {here} here")
+    return int(failed > 0)
 
 
 def _requests(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -97,8 +97,7 @@ def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
         command = [sys.executable, "-m", "optest.models.benchmarks", json.dumps(request), str(answer)]
         ended = run(command, cwd=".", env=environment() | variables, timeout_s=request["timeout"])
         if answer.exists():
-            found: dict[str, Any] = json.loads(answer.read_text())
-            return found
+            return dict(json.loads(answer.read_text()))
     how = f"exit status {ended.returncode}" if ended.signal is None else signal_name(ended.signal)
     hint = ", as the system does where memory runs out" if how == "SIGKILL" else ""
     what = f"no answer in {request['timeout']:g} s" if ended.timed_out else f"the process died: {how}{hint}"

@@ -17,7 +17,6 @@ from optest.guests import Command, CommandContext, Option, guests
 from optest.models.commands import CASES_OF
 from optest.models.driver import ModelDriver
 from optest.plan.problems import Ledger, read_document
-from optest.spec import TestCase
 
 __all__ = ["suite_command"]
 
@@ -39,10 +38,8 @@ def suite_command(context: CommandContext, **given: Any) -> int:
         PlanError: with everything that is wrong with the file.
     """
     runs = list(_runs(given))
-    cases: list[TestCase] = []
-    for workload, stated in runs:
-        if workload in CASES_OF:
-            cases += CASES_OF[workload](context, stated)
+    judged = [CASES_OF[workload](context, stated) for workload, stated in runs if workload in CASES_OF]
+    cases = [case for each in judged for case in each]
     status = context.run(cases, ModelDriver(), {}, given) if cases else 0
     for workload, stated in runs:
         if workload not in CASES_OF:
@@ -76,12 +73,8 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             elif "model" not in stated:
                 ledger.problem(("runs", index), "a run states no model")
             else:
-                own = {
-                    **given,
-                    **{each.name: _value(each, stated) for each in commands[workload].options},
-                    **flags,
-                    "what": stated["model"],
-                }
+                own = {each.name: _value(each, stated) for each in commands[workload].options}
+                own = {**given, **own, **flags, "what": stated["model"]}
                 if own["dump_dir"]:
                     own["dump_dir"] = str(Path(own["dump_dir"], f"{len(found):02}-{workload}"))
                 found.append((workload, own))

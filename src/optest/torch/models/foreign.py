@@ -83,7 +83,7 @@ def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
         outputs = _output_names(module, given)
     causal = name.endswith(("ForCausalLM", "LMHeadModel")) and list(given) == ["input_ids"] and outputs[0] == "logits"
     sizes = {"vocabulary": "vocab_size", "context": "max_position_embeddings"} if causal else {}
-    about = {each: getattr(stated, key, 0) for each, key in sizes.items()}
+    about: dict[str, Any] = {each: getattr(stated, key, 0) for each, key in sizes.items()}
     return TorchModel(name=f"hf:{name}", module=module, inputs=inputs, outputs=outputs, causal=causal, **about)
 
 
