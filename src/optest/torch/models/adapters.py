@@ -13,11 +13,14 @@ from torch.utils import _pytree
 from optest.errors import UsageError, did_you_mean
 from optest.generators.counter import Stream
 from optest.generators.draws import drawn, normal
+from optest.numerics import Array
 from optest.registry import Registry
 from optest.spec import dtype
+from optest.torch.tensors import on_cpu
 
 __all__ = [
     "TorchModel",
+    "as_tensors",
     "effective_config",
     "images",
     "normal_tensor",
@@ -154,6 +157,11 @@ def normal_tensor(stream: str, shape: tuple[int, ...]) -> torch.Tensor:
 def images(name: str, shape: tuple[int, ...]) -> Callable[[int], dict[str, torch.Tensor]]:
     """What makes float32 images of that shape, [batch, channels, height, width], for the parameter ``name``."""
     return lambda seed: {name: normal_tensor(f"image {seed}", shape)}
+
+
+def as_tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    """On the CPU, in memory of their own."""
+    return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
 
 
 def tensors_in(returned: Any) -> list[torch.Tensor]:
