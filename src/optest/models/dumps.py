@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -69,14 +69,18 @@ def diff_command(context: CommandContext, **given: Any) -> int:
         if cells := _difference(*pair, given["rtol"], given["atol"]):
             place = ", ".join(part for part in (each["operator"], each["place"]) if part)
             wrong.append((each["name"], *cells, place))
-    for line in (*lines, *_table(wrong)):
+    if wrong:
+        head = ("value", "differ", "max abs", "max ulp", "from")
+        lines += columns([head, *wrong[:_SHOWN]], left=frozenset({0, 1, 4}))
+    if len(wrong) > _SHOWN:
+        lines.append(f"  and {len(wrong) - _SHOWN} more values")
+    for line in lines:
         context.echo(line)
     within = f"within rtol {given['rtol']:g} and atol {given['atol']:g}" if given["rtol"] or given["atol"] else "equal"
     first = f"; first: {wrong[0][0]}" + (f" ({wrong[0][-1]})" if wrong[0][-1] else "") if wrong else ""
-    context.echo(
-        f"{plural(len(shared), 'value')} compared, {len(shared) - len(wrong)} {within}, {len(wrong)} not{first}"
-    )
-    return int(bool(lines or wrong))
+    counts = f"{len(shared) - len(wrong)} {within}, {len(wrong)} not"
+    context.echo(f"{plural(len(shared), 'value')} compared, {counts}{first}")
+    return int(bool(lines))
 
 
 def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
@@ -84,14 +88,6 @@ def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         yield f"missing in the {which}, {len(names)}: {', '.join(names[:_SHOWN])}{more}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    if rows:
-        head = ("value", "differ", "max abs", "max ulp", "from")
-        yield from columns([head, *rows[:_SHOWN]], left=frozenset({0, 1, 4}))
-    if len(rows) > _SHOWN:
-        yield f"  and {len(rows) - _SHOWN} more values"
 
 
 def _read(path: Path) -> Values:

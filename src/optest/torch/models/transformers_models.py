@@ -62,54 +62,38 @@ def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
     Raises:
         UsageError: if one of them is of another kind.
     """
-    main = getattr(model, "main_input_name", "input_ids")
     takes = inspect.signature(model.forward).parameters
-    needed = [main]
+    needed = [getattr(model, "main_input_name", "input_ids")]
     if "pixel_values" in takes and hasattr(config, "vision_config"):
         needed.append("pixel_values")
     if "decoder_input_ids" in takes and getattr(config, "is_encoder_decoder", False):
         needed.append("decoder_input_ids")
-    given = {}
-    for each in needed:
-        made = _MAKERS.get(each, lambda _: None)(config)
+    given = {each: _made_up(each, config) for each in needed}
+    for each, made in given.items():
         if made is None:
             raise UsageError(
                 f"{name} takes {each}, which hf: cannot make up\n"
                 "  write a script that does, and name a function of it: model.py:FUNCTION"
             )
-        given[each] = made
     return given
 
 
-def _tokens(config: Any) -> torch.Tensor | None:
-    size = _config_value(config, "text_config", "vocab_size")
-    return None if size is None else torch.randint(size, _TOKENS)
-
-
-def _pixels(config: Any) -> torch.Tensor:
-    size = _config_value(config, "vision_config", "image_size") or _IMAGE
-    height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    return torch.randn(1, _config_value(config, "vision_config", "num_channels") or 3, height, width)
-
-
-def _sound(config: Any) -> torch.Tensor | None:
-    """Samples of a wave, where the model begins with convolutions over them."""
-    return torch.randn(1, _SAMPLES) if hasattr(config, "conv_kernel") else None
-
-
-def _spectrum(config: Any) -> torch.Tensor | None:
-    """Bands by time, as many steps as the encoder's positions, which two strides halve."""
-    bands, steps = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
-    return torch.randn(1, bands, 2 * steps) if bands and steps else None
-
-
-_MAKERS: Mapping[str, Callable[[Any], torch.Tensor | None]] = {
-    "input_ids": _tokens,
-    "decoder_input_ids": _tokens,
-    "pixel_values": _pixels,
-    "input_features": _spectrum,
-    "input_values": _sound,
-}
+def _made_up(name: str, config: Any) -> Any:
+    """An input as a configuration wants it, None for what is not known."""
+    match name:
+        case "input_ids" | "decoder_input_ids":
+            size = _config_value(config, "text_config", "vocab_size")
+            return None if size is None else torch.randint(size, _TOKENS)
+        case "pixel_values":
+            size = _config_value(config, "vision_config", "image_size") or _IMAGE
+            height, width = size if isinstance(size, (list, tuple)) else (size, size)
+            return torch.randn(1, _config_value(config, "vision_config", "num_channels") or 3, height, width)
+        case "input_features":  # bands by time, as many steps as the encoder's positions, which two strides halve
+            bands, steps = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
+            return torch.randn(1, bands, 2 * steps) if bands and steps else None
+        case "input_values" if hasattr(config, "conv_kernel"):  # where convolutions over samples are the first layers
+            return torch.randn(1, _SAMPLES)
+    return None
 
 
 def _config_value(config: Any, part: str, key: str) -> Any:
