@@ -68,7 +68,11 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         if request["is_baseline"]:
             baselines[str(sizes)] = answer["time"]["median_s"]
         rows.append([answer["on"], *sizes, *_cells(answer, request["tokens"], baselines.get(str(sizes)))])
-    for line in (*programs, *_table(rows)):
+    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    table = columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
+    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
+    caption = f"  median and interquartile range of one call, each row in a fresh process{faster}"
+    for line in (*programs, *table, caption):
         context.echo(line)
     here = plural(os.cpu_count() or 1, "processor")
     context.echo(f"{plural(len(rows) - failed, 'timing')}, {failed} failed; {here} here")
@@ -112,13 +116,6 @@ def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> 
     yield "" if spread_s is None else seconds_text(spread_s)
     yield (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}") + (" tokens/s" if tokens else " items/s")
     yield "" if baseline_s is None else f"{baseline_s / median_s:.3g}"
-
-
-def _table(rows: list[list[str]]) -> Iterator[str]:
-    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
-    yield from columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
-    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
-    yield f"  median and interquartile range of one call, each row in a fresh process{faster}"
 
 
 def _main(request: Mapping[str, Any], path: Path) -> None:

@@ -20,13 +20,9 @@ _number = partial(Option, type="float", default=0.0)
 _flag = partial(Option, type="bool", default=False)
 _sizes = partial(Option, type="ints", metavar="N [N…]")
 _VARIANT = _model(name="variant", metavar="NAME", help="How it computes: all, basic, f32, inductor. [its default]")
+_CONFIG = "Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable."
 _SOURCE = (
-    _model(
-        name="config",
-        repeat=True,
-        metavar="KEY=VALUE",
-        help="Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable.",
-    ),
+    _model(name="config", repeat=True, metavar="KEY=VALUE", help=_CONFIG),
     _model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
     _file(name="weights", flags=("--weights", "--checkpoint"), help="Weights of a model by name. [drawn]"),
     _model(name="seed", type="int", default=0, help="Seed of all that is drawn. [0]"),
