@@ -22,7 +22,6 @@ from optest.spec import Fault, Reason
 __all__ = ["MOST_TOKENS", "Prompt", "fed_tokens", "generated", "prompt_of"]
 
 _IDS = re.compile(r"\d+(?:[\s,]+\d+)*")
-_BYTES = 256
 MOST_TOKENS = 128
 
 
@@ -61,7 +60,7 @@ def prompt_of(text: str, tokenizer: str | None) -> Prompt:
 
 
 def _text_of_bytes(ids: Sequence[int]) -> str:
-    return b"".join(bytes([each]) if each < _BYTES else f"<{each}>".encode() for each in ids).decode(errors="replace")
+    return b"".join(bytes([each]) if each < 256 else f"<{each}>".encode() for each in ids).decode(errors="replace")
 
 
 def generated(model: Runnable, hooks: Hooks, ids: Sequence[int], given: Mapping[str, Any]) -> Iterator[int]:

@@ -44,21 +44,13 @@ class Hooks:
         self._trace = (folder or Path()) / f"{words}.json"
 
     def all_lines(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
-        """Run a program for what is asked for alone; nothing where nothing is.
-
-        Raises:
-            Fault: as :meth:`executed` and :meth:`closing_lines`.
-        """
+        """Run a program for what is wanted alone; raises as :meth:`executed` and :meth:`closing_lines`."""
         if self._folder is not None:
             self.executed(program, feeds)
         yield from self.closing_lines(program, feeds)
 
     def executed(self, program: ModelProgram, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a program, and dump the execution; what is there before it fails stays there.
-
-        Raises:
-            Fault: whatever the program raises.
-        """
+        """Run a program, and dump the execution; what is there before a fault of the program stays there."""
         if self._folder is None:
             return _outputs(program, feeds)
         if self._executions == 0:

@@ -49,11 +49,6 @@ class TorchModel:
     context: int = 0
     notes: tuple[str, ...] = ()
 
-    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The outputs by name."""
-        with torch.no_grad():
-            return dict(zip(self.outputs, tensors_in(self.module(**inputs)), strict=True))
-
 
 Factory = Callable[[Mapping[str, Any]], TorchModel]
 

@@ -43,10 +43,9 @@ def _by_name(module: torch.nn.Module, given: Any, path: str) -> dict[str, torch.
     named = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
     wrong = [name for name, each in named.items() if name not in parameters or not isinstance(each, torch.Tensor)]
     if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
-        raise UsageError(
-            f"example inputs of {path} are for {', '.join(wrong or named) or 'nothing'}, "
-            f"but should be tensors for {', '.join(parameters)}"
-        )
+        wanted = f"tensors for {', '.join(parameters)}"
+        stated = ", ".join(wrong or named) or "nothing"
+        raise UsageError(f"example inputs of {path} are for {stated}, but should be {wanted}")
     return {name: named[name] for name in parameters if name in named}
 
 
@@ -54,13 +53,11 @@ def _output_names(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -
     """Keys of a dictionary or record that is returned; numbered where there are several tensors without."""
     with torch.no_grad():
         returned = module(**inputs)
-    if isinstance(returned, Mapping):  # transformers' records are dictionaries
-        parts = [(str(name), tensors_in(each)) for name, each in returned.items()]
-    else:
-        parts = [("output", tensors_in(returned))]
-    return tuple(
-        name if len(tensors) == 1 else f"{name}_{place}" for name, tensors in parts for place in range(len(tensors))
-    )
+    names: list[str] = []
+    for name, part in (returned if isinstance(returned, Mapping) else {"output": returned}).items():
+        count = len(tensors_in(part))  # records of transformers are dictionaries
+        names += [f"{name}_{place}" for place in range(count)] if count > 1 else [str(name)] * count
+    return tuple(names)
 
 
 def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:

@@ -6,15 +6,15 @@ https://docs.pytorch.org/docs/stable/export.html
 
 from __future__ import annotations
 
-import contextlib
-import io
 import linecache
 import logging
 import operator
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cached_property, partial, reduce
+from io import StringIO
 from typing import Any
 
 import torch
@@ -213,18 +213,13 @@ def _complete_places(proto: Any, graph: Graph) -> None:
                 node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=f"{value}")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _exporting(model: TorchModel, what: str) -> Iterator[None]:
     """Without gradients, warnings, log or output; an exception becomes one message."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with (
-            torch.no_grad(),
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
+        with torch.no_grad(), warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # border: an exporter may raise anything
