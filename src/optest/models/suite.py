@@ -25,7 +25,6 @@ _SHIPPED = Path(__file__).parent / "suites"
 _OWN = ("model", "workload")
 _EVERY = {each.name.removeprefix("model "): each for each in GUEST.commands}
 _COMMANDS = {name: _EVERY[name] for name in ("validate", "trace", "bench", "run")}
-"""What a workload is."""
 
 
 class _Document(BaseModel):

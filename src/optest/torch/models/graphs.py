@@ -196,8 +196,7 @@ def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
         program = torch.onnx.export(model.module, (), kwargs=as_tensors(feeds), dynamo=True, verbose=False, **names)
         proto = program.model_proto  # made anew each time
         _complete_places(proto, Graph(program.exported_program.module(check_guards=False), model.outputs))
-        content: bytes = proto.SerializeToString()
-    return content
+        return bytes(proto.SerializeToString())
 
 
 def _complete_places(proto: Any, graph: Graph) -> None:

@@ -81,7 +81,7 @@ def initialise(module: nn.Module, preset: str, stream: str) -> None:
             else:
                 own = {part: tensor for part, tensor in each.named_parameters(recurse=False) if id(tensor) not in drawn}
                 drawn |= {*map(id, own.values())}
-                _parameters(each, own, scales, draw, is_end=bool(_BRANCH_END.search(name)))
+                _parameters(each, own, scales, draw, scales.branch if _BRANCH_END.search(name) else 1.0)
                 kernel = each if isinstance(each, nn.modules.conv._ConvNd) else kernel
 
 
@@ -93,10 +93,7 @@ def _normal(stream: str, part: str, like: torch.Tensor) -> torch.Tensor:
     return normal_tensor(f"{stream}.{part}", tuple(like.shape)).to(like.dtype)
 
 
-def _parameters(
-    module: nn.Module, own: Mapping[str, torch.Tensor], scales: _Scales, draw: _Draw, *, is_end: bool
-) -> None:
-    branch = scales.branch if is_end else 1
+def _parameters(module: nn.Module, own: dict[str, torch.Tensor], scales: _Scales, draw: _Draw, branch: float) -> None:
     for name, tensor in own.items():
         values = draw(name, tensor)
         if tensor.ndim < 2:

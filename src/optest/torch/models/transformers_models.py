@@ -71,10 +71,8 @@ def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
     given = {each: _made_up(each, config) for each in needed}
     for each, made in given.items():
         if made is None:
-            raise UsageError(
-                f"{name} takes {each}, which hf: cannot make up\n"
-                "  write a script that does, and name a function of it: model.py:FUNCTION"
-            )
+            remedy = "write a script that does, and name a function of it: model.py:FUNCTION"
+            raise UsageError(f"{name} takes {each}, which hf: cannot make up\n  {remedy}")
     return given
 
 
