@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import at_their_places
+from optest.backends.arrays import to_array
 from optest.backends.capabilities import LAYOUTS, Capability
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
@@ -226,7 +227,7 @@ class FunctionBackend(BackendDriver):
             returned = self.returned(found, case, inputs)
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
-        outputs = {name: _to_array(each) for name, each in outputs_of(returned)}
+        outputs = {name: to_array(each) for name, each in outputs_of(returned)}
         return outputs if isinstance(returned, Mapping) else list(outputs.values())
 
     def returned(self, kernel: Kernel, case: TestCase, inputs: Sequence[Any]) -> Any:
@@ -263,14 +264,6 @@ def _to_torch(array: Any) -> Any:
         return load_object("optest.torch.tensors:to_torch")(array, device("cpu"))
     except load_object("optest.torch.tensors:Inexpressible") as error:
         raise Fault(Reason.UNSUPPORTED, str(error)) from None
-
-
-def _to_array(returned: Any) -> Any:
-    """A tensor of torch or of another library as an array; what is none is left to whoever checks outputs."""
-    library = type(returned).__module__.partition(".")[0]
-    if library == "torch":
-        return load_object("optest.torch.tensors:from_torch")(returned)
-    return returned.__array__() if library != "numpy" and hasattr(returned, "__array__") else returned
 
 
 GUEST = Guest(
