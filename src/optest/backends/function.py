@@ -10,14 +10,13 @@ from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import at_their_places
-from optest.backends.arrays import to_array
 from optest.backends.capabilities import LAYOUTS, Capability
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
 from optest.registry import load_extension, load_object
 from optest.spec import OperatorDescriptor, TestCase, dtype_names
 
-__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "outputs_of"]
+__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "kernel_of", "outputs_of"]
 
 _ARRAYS = ("numpy", "torch")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -156,10 +155,15 @@ def _stated(text: str) -> Kernel:
     function = load_extension("function", path)
     if not callable(function):
         raise UsageError(f"--function {text}: {path} is {function!r}, but should be a function")
+    return kernel_of(function, operator, path.rpartition(":")[2])
+
+
+def kernel_of(function: Callable[..., Any], operator: str = "", otherwise: str = "") -> Kernel:
+    """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name."""
     declared = next((each for each in _DECLARED.values() if each.function is function), None)
     if declared is not None and operator in ("", declared.operator):
         return declared
-    name = operator or str(getattr(function, "__name__", path.rpartition(":")[2]))
+    name = operator or str(getattr(function, "__name__", otherwise))
     return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
 
 
@@ -168,7 +172,7 @@ class FunctionBackend(BackendDriver):
 
     name = "function"
     kind = "cpu"
-    options = ("function",)
+    options: tuple[str, ...] = ("function",)
 
     def __init__(self) -> None:
         self._named: dict[str, str] = {}
@@ -227,7 +231,7 @@ class FunctionBackend(BackendDriver):
             returned = self.returned(found, case, inputs)
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
-        outputs = {name: to_array(each) for name, each in outputs_of(returned)}
+        outputs = {name: _to_array(each) for name, each in outputs_of(returned)}
         return outputs if isinstance(returned, Mapping) else list(outputs.values())
 
     def returned(self, kernel: Kernel, case: TestCase, inputs: Sequence[Any]) -> Any:
@@ -264,6 +268,14 @@ def _to_torch(array: Any) -> Any:
         return load_object("optest.torch.tensors:to_torch")(array, device("cpu"))
     except load_object("optest.torch.tensors:Inexpressible") as error:
         raise Fault(Reason.UNSUPPORTED, str(error)) from None
+
+
+def _to_array(returned: Any) -> Any:
+    """A tensor of torch or of another library as an array; what is none is left to whoever checks outputs."""
+    library = type(returned).__module__.partition(".")[0]
+    if library == "torch":
+        return load_object("optest.torch.tensors:from_torch")(returned)
+    return returned.__array__() if library != "numpy" and hasattr(returned, "__array__") else returned
 
 
 GUEST = Guest(
