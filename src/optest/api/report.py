@@ -54,6 +54,7 @@ class Report:
 
     @property
     def passed(self) -> list[CaseResult]:
+        """Results that were shown to be right."""
         return [each for each in self.results if each.status is Status.PASSED]
 
     @property
@@ -62,17 +63,17 @@ class Report:
         return [each for each in self.results if each.status in BAD_STATUSES]
 
     def raise_for_failures(self) -> None:
-        """Do nothing if nothing is wrong.
+        """Raise an AssertionError with the report as text unless nothing is wrong; also if nothing ran.
 
         Raises:
-            AssertionError: with the report as text; also if nothing ran.
+            AssertionError: as said.
         """
         __tracebackhide__ = True
         if not self:
             raise AssertionError("\n".join([str(self), *self.unused_expectations]))
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a row for each case; the columns are the keys of ``cases`` in the JSON report.
+        """A DataFrame of pandas with a row for each case; the columns are the keys of ``cases`` in the JSON report.
 
         Raises:
             Unavailable: without pandas.
