@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from optest.pytest_plugin.options import add_options, options_of_a_run
+from optest.pytest_plugin.options import add_options, options_of_a_run, options_of_scenes
 
 
 class Recording:
@@ -54,11 +54,11 @@ def test_an_empty_option_is_refused(name: str) -> None:
 class Config:
     """As pytest has it when nothing is stated but ``compile_backend``."""
 
-    def __init__(self, compile_backend: str | None) -> None:
-        self._options = {"compile_backend": compile_backend, "dedupe": True, "expectations": []}
+    def __init__(self, compile_backend: str | None = None, **options: Any) -> None:
+        self._options = {"compile_backend": compile_backend, "dedupe": True, "expectations": [], **options}
 
-    def getoption(self, name: str) -> Any:
-        return self._options.get(name)
+    def getoption(self, name: str, default: Any = None) -> Any:
+        return self._options.get(name, default)
 
     def getini(self, _: str) -> list[str]:
         return []
@@ -69,3 +69,9 @@ def test_only_model_cases_are_compiled_without_a_word(stated: str | None, of_mod
     config: Any = Config(stated)
     assert options_of_a_run(config, compiles=True)["compile_backend"] == of_models
     assert options_of_a_run(config).get("compile_backend") == of_plans
+
+
+def test_scenes_keep_their_own_backend() -> None:
+    config: Any = Config(optest_backend="one")
+    assert options_of_a_run(config)["backend"] == "one"
+    assert "backend" not in options_of_scenes(config)

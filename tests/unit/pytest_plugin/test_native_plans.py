@@ -70,6 +70,7 @@ def test_plans_are_collected_by_their_names_and_no_other_files(project: Path) ->
         ("tests/plan.yaml::r", "PASSED"),
         ("tests/more/relu_plan.yml::relu[float16](3)", "PASSED"),
     }, done.stdout
+    assert done.returncode == 0
     assert "2 passed" in run(project, "-o", "optest_plans=p*.yaml").stdout
     assert run(project, "-o", "optest_plans=").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
