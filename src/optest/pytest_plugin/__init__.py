@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from optest.pytest_plugin.scenes import (
 )
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
-from optest.settings import add_plugin_modules
+from optest.settings import plugin_modules, variables_set
 from optest.settings.platforms import PLATFORMS, Platform, register_platform, why_skipped
 from optest.suites import BackendTests, needs_the_plugin
 
@@ -67,7 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: for a platform that nobody knows.
     """
-    add_plugin_modules((*config.getini("optest_plugins"), *config.getoption("optest_plugins")))
+    if named := (*config.getini("optest_plugins"), *config.getoption("optest_plugins")):
+        plugins = ExitStack()
+        plugins.enter_context(variables_set({"OPTEST_PLUGINS": ",".join(dict.fromkeys([*plugin_modules(), *named]))}))
+        config.add_cleanup(plugins.close)
     platform = stated(config, "platform")
     for name in config.getini("optest_platforms"):
         if name not in PLATFORMS:

@@ -2,7 +2,7 @@
 
 from optest.settings.options import OPTIONS, Option, RunOptions
 from optest.settings.resolution import Origin, Settings, Value, resolve
-from optest.settings.variables import add_plugin_modules, environment, infini_root, plugin_modules, variables_set
+from optest.settings.variables import environment, infini_root, plugin_modules, variables_set
 
 __all__ = [
     "OPTIONS",
@@ -11,7 +11,6 @@ __all__ = [
     "RunOptions",
     "Settings",
     "Value",
-    "add_plugin_modules",
     "environment",
     "infini_root",
     "plugin_modules",

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = [
-    "add_plugin_modules",
-    "environment",
-    "infini_root",
-    "leases_folder",
-    "plugin_modules",
-    "variable_by_default",
-    "variables_set",
-]
+__all__ = ["environment", "infini_root", "leases_folder", "plugin_modules", "variable_by_default", "variables_set"]
 
 
 def environment() -> dict[str, str]:
@@ -27,12 +19,6 @@ def environment() -> dict[str, str]:
 def variable_by_default(name: str, value: str) -> str:
     """The value of a variable; where it has none it has this one from here on, also in child processes."""
     return os.environ.setdefault(name, value)
-
-
-def add_plugin_modules(names: Sequence[str]) -> None:
-    """Have ``OPTEST_PLUGINS`` name these modules too from here on, also in child processes."""
-    if names:
-        os.environ["OPTEST_PLUGINS"] = ",".join(dict.fromkeys([*plugin_modules(), *names]))
 
 
 @contextmanager
