@@ -138,13 +138,13 @@ class _Tensor(NamedTuple):
 
 
 def _tensor(name: str, value: Any) -> _Tensor:
-    """A tensor as an array; what is none is kept as it is, for whoever says so."""
+    """A tensor as an array; what is none is kept as it is."""
     try:
         array = to_array(value)
     except (KeyError, TypeError, ValueError, BufferError, RuntimeError) as error:
         raise UsageError(f"{name} is a {type(value).__name__} that cannot be read: {error}") from None
-    if not isinstance(array, (np.ndarray, np.generic)):
-        return _Tensor(name, array)
+    if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
+        return _Tensor(name, array)  # whoever judges it says what is wrong with it
     array = np.asarray(array)
     address, strides = array.__array_interface__["data"][0], list(array.strides)
     device = str(getattr(value, "device", "cpu"))
@@ -180,7 +180,7 @@ def _inputs(inputs: Any) -> list[_Tensor]:
 
 
 def _require_tensor(tensor: _Tensor) -> None:
-    if not isinstance(tensor.array, np.ndarray):
+    if not isinstance(tensor.array, np.ndarray) or isinstance(tensor.array, np.ma.MaskedArray):
         raise UsageError(f"{tensor.name} is a {type(tensor.array).__name__}, but should be a tensor")
     if not is_known(tensor.array.dtype):
         raise UsageError(f"{tensor.name} has elements of type {tensor.array.dtype}, which no operator takes")

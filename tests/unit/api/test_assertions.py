@@ -72,6 +72,7 @@ def test_strides_of_the_input_are_part_of_the_diagnosis() -> None:
         (softmax(X)[:4], "the shape is 4x100, but should be 8x100"),
         (None, "MISSING_OUTPUT"),
         ([softmax(X), X.copy()], "EXTRA_OUTPUT"),
+        (np.ma.masked_array(softmax(X), X > 0), "output 0 is a masked array"),
     ],
 )
 def test_another_structure_is_a_failure(actual: Any, reason: str) -> None:
@@ -90,6 +91,7 @@ def test_another_structure_is_a_failure(actual: Any, reason: str) -> None:
         ({"inputs": []}, "softmax needs a shape of input0"),
         ({"inputs": {"y": X}}, "unknown tensor 'y'"),
         ({"inputs": [3.0]}, "input0 is a float, but should be a tensor"),
+        ({"inputs": [np.ma.masked_array(X, X > 0)]}, "input0 is a MaskedArray, but should be a tensor"),
         ({"inputs": [np.array(["a"])]}, "input0 has elements of type <U1"),
         ({"tolerance": {"rtl": 1}}, "unknown key 'rtl' of tolerance"),
         ({"numerics": Numerics(denormals="flsh")}, "numerics.denormals = 'flsh'"),
