@@ -11,7 +11,7 @@ import pytest
 from ffi_plans import ffi_case, run_ffi_plan
 from library_faults import headers_of, in_rounds
 
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.spec import CheckState, Reason, Status
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from optest.api.checking import check
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.backends import backend_manager
 from optest.backends.function import _DECLARED
 from optest.errors import Unavailable

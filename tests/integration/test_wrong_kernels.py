@@ -12,7 +12,7 @@ from wrong_kernels import FAULTS, ORDINARY, RARE, WITHOUT_FAULT, first_findings,
 
 from optest.api import bootstrap
 from optest.api.checking import check
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.spec import BAD_STATUSES, Status
 
 FOUND_BY_CHECK = (

@@ -13,7 +13,7 @@ import pytest
 
 from optest.api import bootstrap, check
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators

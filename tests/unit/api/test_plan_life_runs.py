@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from optest.api import cases, run
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
 from optest.operators import operators
 from optest.reporting.figures import slowest

@@ -16,7 +16,7 @@ from user_shell import user_environment
 
 from optest.api import run
 from optest.api.replaying import replay
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.api.saving import load_saved
 from optest.spec import CaseResult, Measure, Reason, Status, Verdict
 

@@ -13,8 +13,8 @@ import pytest
 
 import optest
 from optest.api.checking import check
+from optest.api.report import Report
 from optest.api.run_request import run_request
-from optest.api.running import Report
 from optest.backends import function
 from optest.errors import NothingSelected, UsageError
 from optest.spec import CaseResult, Reason, Status

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from optest.api.checking import check, sample_cases
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.backends import backend_manager
 from optest.backends.command_abilities import configure
 from optest.core.inputs import make_inputs

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from optest.api.checking import check
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, Reason, Status
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from optest.api.checking import check, check_request
+from optest.api.report import Report
 from optest.api.run_request import run_request
-from optest.api.running import Report
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import _largest_difference
 from optest.errors import UnknownName, UsageError

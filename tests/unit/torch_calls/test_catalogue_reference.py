@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from optest.api.checking import check, check_request, sample_cases, write
-from optest.api.running import Report
+from optest.api.report import Report
 from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import ReferenceNote, Status
