@@ -111,7 +111,7 @@ def test_page(report: Path, browser: Any) -> None:
     assert detail.locator("svg circle").count() > 200
     assert "got nan, but should be" in detail.locator("pre").inner_text()
     assert "optest run --" in detail.locator("pre").inner_text()
-    assert "grid: tiles of 64 rows × 64 columns" in detail.locator("figure").inner_text()
+    assert "begin and end at multiples of 64 rows and 64 columns (grid)" in detail.locator("figure").inner_text()
     pixels = detail.locator("canvas").evaluate(
         """canvas => {
             const {width, height} = canvas, all = canvas.getContext("2d").getImageData(0, 0, width, height).data;

@@ -31,6 +31,7 @@ class Drawing:
         if self._folded:  # into a power of two, so that tiles of one axis are rows, or columns, of the map
             columns = 1 << math.ceil(math.log2(size) / 2)
             rows = -(-size // columns)
+        self._size = size
         self._output, self._rows, self._columns = output, rows, columns
         self._cell = _cell(rows), _cell(columns)
         self._width = -(-columns // self._cell[1])
@@ -45,8 +46,11 @@ class Drawing:
         wrong = np.zeros(used.shape, np.bool_) if block.wrong is None else block.wrong
         levels = _levels(used, wrong)
         self._counts += np.bincount(levels, minlength=256)
-        place = (np.arange(used.size) + offset) % (self._rows * self._columns)
-        row, column = np.divmod(place, self._columns)
+        place = np.arange(offset, offset + used.size)
+        if self._rows * self._columns < self._size:
+            place %= self._rows * self._columns
+        row = place // self._columns
+        column = place - row * self._columns
         np.maximum.at(self._levels, row // self._cell[0] * self._width + column // self._cell[1], levels)
         for which in (True, False):
             self._sample(block, np.flatnonzero(wrong == which), which)
@@ -77,12 +81,15 @@ class Drawing:
 
 
 def _levels(used: Array, wrong: Array) -> Array:
-    steps = np.log2(used) * PER_DOUBLING
-    right = np.clip(np.ceil(steps) + LIMIT, 2, LIMIT)
-    right[~(used > 0)] = 1  # no error; or none that can be told, of elements that are right by their class
-    levels = np.where(wrong, np.clip(np.floor(steps) + LIMIT + 1, LIMIT + 1, NO_MULTIPLE - 1), right)
+    steps = np.log2(used)
+    steps *= PER_DOUBLING
+    levels = np.where(wrong, np.maximum(np.floor(steps), 0.0) + 1.0, np.minimum(np.ceil(steps), 0.0))
+    levels += LIMIT
+    np.maximum(levels, 2.0, out=levels)
+    np.minimum(levels, NO_MULTIPLE - 1.0, out=levels)
+    levels[~(used > 0.0)] = 1.0  # no error; or none that can be told, of elements that are right by their class
     levels[wrong & ~np.isfinite(used)] = NO_MULTIPLE
-    return np.asarray(levels, np.uint8)
+    return levels.astype(np.uint8)
 
 
 def _cell(size: int) -> int:

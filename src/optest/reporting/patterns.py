@@ -205,15 +205,18 @@ _CLEAR = 0.5
 
 def tile_of(picture: Picture) -> tuple[int, int]:
     """Rows and columns of the tiles at whose edges elements turn wrong, the largest powers of two; 0 for none."""
-    grid = picture.grid()
-    rows, columns = _tile(grid, picture.cell[0]), _tile(list(zip(*grid, strict=True)), picture.cell[1])
+    grid, (high, wide) = picture.grid(), picture.cell
+    rows, columns = _tile(grid, high), _tile(list(zip(*grid, strict=True)), wide)
     if picture.folded:
         flat = _power(math.gcd(rows * picture.columns, columns))
-        if flat >= picture.columns:
-            return flat // picture.columns, 0
-        rows, columns = 0, flat
-    tile = _power(rows), _power(columns)
-    return (tile[0] if tile[0] >= _LEAST_TILE else 0, tile[1] if tile[1] >= _LEAST_TILE else 0)
+        rows, columns = (flat // picture.columns, 0) if flat >= picture.columns else (0, flat)
+        return (rows if rows >= 2 * high or high == 1 else 0, _known(columns, wide))
+    return _known(_power(rows), high), _known(_power(columns), wide)
+
+
+def _known(tile: int, cell: int) -> int:
+    """Every change is at a multiple of a cell: that is no tile."""
+    return tile if tile >= max(_LEAST_TILE, 2 * cell) else 0
 
 
 def _tile(lines: Sequence[Sequence[int]], cell: int) -> int:

@@ -102,8 +102,9 @@ def test_tiles() -> None:
     assert tile_of(wrong_at((65_537,), slice(65_536, None))) == (128, 0)
     assert tile_of(wrong_at((64, 64), (5, 9))) == (0, 0)
     assert tile_of(wrong_at((64, 64), slice(None))) == (0, 0)
-    noise = picture_of(RANDOM.choice([0.0, 4.0], (64, 64)), np.zeros((64, 64)), layers=TOLERANCE)
-    assert tile_of(noise) == (0, 0)
+    for shape in ((64, 64), (1000, 1000), (1_000_000,)):
+        noise = RANDOM.choice([0.0, 4.0], shape, p=[0.999, 0.001])
+        assert tile_of(picture_of(noise, np.zeros(shape), layers=TOLERANCE)) == (0, 0)
     lucky = np.zeros((64, 64))
     lucky[:, 48:] = RANDOM.choice([0.0, 4.0], (64, 16), p=[0.1, 0.9])
     assert tile_of(picture_of(lucky, np.zeros((64, 64)), layers=TOLERANCE)) == (0, 16)

@@ -41,9 +41,11 @@ function colorOf(level) {
 
 function mapOf(picture) {
   const grid = picture.grid, height = grid.length, width = grid[0].length;
-  const side = (count) => Math.max(1, Math.min(24, Math.floor(330 / count)));
-  const square = Math.min(side(width), side(height));
-  const [wide, high] = [width, height].map((count) => Math.min(side(count), 3 * square));
+  const most = 330, unit = most / Math.max(picture.rows, picture.columns);
+  const [high, wide] = [height, width].map((count, axis) => {  // as the tensor is, but for very long ones
+    const limit = Math.max(1, Math.min(24, Math.floor(most / count))), least = Math.max(4, Math.floor(80 / count));
+    return Math.min(limit, Math.max(least, Math.round(unit * picture.cell[axis])));
+  });
   const scale = Math.ceil(devicePixelRatio || 1);
   const canvas = make("canvas", { width: width * wide * scale, height: height * high * scale, role: "img", "aria-label": `map of the error of ${picture.output}` });
   canvas.style.width = `${width * wide}px`;
@@ -102,8 +104,8 @@ function mapWords(picture) {
   const [high, wide] = picture.cell, [tileRows, tileColumns] = picture.tile;
   const size = picture.folded ? `rows of ${picture.columns} elements, one after the other` : `${picture.rows} rows, ${picture.columns} columns`;
   const cell = high * wide > 1 ? `; a cell is the worst of ${high} × ${wide}` : "";
-  const tiles = [tileRows ? `${tileRows} rows` : "", tileColumns ? `${tileColumns} columns` : ""].filter(Boolean).join(" × ");
-  return size + cell + (tiles ? `; grid: tiles of ${tiles}` : "");
+  const tiles = [tileRows ? `${tileRows} rows` : "", tileColumns ? `${tileColumns} columns` : ""].filter(Boolean).join(" and ");
+  return size + cell + (tiles ? `; wrong places begin and end at multiples of ${tiles} (grid)` : "");
 }
 
 function histogramOf(picture) {
@@ -189,7 +191,7 @@ function caseBody(index) {
   const row = data.cases[index], again = data.again[index], body = document.createDocumentFragment();
   (data.pictures[index] || []).forEach((picture) => body.append(figureOf(picture)));
   const copy = make("button", { type: "button", onclick: () => navigator.clipboard?.writeText(again).then(() => { copy.textContent = "copied"; }) }, "copy the command");
-  if (word(row[TEXT])) body.append(make("div", { class: "block" }, again ? copy : "", make("pre", {}, word(row[TEXT]))));
+  if (word(row[TEXT])) body.append(make("div", { class: "block" }, make("pre", {}, word(row[TEXT])), again ? copy : ""));
   return body;
 }
 
