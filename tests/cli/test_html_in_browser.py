@@ -7,8 +7,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from user_shell import Shell
+
+from optest.compare import Expected
+from optest.compare.verdict import judge
+from optest.core.results import result_of
+from optest.reporting.html_report import html_text
+from optest.spec import (
+    Argument,
+    CaseResult,
+    Fill,
+    Numerics,
+    OperatorDescriptor,
+    Rule,
+    RuleClass,
+    RunInfo,
+    RunSummary,
+    TensorSpec,
+    TestCase,
+    dtype,
+)
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: requirements-test.txt")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -64,14 +84,20 @@ def report(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> Path:
     return tmp_path / "r.html"
 
 
-def test_page(report: Path, browser: Any) -> None:
-    page = browser.new_page(color_scheme="dark")
-    requests: list[str] = []
-    troubles: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    page.on("console", lambda message: troubles.append(message.text))
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("dialog", lambda dialog: troubles.append(dialog.message))
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page whose ``requests`` and ``troubles`` are kept: what it says on its console, and what it raises."""
+    opened = browser.new_page(color_scheme="dark")
+    opened.requests, opened.troubles = [], []
+    opened.on("request", lambda request: opened.requests.append(request.url))
+    opened.on("console", lambda message: opened.troubles.append(message.text))
+    opened.on("pageerror", lambda error: opened.troubles.append(str(error)))
+    opened.on("dialog", lambda dialog: opened.troubles.append(dialog.message))
+    yield opened
+    opened.close()
+
+
+def test_page(report: Path, page: Any) -> None:
     page.goto(report.as_uri())
     page.wait_for_selector("body[data-ready]")
 
@@ -127,14 +153,50 @@ def test_page(report: Path, browser: Any) -> None:
     assert page.locator("tr.detail").count() == 0
 
     assert page.locator("body img").count() == 0
-    assert requests == [report.as_uri()]
-    assert troubles == []
-    page.close()
+    assert page.requests == [report.as_uri()]
+    assert page.troubles == []
 
 
-def test_link_to_a_case(report: Path, browser: Any) -> None:
-    page = browser.new_page()
+def test_link_to_a_case(report: Path, page: Any) -> None:
     page.goto(report.as_uri() + "#matmul%5Bfloat32%5D(96x32%2C%2032x64)")
     page.wait_for_selector("tr.detail canvas")
     assert page.locator("tr.open td:nth-child(2)").inner_text() == "matmul[float32](96x32, 32x64)"
-    page.close()
+
+
+def failure(name: str, actual: Any, expected: Any, dtype_name: str) -> CaseResult:
+    """As a comparison makes it, of a movement: the output has to be the same."""
+    spec = TensorSpec(dtype=dtype(dtype_name), shape=np.shape(actual))
+    descriptor = OperatorDescriptor(name="probe", rule=Rule(kind=RuleClass.MOVEMENT), signature="x -> out")
+    argument = Argument(name="x", path="input0", spec=spec, fill=Fill(kind="randn"))
+    case = TestCase(descriptor=descriptor, inputs=(argument,), name=name)
+    right = Expected(name="out", dtype=dtype(dtype_name), shape=np.shape(actual), value=np.asarray(expected))
+    verdict = judge(case, [np.asarray(actual)], [right], numerics=Numerics(), draws=True)
+    assert verdict.pictures
+    return result_of(case, verdict)
+
+
+def test_odd_pictures(tmp_path: Path, page: Any) -> None:
+    huge, inf, nan = np.finfo(np.float64).max, np.inf, np.nan
+    results = [
+        failure("scalar", np.float32(1), np.float32(2), "float32"),
+        failure("none finite", np.float32([inf, -inf, 1]), np.float32([nan, inf, nan]), "float32"),
+        failure("huge", np.array([huge, -huge]), np.array([-huge, huge]), "float64"),
+        failure("equal", np.full((3, 3), np.float32(5)), np.full((3, 3), np.float32(nan)), "float32"),
+        failure("complex", np.complex64([1 + 2j, nan]), np.complex64([1 + 3j, 4]), "complex64"),
+        failure("bool", np.array([True, False]), np.array([False, False]), "bool"),
+        failure("long", np.ones((70_000, 2), np.int64), np.zeros((70_000, 2), np.int64), "int64"),
+    ]
+    info = RunInfo(run_id="r", started_at="now", total=len(results), target="numpy", seed=0)
+    summary = RunSummary.of(results, total=len(results), duration_s=1.0)
+    path = tmp_path / "odd.html"
+    path.write_text(html_text(info, results, summary))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    for row in page.locator("tr.case").all():
+        row.click()
+    assert page.locator("tr.detail figure").count() == len(results)
+    places = page.locator("circle").evaluate_all(
+        "all => all.map(each => [each.getAttribute('cx'), each.getAttribute('cy')])"
+    )
+    assert all(0 <= float(x) <= 340 and 30 <= float(y) <= 262 for x, y in places)
+    assert page.troubles == []

@@ -10,6 +10,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -121,17 +122,12 @@ def _told(result: CaseResult) -> str:
 def _picture(picture: Picture, result: CaseResult) -> dict[str, Any]:
     measure = next((each for each in result.verdict.measures if each.output == picture.output), None)
     return {
+        **asdict(picture),
         "output": printable(picture.output),
         "shape": format_shape(measure.shape) if measure else "",
         "where": printable(measure.where) if measure else "",
         "isOff": bool(measure and measure.mismatched),
-        "rows": picture.rows,
-        "columns": picture.columns,
-        "cell": picture.cell,
         "tile": tile_of(picture),
-        "folded": picture.folded,
         "grid": [list(row) for row in picture.grid()],
-        "histogram": picture.histogram,
-        "wrong": picture.wrong,
-        "right": picture.right,
+        "levels": "",
     }

@@ -12,17 +12,19 @@ function make(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== ""));
+  element.append(...children.filter(Boolean));
   return element;
 }
 
+/** What has a colour of the scheme is painted again when the scheme changes. */
+const keepPainted = (paint) => { paint(); redraws.push(paint); };
+const label = (x, y, text, anchor = "middle", kind = "") => make("text", { x, y, "text-anchor": anchor, class: kind }, text);
 const word = (number) => data.words[number];
 const isBad = (row) => data.statuses[row[STATUS]][1];
 const kindOf = (status) => data.statuses[status][1] ? "bad" : data.statuses[status][0];
 const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const timeText = (s) => s >= 60 ? `${(s / 60).toFixed(1)} min` : s >= 1 ? `${s.toFixed(2)} s` : `${(s * 1000).toFixed(s < 0.0995 ? 1 : 0)} ms`;
 const numberText = (value) => !value ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1).replace("e+", "e") : String(Number(value.toPrecision(3)));
-const shareOf = (level) => 2 ** ((level - data.scale.limit) / data.scale.perDoubling);
 
 /** Right elements are blue, darker as they use more of their allowance; wrong ones run from orange to red (on a dark page from red to yellow); purple where no multiple can be told. Lightness changes evenly: the colours are OKLCH. */
 function colorOf(level) {
@@ -65,46 +67,43 @@ function mapOf(picture) {
     for (let y = tileRows; tileRows >= 1 && y < height; y += tileRows) pen.fillRect(0, y * high - 0.5, width * wide, 1);
     pen.globalAlpha = 1;
   };
-  draw();
-  redraws.push(draw);
+  keepPainted(draw);
   const span = (place, axis, size) => {
     const first = place * picture.cell[axis], last = Math.min(size, first + picture.cell[axis]) - 1;
     return first === last ? `${first}` : `${first}–${last}`;
   };
   const said = make("p", {}, mapWords(picture));
   canvas.addEventListener("mousemove", (event) => {
-    const x = Math.min(width - 1, Math.floor(event.offsetX / wide)), y = Math.min(height - 1, Math.floor(event.offsetY / high));
-    const level = (grid[y] || [])[x];
+    const x = Math.floor(event.offsetX / wide), y = Math.floor(event.offsetY / high), level = grid[y]?.[x];
     said.textContent = level ? `row ${span(y, 0, picture.rows)}, column ${span(x, 1, picture.columns)}: ${shareText(level)}` : mapWords(picture);
   });
   canvas.addEventListener("mouseleave", () => { said.textContent = mapWords(picture); });
   const { limit, noMultiple } = data.scale, levels = new Set(picture.histogram.map(([level]) => level));
   const ramp = (from, to) => {
     const bar = make("i");
-    const paint = () => { bar.style.background = `linear-gradient(90deg, ${Array.from({ length: 9 }, (_, n) => colorOf(Math.round(from + (to - from) * n / 8))).join(",")})`; };
-    paint();
-    redraws.push(paint);
+    const colors = () => Array.from({ length: 9 }, (_, n) => colorOf(Math.round(from + (to - from) * n / 8)));
+    keepPainted(() => { bar.style.background = `linear-gradient(90deg, ${colors().join(",")})`; });
     if (from === to) bar.className = "one";
     return bar;
   };
   const legend = make("div", { class: "ramp" },
     make("span", {}, ramp(limit - 16, limit), "within the rule"),
-    Math.max(...[...levels].filter((level) => level < noMultiple)) > limit ? make("span", {}, ramp(limit + 1, limit + 29), "wrong: 1 × to 16,000 × allowed") : null,
-    levels.has(noMultiple) ? make("span", {}, ramp(noMultiple, noMultiple), "wrong, no multiple (NaN, ∞, exact)") : null);
+    Math.max(...[...levels].filter((level) => level < noMultiple)) > limit ? make("span", {}, ramp(limit + 1, limit + 29), "wrong: 1 × to 16,000 × allowed") : "",
+    levels.has(noMultiple) ? make("span", {}, ramp(noMultiple, noMultiple), "wrong, no multiple (NaN, ∞, exact)") : "");
   return make("div", {}, make("h4", {}, "error / allowance, by place"), canvas, legend, said);
 }
 
 function shareText(level) {
   if (level === data.scale.noMultiple) return "wrong; the error is no multiple of the allowance";
   if (level === 1) return "no error";
-  return `up to ${numberText(shareOf(level))} × allowed`;
+  return `up to ${numberText(2 ** ((level - data.scale.limit) / data.scale.perDoubling))} × allowed`;
 }
 
 function mapWords(picture) {
   const [high, wide] = picture.cell, [tileRows, tileColumns] = picture.tile;
   const size = picture.folded ? `rows of ${picture.columns} elements, one after the other` : `${picture.rows} rows, ${picture.columns} columns`;
   const cell = high * wide > 1 ? `; a cell is the worst of ${high} × ${wide}` : "";
-  const tiles = [tileRows ? `${tileRows} rows` : "", tileColumns ? `${tileColumns} columns` : ""].filter(Boolean).join(" and ");
+  const tiles = [tileRows && `${tileRows} rows`, tileColumns && `${tileColumns} columns`].filter(Boolean).join(" and ");
   return size + cell + (tiles ? `; wrong places begin and end at multiples of ${tiles} (grid)` : "");
 }
 
@@ -120,25 +119,20 @@ function histogramOf(picture) {
   const bar = (x, width, level, name) => {
     const count = counts.get(level), high = Math.max(2, (floor - top) * Math.log2(1 + count) / most);
     const rect = make("rect", { x, width: Math.max(1, width), y: floor - high, height: high }, make("title", {}, `${name}: ${counted(count, "element")}`));
-    const paint = () => rect.setAttribute("fill", colorOf(level === 1 ? limit - 12 : Math.max(level, limit - 12)));
-    paint();
-    redraws.push(paint);
+    keepPainted(() => rect.setAttribute("fill", colorOf(Math.max(level, limit - 12))));
     svg.append(rect);
   };
   for (const level of finite) bar(at(level) + 0.5, step - 1, level, shareText(level));
-  if (none) { bar(left, 20, 1, "no error"); svg.append(make("text", { x: left + 10, y: floor + 14, "text-anchor": "middle" }, "0")); }
-  if (lost) { bar(right - 20, 20, noMultiple, "no multiple of the allowance"); svg.append(make("text", { x: right - 10, y: floor + 14, "text-anchor": "middle" }, "none")); }
-  svg.append(make("line", { class: "axis", x1: left, x2: right, y1: floor, y2: floor }));
+  if (none) bar(left, 20, 1, "no error");
+  if (lost) bar(right - 20, 20, noMultiple, "no multiple of the allowance");
+  svg.append(...[none && label(left + 10, floor + 14, "0"), lost && label(right - 10, floor + 14, "none")].filter(Boolean), make("line", { class: "axis", x1: left, x2: right, y1: floor, y2: floor }));
   const decade = perDoubling * Math.log2(10), every = Math.ceil((last - first) / decade / 6);
   for (let power = Math.ceil((first - limit) / decade); limit + power * decade <= last; power++) {
-    if (power % every) continue;
-    svg.append(make("text", { x: at(limit + 1 + power * decade), y: floor + 14, "text-anchor": "middle" }, power < -3 || power > 3 ? `1e${power}` : String(Number((10 ** power).toPrecision(1)))));
+    if (power % every === 0) svg.append(label(at(limit + 1 + power * decade), floor + 14, Math.abs(power) > 3 ? `1e${power}` : String(Number((10 ** power).toPrecision(1)))));
   }
   const bound = at(limit + 1);
-  svg.append(make("line", { class: "bound", x1: bound, x2: bound, y1: 4, y2: floor }));
-  svg.append(make("text", { class: "strong", x: bound - 5, y: 12, "text-anchor": "end" }, "within the rule"));
-  svg.append(make("text", { class: "strong", x: bound + 5, y: 12 }, "wrong"));
-  svg.append(make("text", { x: (left + right) / 2, y: floor + 29, "text-anchor": "middle" }, "error / allowance"));
+  svg.append(make("line", { class: "bound", x1: bound, x2: bound, y1: 4, y2: floor }), label(bound - 5, 12, "within the rule", "end", "strong"),
+    label(bound + 5, 12, "wrong", "start", "strong"), label((left + right) / 2, floor + 29, "error / allowance"));
   const wrong = [...counts].reduce((sum, [level, count]) => sum + (level > limit ? count : 0), 0);
   const total = [...counts.values()].reduce((sum, count) => sum + count, 0);
   const together = picture.isOff ? "" : "; all errors together are too large";
@@ -147,14 +141,15 @@ function histogramOf(picture) {
 
 function scatterOf(picture) {
   const number = (text) => ({ nan: NaN, inf: Infinity, "-inf": -Infinity })[text] ?? Number(text);
-  const pairs = (text) => { const values = text.split(" ").filter(Boolean).map(number); return values.map((value, place) => [value, values[place + 1]]).filter((_, place) => place % 2 === 0); };
+  const pairs = (text) => [...text.matchAll(/(\S+) (\S+)/g)].map((pair) => [number(pair[1]), number(pair[2])]);
   const [wrong, right] = [pairs(picture.wrong), pairs(picture.right)];
   const all = [...wrong, ...right].flat().filter(Number.isFinite);
   const size = all.map(Math.abs).sort((a, b) => a - b), middle = size[size.length >> 1] || size.find((each) => each > 0) || 1;
-  const bent = (size[size.length - 1] || 0) > 50 * middle;
+  const greatest = size[size.length - 1] || 0, bent = greatest > 50 * middle || greatest > 1e150;
   const form = bent ? (value) => Math.asinh(value / middle) : (value) => value;
   let [low, high] = [Math.min(...all.map(form)), Math.max(...all.map(form))];
-  if (!(high > low)) [low, high] = [(low || 0) - 1, (high || 0) + 1];
+  if (!all.length) [low, high] = [-1, 1];
+  if (low === high) [low, high] = [low - Math.abs(low) / 2 - 1, high + Math.abs(high) / 2 + 1];
   const from = 46, to = 226, at = (value) => from + (to - from) * (Math.max(low, Math.min(high, form(value))) - low) / (high - low);
   const nan = wrong.some(([actual]) => Number.isNaN(actual));
   const svg = make("svg", { viewBox: `0 ${nan ? 30 : 50} 340 ${nan ? 232 : 212}`, role: "img", "aria-label": "actual against expected" });
@@ -164,26 +159,20 @@ function scatterOf(picture) {
   const dot = ([actual, expected], level) => {
     const lost = Number.isNaN(actual), place = [Number.isNaN(expected) ? from - 6 : at(expected), lost ? 40 : y(actual)];
     const circle = make("circle", { cx: place[0], cy: place[1], r: 2.6, "fill-opacity": 0.75 }, make("title", {}, `got ${actual}, should be ${expected}`));
-    const paint = () => circle.setAttribute("fill", colorOf(level));
-    paint();
-    redraws.push(paint);
+    keepPainted(() => circle.setAttribute("fill", colorOf(level)));
     svg.append(circle);
   };
   right.forEach((pair) => dot(pair, data.scale.limit));
   wrong.forEach((pair) => dot(pair, pair.every(Number.isFinite) ? data.scale.limit + 18 : data.scale.noMultiple));
   const [least, most] = [low, high].map((value) => numberText(bent ? Math.sinh(value) * middle : value));
-  svg.append(make("text", { x: from, y: 259, "text-anchor": "middle" }, least), make("text", { x: to, y: 259, "text-anchor": "middle" }, most));
-  svg.append(make("text", { x: from - 10, y: 243, "text-anchor": "end" }, least), make("text", { x: from - 10, y: 64, "text-anchor": "end" }, most));
-  svg.append(make("text", { x: (from + to) / 2, y: 259, "text-anchor": "middle" }, "expected"));
-  svg.append(make("text", { x: from - 10, y: 150, "text-anchor": "end" }, "actual"));
-  if (nan) svg.append(make("text", { x: from - 10, y: 44, "text-anchor": "end" }, "NaN"));
-  const samples = [right.length ? `${right.length} right (blue)` : "", wrong.length ? `${wrong.length} wrong` : ""].filter(Boolean).join(", ");
+  svg.append(label(from, 259, least), label(to, 259, most), label((from + to) / 2, 259, "expected"), label(from - 10, 243, least, "end"),
+    label(from - 10, 64, most, "end"), label(from - 10, 150, "actual", "end"), ...(nan ? [label(from - 10, 44, "NaN", "end")] : []));
+  const samples = [right.length && `${right.length} right (blue)`, wrong.length && `${wrong.length} wrong`].filter(Boolean).join(", ");
   return make("div", {}, make("h4", {}, "actual against expected"), svg, make("p", {}, `A sample: ${samples}; right values lie on the line.${bent ? " The scale is bent (asinh)." : ""}`));
 }
 
 function figureOf(picture) {
-  const shape = picture.shape ? ` (${picture.shape})` : "";
-  return make("figure", {}, make("figcaption", {}, `${picture.output}${shape}${picture.where ? `: ${picture.where}` : ""}`), mapOf(picture), histogramOf(picture), scatterOf(picture));
+  return make("figure", {}, make("figcaption", {}, `${picture.output} (${picture.shape})${picture.where && `: ${picture.where}`}`), mapOf(picture), histogramOf(picture), scatterOf(picture));
 }
 
 /** The pictures, the text and the command of a case. */
@@ -196,21 +185,14 @@ function caseBody(index) {
 }
 
 function barOf(counts) {
-  const bar = make("div", { class: "bar" });
-  counts.forEach((count, status) => {
-    if (count) bar.append(make("i", { class: kindOf(status), style: `flex: ${count}`, title: `${count} ${data.statuses[status][0]}` }));
-  });
-  return bar;
+  const part = (count, status) => count && make("i", { class: kindOf(status), style: `flex: ${count}`, title: `${count} ${data.statuses[status][0]}` });
+  return make("div", { class: "bar" }, ...counts.map(part));
 }
 
 function showShare() {
   const counts = data.statuses.map((_, status) => data.operators.reduce((sum, each) => sum + each.counts[status], 0));
-  const legend = make("div", { class: "legend" });
-  counts.forEach((count, status) => {
-    const name = data.statuses[status][0];
-    if (count) legend.append(make("button", { type: "button", class: kindOf(status), onclick: () => filterBy({ status: name }) }, `${count.toLocaleString("en")} ${name}`));
-  });
-  document.getElementById("share").append(barOf(counts), legend);
+  const part = (count, status) => count && make("button", { type: "button", class: kindOf(status), onclick: () => filterBy({ status: data.statuses[status][0] }) }, `${count.toLocaleString("en")} ${data.statuses[status][0]}`);
+  document.getElementById("share").append(barOf(counts), make("div", { class: "legend" }, ...counts.map(part)));
 }
 
 function groupOf(group) {
@@ -253,9 +235,8 @@ function showOperators() {
 let chosen = [], made = 0, order = null;
 
 function makeRows() {
-  const body = document.querySelector("#cases tbody"), until = Math.min(chosen.length, made + ROWS_AT_ONCE), rows = [];
-  for (; made < until; made++) rows.push(rowOf(chosen[made]));
-  body.append(...rows);
+  document.querySelector("#cases tbody").append(...chosen.slice(made, made + ROWS_AT_ONCE).map(rowOf));
+  made = Math.min(chosen.length, made + ROWS_AT_ONCE);
 }
 
 function rowOf(index) {
