@@ -21,7 +21,7 @@ from optest.reporting.failure_groups import block, failure_groups
 from optest.reporting.figures import outcome_text, provenance
 from optest.reporting.patterns import tile_of
 from optest.reporting.tally import Tally, in_plan_order, spent_s
-from optest.reporting.typography import printable
+from optest.reporting.typography import clip, printable
 from optest.spec import (
     BAD_STATUSES,
     LIMIT,
@@ -53,7 +53,7 @@ def html_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary)
     return template.render(
         title=printable(first),
         well=summary.exit_status == 0,
-        notes=[printable(note) for note in (*rest, *info.notes, *summary.notes)],
+        notes=[clip(printable(note), 300) for note in (*rest, *info.notes, *summary.notes)],
         facts=[(name, printable(value)) for name, value in provenance(info, summary)],
         style=style,
         script=script,
