@@ -52,6 +52,7 @@ THIRD_PARTY = {
     "importlib": {"registry"},
     "filelock": {"core"},
     "ray": {"cluster"},
+    "jinja2": {"reporting"},
 }
 
 
