@@ -6,6 +6,7 @@ Rope is composed of torch's elementwise operators, in float32 and wider.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -55,6 +56,18 @@ def _linear(tensors: Tensors, _: Attributes) -> torch.Tensor:
 def _einsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     """Where a label is of one operand alone, torch adds integers up in int64 and leaves them there."""
     return torch.einsum(attributes["equation"], *tensors).to(tensors[0].dtype)
+
+
+def _grouped_matmul(tensors: Tensors, _: Attributes) -> torch.Tensor:
+    """One expert after another, as torch's own grouped_mm has few dtypes and devices."""
+    source, weight, offs = tensors
+    ends = [0, *offs.tolist()]
+    if len(offs) != len(weight) or sorted(ends) != ends or ends[-1] > len(source):
+        raise ValueError(f"{offs.tolist()} are not the ends of {len(weight)} experts in {len(source)} rows")
+    out = source.new_zeros((len(source), weight.shape[2]))
+    for expert, (start, stop) in enumerate(pairwise(ends)):
+        out[start:stop] = source[start:stop] @ weight[expert]
+    return out
 
 
 def _convolution(function: Callable[..., torch.Tensor], rank: int) -> Callable[[Tensors, Attributes], torch.Tensor]:
@@ -232,6 +245,18 @@ def _rope(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return torch.cat((turned, rest), dim=-1).to(source.dtype)
 
 
+def _rotary_embedding(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
+    positions, query, key, cache = tensors
+    half = cache.shape[1] // 2
+    if cache.shape[1] != 2 * half or positions.shape != query.shape[:1] or key.shape[0] != query.shape[0]:
+        raise ValueError(f"{tuple(positions.shape)} rows of {tuple(cache.shape)} do not fit {tuple(query.shape)}")
+    stated = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
+    return tuple(
+        _rope((each.transpose(0, 1), cache[:, :half], cache[:, half:], positions), stated).transpose(0, 1).contiguous()
+        for each in (query, key)
+    )
+
+
 _RANK = 2
 """Dimensions of a window of ``max_pool2d`` and ``avg_pool2d``."""
 
@@ -294,6 +319,7 @@ CALLS: dict[str, TorchCall] = {
     "gemm": _into(_gemm),
     "linear": _into(_linear),
     "einsum": _einsum,
+    "grouped_matmul": _grouped_matmul,
     "conv1d": _into(_convolution(functional.conv1d, 1)),
     "conv2d": _into(_convolution(functional.conv2d, 2)),
     "conv3d": _into(_convolution(functional.conv3d, 3)),
@@ -304,6 +330,7 @@ CALLS: dict[str, TorchCall] = {
     "paged_caching": _paged_caching,
     "varlen_attention": _varlen_attention,
     "rope": _rope,
+    "rotary_embedding": _rotary_embedding,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,
