@@ -382,7 +382,8 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_prefilled((), (), 2, 8), _prefilled((0, 0), (3, 4), 2, 8)])
     views = [_prefilled((17, 1, 5), (40, 33, 5), 4, 16, keys=2, tokens=16, **each) for each in VIEWS]
     views += [_prefilled(queries, lengths, 4, 16, keys=2, scale=scale) for scale in (1.0, -0.5)]
-    views.append(_prefilled((9, 4), (12, 8), 6, 16, keys=3, alibi=True, kv_layout="NHD", window_size=(4, -1)))
+    by_token = {"keys": 4, "kv_layout": "NHD"}  # as many heads as tokens of a block
+    views.append(_prefilled((9, 4), (12, 8), 8, 16, alibi=True, window_size=(4, -1), **by_token))
     yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in views])
     yield from variations("dtypes", [{**each, "dtypes": {"query": "float16", "seq_lens": "int32"}} for each in calls])
     shared = {"block_tables": data([[0, 1, 2], [0, 5, 5], [4, 3, 2]])}  # a prefix in common, and out of order
@@ -422,7 +423,7 @@ def paged_caching_samples() -> Iterator[Sample]:
     yield from variations(
         "indices", [{**_placed(4, 2, 5, 17, 6, generator=left_out), "dtypes": {"key_cache": n}} for n in MAIN_FLOATS]
     )
-    flash = [_by_token(each) for each in (*calls, _placed(4, 2, 5, 17, 6, generator=left_out))]
+    flash = [_by_token(each) for each in (*calls, _placed(4, 2, 5, 17, 6, generator=left_out), _placed(5, 4, 4, 8, 9))]
     yield from variations("attributes", [{**each, "dtypes": {"key_cache": n}} for n in MAIN_FLOATS for each in flash])
     yield from variations("dtypes", [{**flash[0], "dtypes": [*["float16"] * 4, "int32"]}])
     special = dict.fromkeys(names, "special")

@@ -89,7 +89,13 @@ def grouped_matmul_samples() -> Iterator[Sample]:
     sizes = [_grouped((n, 3), 16, 8) for n in (1, 15, 16, 17, 63, 64, 65, 129)]
     sizes += [_grouped((3, 2), n, 8) for n in (1, 7, 31, 33, 129, 1025)]
     sizes += [_grouped((3, 2), 16, n) for n in (1, 7, 31, 33, 129, 1025)]
-    sizes += [_grouped((2,) * 65, 8, 4), _grouped((1,), 1, 1), _grouped((5,), 16, 8), _grouped((2049, 2049), 17, 2)]
+    sizes += [
+        _grouped((2,) * 65, 8, 4),
+        _grouped((3, 5), 16, 16),
+        _grouped((1,), 1, 1),
+        _grouped((5,), 16, 8),
+        _grouped((2049, 2049), 17, 2),
+    ]
     yield from variations("sizes", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS[:2] for each in sizes])
     # Experts without rows in front, in the middle and behind, all rows of one, none at all.
     shares = ((0, 0, 5, 2), (4, 0, 0, 3), (4, 3, 0, 0), (0, 9, 0), (0, 0), (16, 16, 16), (15, 17, 1))
