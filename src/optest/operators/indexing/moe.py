@@ -13,6 +13,7 @@ from optest.operators.samples import (
     call,
     in_every_layout,
     in_layouts_at_once,
+    laid,
     refused,
     variations,
 )
@@ -122,7 +123,10 @@ def moe_align_samples() -> Iterator[Sample]:
         yield from in_layouts_at_once([each], dtype=dtype_)
     sizes = [_aligned(n, 2, block=16) for n in (0, 1, 7, 8, 9, 63, 64, 65, 257, 1025)]
     sizes += [_aligned(LARGE_SIZE, 17, block=64), _aligned(1, 1, block=1, experts=1), _aligned(2, 3, 2, 2, 2, 5)]
-    yield from variations("sizes", [*sizes, _aligned(1, 2), _aligned(33, 1)])
+    yield from variations("sizes", [*sizes, _aligned(1, 2), _aligned(33, 1), _aligned(LARGE_SIZE, block=1)])
+    for shape, strides in (((33, 1), (2, 1)), ((17, 1), (5, 1)), ((0, 2), (0, 0)), ((0, 3), (0, 0))):
+        strided = {**_aligned(*shape), "shapes": {"topk_ids": laid(shape, strides)}}
+        yield from variations("layouts", [strided], dtypes=("int32", "int64"))
     several = [_aligned(33, 4, block=b, experts=e) for b in (1, 2, 16, 32, 128) for e in (4, 7, 60, 256)]
     yield from variations("attributes", several)
     # Whole blocks, none left over, experts that nobody chose, the last one alone, all that 16 bits do not count.

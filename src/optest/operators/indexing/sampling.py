@@ -105,13 +105,13 @@ def _of_rows(
 
 
 def top_k_top_p_mask_samples() -> Iterator[Sample]:
-    calls = [_masked(5, 37), _masked(7, 64, top_p=False), _masked(3, 129, top_k=False)]
+    calls = [_masked(33, 37), _masked(35, 64, top_p=False), _masked(36, 129, top_k=False)]
     yield from _common(calls)
     yield from variations("special", [{**calls[0], "generator": {"logits": {"fill": "randn", "std": 60.0}}}])
 
 
 def top_k_top_p_sampling_samples() -> Iterator[Sample]:
-    calls = [_masked(5, 37), _masked(7, 64, top_p=False), _masked(3, 129, top_k=False)]
+    calls = [_masked(33, 37), _masked(35, 64, top_p=False), _masked(36, 129, top_k=False)]
     yield from _common(calls)
     yield from variations("attributes", [{**each, "attributes": {"dtype": "int64"}} for each in calls])
     yield from variations("distribution", _equal_rows())
