@@ -91,8 +91,8 @@ def _attention(tensors: Tensors, attributes: Attributes) -> Any:
 
 def _window(attributes: Attributes) -> tuple[int, int] | None:
     """JAX has no end that is open: one beyond every key is."""
-    window = attributes.get("window_size", (-1, -1))
-    return None if tuple(window) == (-1, -1) else tuple(each if each >= 0 else 1 << 30 for each in window)
+    left, right = attributes.get("window_size", (-1, -1))
+    return None if (left, right) == (-1, -1) else (left if left >= 0 else 1 << 30, right if right >= 0 else 1 << 30)
 
 
 def _other_attention(specs: Specs, attributes: Attributes) -> str | None:

@@ -137,7 +137,7 @@ def scaled_dot_product_attention_operations(specs: Specs, attributes: Attributes
     left, right = attributes.get("window_size", (-1, -1))
     before = range(queries) if left < 0 else [min(row, left) for row in range(queries)]
     behind = 0 if attributes.get("is_causal") else keys if right < 0 else right
-    pairs = sum(max(0, min(row + behind + 1, keys) - (row - back)) for row, back in enumerate(before))
+    pairs: int = sum(max(0, min(row + behind + 1, keys) - (row - back)) for row, back in enumerate(before))
     return 2 * prod(out.shape[:-2]) * pairs * (given(specs, 0, "query").shape[-1] + width)
 
 

@@ -85,8 +85,9 @@ def _rotated(
 ) -> dict[str, Any]:
     """A call with a table of so many rows; all elements of a head are rotated if ``rotated`` is 0."""
     attributes = {"is_neox": more.pop("is_neox")} if "is_neox" in more else {}
-    shapes = {"query": (tokens, heads, size), "key": (tokens, key_heads, size)}
-    return call(attributes, positions=(tokens,), **shapes, cos_sin_cache=(rows, rotated or size), **more)
+    table = (rows, rotated or size)
+    query, key = (tokens, heads, size), (tokens, key_heads, size)
+    return call(attributes, positions=(tokens,), query=query, key=key, cos_sin_cache=table, **more)
 
 
 def rotary_embedding_samples() -> Iterator[Sample]:

@@ -90,7 +90,11 @@ def sampling_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Inter
 
 
 def _masked(rows: int, width: int, *, top_k: bool = True, top_p: bool = True, **more: Any) -> dict[str, Any]:
-    shapes = {"logits": (rows, width), **({"top_k": (rows,)} if top_k else {}), **({"top_p": (rows,)} if top_p else {})}
+    shapes: dict[str, Any] = {
+        "logits": (rows, width),
+        **({"top_k": (rows,)} if top_k else {}),
+        **({"top_p": (rows,)} if top_p else {}),
+    }
     return call(**shapes, **more)
 
 

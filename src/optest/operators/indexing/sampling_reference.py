@@ -116,11 +116,9 @@ def _kept(inputs: Inputs) -> _Kept:
     own = (places < count) & ((before < share * least) | (places == 0))
     number = np.maximum(1, (drawable & (places < count) & (before < surely)).sum(1))
     chosen = np.where(own, terms, 0.0)
-    return _Kept(
-        *(_unsorted(each, order) for each in (possible, sure, own)),
-        number,
-        _unsorted(chosen / chosen.sum(1, keepdims=True), order),
-    )
+    shares = chosen / chosen.sum(1, keepdims=True)
+    possible, sure, own, shares = (_unsorted(each, order) for each in (possible, sure, own, shares))
+    return _Kept(possible, sure, own, number, shares)
 
 
 def _unsorted(values: Array, order: Array) -> Array:

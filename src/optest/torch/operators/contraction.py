@@ -201,9 +201,9 @@ def _varlen_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         raise ValueError(f"{of_queries} and {of_keys} are not the offsets of sequences")
     out = query.new_zeros((*query.shape[:2], value.shape[2]))
     for start, stop, first, last in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
-        own, *whole = (each.transpose(0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
+        own, keys, values = (each.transpose(0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
         stated = {"is_causal": False, **attributes}
-        out[start:stop] = _of_sequence(own, *whole, stated, last - first - (stop - start))
+        out[start:stop] = _of_sequence(own, keys, values, stated, last - first - (stop - start))
     return out
 
 
