@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,73 +11,17 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from optest.backends.whole_models import Region, region_of, regions_of
+from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.eager import open_device
-from optest.torch.models.adapters import TorchModel, tensors_in
-from optest.torch.models.graphs import Graph, exported, graph_of
+from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
+from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.models.language import CausalAttention
-from optest.torch.tensors import DTYPE_NAMES, from_torch, on_cpu, to_torch
+from optest.torch.tensors import from_torch
 
-__all__ = ["TorchGraph", "TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
-
-_CPU = torch.device("cpu")
-_LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
-"""Backends of torch.compile, each of which does what the one before it does and more."""
-
-
-class TorchGraph:
-    """As :class:`optest.backends.whole_models.ModelGraph` says, of a model that torch.export has made a graph of."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.torch_graph = graph
-        self.inputs = graph.inputs
-        self.outputs = tuple(graph.outputs.values())
-        self.makers: Mapping[str, int] = {step.name: number for number, step in enumerate(graph.steps)}
-
-    @property
-    def widened(self) -> TorchGraph:
-        return TorchGraph(replace(self.torch_graph, wide=True))
-
-    @property
-    def perturbed(self) -> TorchGraph:
-        return TorchGraph(replace(self.torch_graph, wide=True, perturbed=True))
-
-    def dtype_name(self, value: str) -> str:
-        held = self.torch_graph.steps[self.makers[value]].node.meta.get("val")
-        return DTYPE_NAMES.get(held.dtype, "") if isinstance(held, torch.Tensor) else ""
-
-    def operator(self, number: int) -> str:
-        return self.torch_graph.steps[number].operator
-
-    @property
-    def random(self) -> str:
-        steps = self.torch_graph.steps
-        tagged = (each for each in steps if torch.Tag.nondeterministic_seeded in getattr(each.node.target, "tags", ()))
-        return next((each.operator for each in tagged), "")
-
-    def place_of(self, number: int) -> str:
-        step = self.torch_graph.steps[number]
-        code = f"{step.place}: {step.code}" if step.code else step.place
-        return ", ".join(each for each in (step.module, code) if each)
-
-    def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
-        return region_of(outputs, given, self.makers, lambda number: self.torch_graph.steps[number].uses)
-
-    def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        steps = [self.torch_graph.steps[number] for number in region.nodes]
-        values: dict[str, Any] = {name: to_torch(given[name], _CPU) for name in region.inputs}
-        last = {name: step.name for step in steps for name in step.uses}
-        for step in steps:
-            value = self.torch_graph.run_step(step, values)
-            if isinstance(value, torch.Tensor):
-                yield step.name, from_torch(value)
-            values[step.name] = value
-            for name in {step.name, *step.uses}:
-                if last.get(name, step.name) == step.name:
-                    del values[name]
+__all__ = ["TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
 
 
 class TorchProgram:
@@ -89,6 +32,9 @@ class TorchProgram:
     """
 
     is_shown = True
+    passes: Sequence[str] = ()
+    levels: Sequence[str] = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+    """Backends of torch.compile, each of which does what the one before it does and more."""
 
     def __init__(
         self,
@@ -97,7 +43,7 @@ class TorchProgram:
         variant: str = "eager",
         device: str = "",
         threads: int = 0,
-        graph: TorchGraph | None = None,
+        graph: Graph | None = None,
     ) -> None:
         if variant != "eager":
             require_compiler(variant)
@@ -122,25 +68,17 @@ class TorchProgram:
         )
 
     @property
-    def graph(self) -> TorchGraph:
+    def graph(self) -> Graph:
         return self._graph or self._graph_for(self._feeds)
 
-    def _graph_for(self, feeds: Mapping[str, Array]) -> TorchGraph:
+    def _graph_for(self, feeds: Mapping[str, Array]) -> Graph:
         if self._graph is None or self._shapes != _shapes(feeds):
             self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
         return self._graph
 
-    @property
-    def levels(self) -> Sequence[str]:
-        return _LEVELS
-
     @cached_property
     def regions(self) -> Sequence[Region]:
         return regions_of(self.graph, _tensors_of(self.graph))
-
-    @property
-    def passes(self) -> Sequence[str]:
-        return ()
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
         return [(name, each.dtype.name, [f"size {n}" for n in range(each.ndim)]) for name, each in self._feeds.items()]
@@ -176,14 +114,14 @@ class TorchProgram:
         if self._keeping is not None:
             raise Fault(Reason.UNSUPPORTED, "no values inside are shown with --kv-cache: the graph is that without")
         graph = self._graph_for(feeds)
-        names = {value: name for name, value in graph.torch_graph.outputs.items()}
+        names = {value: name for name, value in graph.outputs_of.items()}
         for name, value in self.watched(_tensors_of(graph), feeds).items():
             number = graph.makers[name]
             yield names.get(name, name), value, graph.operator(number), graph.place_of(number)
 
     def files(self, feeds: Mapping[str, Array]) -> dict[str, bytes]:
         """torch's graph as code."""
-        program = self._graph_for(feeds).torch_graph.program
+        program = self._graph_for(feeds).program
         return {"program.txt": program.print_readable(print_output=False).encode()}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
@@ -213,7 +151,7 @@ class TorchProgram:
         return module if self._variant == "eager" else torch.compile(module, backend=self._variant)
 
     def _called(self, module: Any, feeds: Mapping[str, Array]) -> list[Array]:
-        tensors = {name: each.to(self._device) for name, each in _tensors(feeds).items()}
+        tensors = {name: each.to(self._device) for name, each in as_tensors(feeds).items()}
         try:
             with torch.no_grad():
                 made = module(**tensors)
@@ -222,20 +160,15 @@ class TorchProgram:
         return [from_torch(each) for each in tensors_in(made)]
 
     def _cut(self, region: Region) -> torch.nn.Module:
-        """The steps of a region as a module."""
+        """The nodes of a region as a module."""
         graph = torch.fx.Graph()
-        known: dict[Any, Any] = {}
-        whole = self.graph.torch_graph
-        by_name = {step.name: step.node for step in whole.steps}
-        steps = [whole.steps[number].node for number in region.nodes]
-        for name in region.inputs:
-            source = by_name.get(name) or next(
-                each for step in steps for each in step.all_input_nodes if each.name == name
-            )
-            known[source] = graph.placeholder(name)
+        whole = self.graph
+        nodes = [whole.nodes[number] for number in region.nodes]
+        by_name = {node.name: node for made in nodes for node in (made, *made.all_input_nodes)}
+        known: dict[Any, Any] = {by_name[name]: graph.placeholder(name) for name in region.inputs}
 
         def on_device(argument: Any) -> Any:
-            """Where a step makes a tensor: not on the CPU where the graph was recorded."""
+            """Where a node makes a tensor: not on the CPU where the graph was recorded."""
             return self._device if isinstance(argument, torch.device) else argument
 
         def copied(node: Any) -> Any:
@@ -244,13 +177,13 @@ class TorchProgram:
                 made.args, made.kwargs = map_aggregate((made.args, made.kwargs), on_device)
             return known[node]
 
-        for node in steps:
+        for node in nodes:
             copied(node)
         graph.output(tuple(known[by_name[name]] for name in region.outputs))
         return torch.fx.GraphModule(whole.program, graph)
 
 
-def _tensors_of(graph: TorchGraph) -> list[str]:
+def _tensors_of(graph: Graph) -> list[str]:
     return [name for name in graph.makers if graph.dtype_name(name)]
 
 
@@ -258,28 +191,19 @@ def _shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:
     return [each.shape for each in feeds.values()]
 
 
-def _tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-    return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
-
-
 def inputs_of(model: TorchModel, seed: int) -> dict[str, Array]:
     """Example inputs by the names of forward's parameters."""
     return {name: from_torch(each) for name, each in model.inputs(seed).items()}
 
 
-def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[TorchGraph, dict[str, Array]]:
+def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
     """The graph of a model for inputs of such shapes, and these by its own names for them.
 
     Raises:
         Fault: COMPILE if torch.export fails.
     """
-    graph = TorchGraph(graph_of(model, _tensors(dict(zip(model.inputs(0), feeds.values(), strict=True)))))
+    graph = graph_of(model, dict(zip(model.inputs(0), feeds.values(), strict=True)))
     return graph, dict(zip(graph.inputs, feeds.values(), strict=True))
-
-
-def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
-    """As :func:`optest.torch.models.graphs.exported`."""
-    return exported(model, _tensors(feeds))
 
 
 def exported_model(
@@ -290,11 +214,8 @@ def exported_model(
     graph, given = graph_with_feeds(model, feeds)
     region, outputs = graph.region(graph.outputs, graph.inputs), dict[str, Array]()
     other = {name: moved(each) for name, each in given.items()}
-    for suffix, each, fed in (
-        ("", graph, given),
-        (".float64", graph.widened, given),
-        (".moved", graph.perturbed, other),
-    ):
+    graphs = (("", graph, given), (".float64", graph.widened, given), (".moved", graph.perturbed, other))
+    for suffix, each, fed in graphs:
         made = {**fed, **{name: value for name, value in each.stream(region, fed) if name in graph.outputs}}
-        outputs |= {f"{name}{suffix}": made[value] for name, value in graph.torch_graph.outputs.items()}
+        outputs |= {f"{name}{suffix}": made[value] for name, value in graph.outputs_of.items()}
     return exported_content(model, feeds), outputs
