@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from numpy.lib.array_utils import byte_bounds
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.function import outputs_of
@@ -17,7 +16,7 @@ from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
 from optest.spec import dtype as dtype_called
-from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, require_expressible
+from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, require_expressible, span_of
 from optest.torch.triton_interpreter import Region, watched_loads
 
 __all__ = ["GUARD_BYTES", "GuardedMemory"]
@@ -67,9 +66,10 @@ class GuardedMemory(TorchDispatchMode):  # type: ignore[misc]
             raise Fault(Reason.UNSUPPORTED, str(error)) from None
         tensors = [tensor for tensor, _, _ in placed]
         given = [tensors[: len(inputs)], tensors[len(inputs) :]] if outputs else [tensors]
-        for place, (array, (_, _, storage)) in enumerate(zip((*inputs, *outputs), placed, strict=True)):
+        for place, (tensor, _, storage) in enumerate(placed):
             name = f"input{place}" if place < len(inputs) else f"output{place - len(inputs)}"
-            self._regions.append(Region(name, *_ends(storage, *byte_bounds(array))))
+            first = tensor.data_ptr()
+            self._regions.append(Region(name, *_ends(storage, first, first + span_of(tensor) * tensor.element_size())))
         with watched_loads(self._regions), self:
             returned = function(*given)
         for _, memory, storage in placed:
