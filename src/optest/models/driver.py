@@ -101,6 +101,7 @@ class ModelDriver(BackendDriver):
 
     name = "model"
     kind = "model"
+    reads_inputs = False
 
     def __init__(self) -> None:
         self._agreement = ""

@@ -15,7 +15,7 @@ from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
-from optest.torch.eager import open_device
+from optest.torch.devices import open_device
 from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.models.language import CausalAttention
