@@ -156,14 +156,14 @@ def exactly(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[A
     """The outputs in float64; computed in long double where an input is a float64."""
     wide = np.longdouble if any(is_double(each) for each in inputs if each is not None) else np.float64
     operands = [_operand(each, lambda array: widen(array).astype(wide, copy=False)) for each in inputs]
-    return tuple(np.asarray(each).astype(np.float64, copy=False) for each in formula(_all(operands), attributes))
+    return tuple(np.asarray(each).astype(np.float64, copy=False) for each in formula(_Padded(operands), attributes))
 
 
 def budgets(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """What each output may lose."""
     double = any(is_double(each) for each in inputs if each is not None)
     operands = [_operand(each, lambda array: Bounded(as_float64(array), double=double)) for each in inputs]
-    return tuple(ErrorBudget(np.nan_to_num(each.worst)) for each in formula(_all(operands), attributes))
+    return tuple(ErrorBudget(np.nan_to_num(each.worst)) for each in formula(_Padded(operands), attributes))
 
 
 def _operand(stored: Any, read: Callable[[Array], Any]) -> Any:
@@ -171,7 +171,7 @@ def _operand(stored: Any, read: Callable[[Array], Any]) -> Any:
     return array if array is None or array.dtype.kind in "biu" else read(array)
 
 
-class _all(list[Any]):
+class _Padded(list[Any]):
     """Inputs, with None for those at the end that are left out."""
 
     def __getitem__(self, place: Any) -> Any:

@@ -66,7 +66,7 @@ for _op in ("rms_norm_backward", "layer_norm_backward"):
 
 @rare("layer-norm-backward-takes-the-variance-from-squares", "layer_norm_backward")
 def _(call: Call) -> Sequence[Array] | None:
-    if call[1].dtype == np.float64 or not call[1].size or call[2] is not None and call[2].dtype != call[1].dtype:
+    if call[1].dtype == np.float64 or not call[1].size or (call[2] is not None and call[2].dtype != call[1].dtype):
         return None
     dims, g, _, _ = _of_rows(call)
     x = single(call[1])

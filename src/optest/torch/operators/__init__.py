@@ -8,7 +8,5 @@ from optest.torch.operators.calls import TorchCall
 __all__ = ["TORCH_OPERATORS"]
 
 _FAMILIES = (elementwise, reduction, contraction, movement, kernels)
-TORCH_OPERATORS: dict[str, TorchCall] = {
-    name: call for family in _FAMILIES for name, call in family.CALLS.items()
-}
+TORCH_OPERATORS: dict[str, TorchCall] = {name: call for family in _FAMILIES for name, call in family.CALLS.items()}
 """By canonical name."""

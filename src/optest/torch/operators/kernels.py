@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import TensorSpec, dtype
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall
 
 __all__ = ["CALLS"]
@@ -29,14 +32,24 @@ def _gradients(output: Callable[..., torch.Tensor], grad: torch.Tensor, *inputs:
         return list(torch.autograd.grad(output(*leaves), given, grad))
 
 
-def _require_alike(*tensors: torch.Tensor) -> None:
-    if len({(each.shape, each.dtype) for each in tensors}) > 1:
-        raise ValueError(f"{[(each.dtype, tuple(each.shape)) for each in tensors]} are not alike")
+def _refusing(name: str, call: TorchCall) -> TorchCall:
+    """What is put together here broadcasts, and so refuses little by itself: the catalogue's inference does it."""
+
+    def refusing(tensors: Tensors, attributes: Attributes) -> Any:
+        specs = [
+            None
+            if each is None
+            else TensorSpec(dtype=dtype(str(each.dtype).removeprefix("torch.")), shape=tuple(each.shape))
+            for each in tensors
+        ]
+        load_object(operators.get(name).infer)(specs, attributes)
+        return call(tensors, attributes)
+
+    return refusing
 
 
 def _rms_norm_backward(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
     grad, source, weight = (*tensors, None)[:3]
-    _require_alike(grad, source)
     shape, eps = tuple(attributes["normalized_shape"]), attributes.get("eps")
     wide = _wide(grad, source, weight)
     found = _gradients(lambda x, w: functional.rms_norm(x, shape, w, eps), *wide)
@@ -45,7 +58,6 @@ def _rms_norm_backward(tensors: Tensors, attributes: Attributes) -> list[torch.T
 
 def _layer_norm_backward(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
     grad, source, weight = (*tensors, None)[:3]
-    _require_alike(grad, source)
     shape, eps = tuple(attributes["normalized_shape"]), attributes.get("eps", 1e-5)
     wide, x, scale = _wide(grad, source, weight)
     bias = None if scale is None else torch.zeros_like(scale)
@@ -58,7 +70,88 @@ def _layer_norm_backward(tensors: Tensors, attributes: Attributes) -> list[torch
     return [found[0].to(source.dtype), *(each.to(weight.dtype) for each in found[1:last])]
 
 
-CALLS: dict[str, TorchCall] = {
+def _cross_entropy_backward(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    grad, source, target, weight = (*tensors, None)[:4]
+    wide, x, scale = _wide(grad, source, weight)
+    target = target.long() if target.dtype == torch.int32 else target
+    found = _gradients(lambda logits: functional.cross_entropy(logits, target, scale, **attributes), wide, x)
+    return [found[0].to(source.dtype)]
+
+
+def _adamw(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    """torch's fused step in float32 and wider. It works in place, here on copies, which are dense: on a CPU it reads a
+    gradient as it lies, whatever its strides are."""
+    param, grad, mean, square = (each.clone(memory_format=torch.contiguous_format) for each in _wide(*tensors))
+    stated = {name: attributes[name] for name in ("lr", "beta1", "beta2", "weight_decay", "eps")}
+    steps = [torch.tensor(float(attributes["step"]), device=param.device)]
+    torch._fused_adamw_([param], [grad], [mean], [square], [], steps, amsgrad=False, maximize=False, **stated)
+    kinds = (tensors[0], *tensors[2:])
+    return [each.to(kind.dtype) for each, kind in zip((param, mean, square), kinds, strict=True)]
+
+
+def _causal_conv1d(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    x, weight, bias, state = _wide(*(*tensors, None, None)[:4])
+    kept = weight.shape[1] - 1
+    whole = functional.pad(x, (kept, 0)) if state is None else torch.cat([state, x], -1)
+    out = _convolved(whole, weight, bias, x.shape[-1], attributes).to(tensors[0].dtype)
+    last = whole[..., whole.shape[-1] - kept :].to(out.dtype)
+    return [out, last] if attributes.get("return_final_states") else [out]
+
+
+def _causal_conv1d_update(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    x, state, weight, bias = _wide(*(*tensors, None)[:4])
+    whole = torch.cat([state, x if x.dim() == 3 else x.unsqueeze(-1)], -1)
+    length = whole.shape[-1] - state.shape[-1]
+    out = _convolved(whole, weight, bias, length, attributes).reshape(x.shape)
+    return [each.to(tensors[0].dtype) for each in (out, whole[..., length:])]
+
+
+def _convolved(
+    whole: torch.Tensor, weight: torch.Tensor, bias: Any, length: int, attributes: Attributes
+) -> torch.Tensor:
+    seen = whole[..., whole.shape[-1] - length - weight.shape[1] + 1 :]
+    if 0 in whole.shape or not length:  # torch refuses it
+        return seen[..., :length]
+    out = functional.conv1d(seen, weight.unsqueeze(1), bias, groups=len(weight))
+    return functional.silu(out) if attributes.get("activation") else out
+
+
+def _selective_scan(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    u, delta, a, b, c, d, z, bias = _wide(*(*tensors, None, None, None)[:8])
+    if bias is not None:
+        delta = delta + bias[:, None]
+    if attributes.get("delta_softplus"):
+        delta = functional.softplus(delta)
+    state = u.new_zeros(*u.shape[:2], a.shape[1])
+    out = torch.empty_like(u, memory_format=torch.contiguous_format)
+    for t in range(u.shape[2]):
+        step = delta[:, :, t, None]
+        state = torch.exp(step * a) * state + step * u[:, :, t, None] * _at(b, t, u.shape[1])
+        out[:, :, t] = (state * _at(c, t, u.shape[1])).sum(-1)
+    if d is not None:
+        out = out + u * d[:, None]
+    if z is not None:
+        out = out * functional.silu(z)
+    out = out.to(tensors[0].dtype)
+    return [out, state.to(tensors[2].dtype)] if attributes.get("return_last_state") else [out]
+
+
+def _at(values: torch.Tensor, t: int, dim: int) -> torch.Tensor:
+    """B or C at a time, in a shape that broadcasts with batch x dim x states."""
+    if values.dim() == 2:
+        return values[None]
+    if values.dim() == 3:
+        return values[:, None, :, t]
+    return values[..., t].repeat_interleave(dim // values.shape[1], 1)
+
+
+_CALLS: dict[str, TorchCall] = {
     "rms_norm_backward": _rms_norm_backward,
+    "cross_entropy_backward": _cross_entropy_backward,
     "layer_norm_backward": _layer_norm_backward,
+    "adamw": _adamw,
+    "causal_conv1d": _causal_conv1d,
+    "causal_conv1d_update": _causal_conv1d_update,
+    "selective_scan": _selective_scan,
 }
+CALLS: dict[str, TorchCall] = {name: _refusing(name, call) for name, call in _CALLS.items()}
