@@ -54,8 +54,8 @@ DESCRIPTORS = in_module(
         rule=composed("running errors of softplus, exp(δ·A), the recurrence step by step, Σ h·C, u·D and silu(z)"),
         description="The scan of Mamba (Gu and Dao, 2023; layouts of mamba_ssm's selective_scan_fn): "
         "h[t] = exp(δ[t]·A)·h[t − 1] + δ[t]·B[t]·u[t] from 0, out[t] = Σ h[t]·C[t] + D·u[t], times silu(z[t]). u, "
-        "delta and z are batch x dim x length, A is dim x states, D and delta_bias dim. B and C are dim x states, or change "
-        "with time: batch x states x length, or batch x groups x states x length.",
+        "delta and z are batch x dim x length, A is dim x states, D and delta_bias dim. B and C are dim x states, or "
+        "change with time: batch x states x length, or batch x groups x states x length.",
     ),
 )
 

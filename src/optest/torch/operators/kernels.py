@@ -145,6 +145,14 @@ def _at(values: torch.Tensor, t: int, dim: int) -> torch.Tensor:
     return values[..., t].repeat_interleave(dim // values.shape[1], 1)
 
 
+def _embedding_bag(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    weight, indices, offsets, factors = (*tensors, None, None)[:4]
+    if indices.dim() == 2 and not indices.shape[1]:  # torch refuses bags that are all empty
+        offsets, indices = indices.new_zeros(len(indices)), indices.flatten()
+        factors = None if factors is None else factors.flatten()
+    return functional.embedding_bag(indices, weight, offsets, per_sample_weights=factors, **attributes)
+
+
 _CALLS: dict[str, TorchCall] = {
     "rms_norm_backward": _rms_norm_backward,
     "cross_entropy_backward": _cross_entropy_backward,
@@ -152,6 +160,7 @@ _CALLS: dict[str, TorchCall] = {
     "adamw": _adamw,
     "causal_conv1d": _causal_conv1d,
     "causal_conv1d_update": _causal_conv1d_update,
+    "embedding_bag": _embedding_bag,
     "selective_scan": _selective_scan,
 }
 CALLS: dict[str, TorchCall] = {name: _refusing(name, call) for name, call in _CALLS.items()}
