@@ -15,13 +15,14 @@ from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import TensorSpec, dtype
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall
+from optest.torch.tensors import TORCH_DTYPES
 
 __all__ = ["CALLS"]
 
 
 def _wide(*tensors: Any) -> list[Any]:
     """In float32 or wider."""
-    return [None if each is None else each.to(torch.promote_types(each.dtype, torch.float32)) for each in tensors]
+    return [each if each is None or each.dtype == torch.float64 else each.float() for each in tensors]
 
 
 def _gradients(output: Callable[..., torch.Tensor], grad: torch.Tensor, *inputs: Any) -> list[torch.Tensor]:
@@ -153,6 +154,35 @@ def _embedding_bag(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return functional.embedding_bag(indices, weight, offsets, per_sample_weights=factors, **attributes)
 
 
+def _per_token_group_quant_fp8(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    (x,), size = _wide(*tensors), attributes["group_size"]
+    rest = -x.shape[-1] % size
+    groups = (
+        functional.pad(x, (0, rest)).unflatten(-1, (-1, size))
+        if x.numel()
+        else x.new_zeros(*x.shape[:-1], -(-x.shape[-1] // size), size)
+    )
+    scale = groups.abs().amax(-1).clamp(min=attributes["eps"]) / _LARGEST_FLOAT8
+    if attributes.get("use_ue8m0"):
+        scale = torch.exp2(torch.ceil(torch.log2(scale)))
+    out = (groups / scale.unsqueeze(-1)).clamp(-_LARGEST_FLOAT8, _LARGEST_FLOAT8).flatten(-2)[..., : x.shape[-1]]
+    return out.to(torch.float8_e4m3fn), scale
+
+
+_LARGEST_FLOAT8 = 448.0
+
+
+def _fp8_block_scaled_matmul(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    a, b, a_scale, b_scale = _wide(*tensors)
+    rows, columns = attributes["block_size"]
+    out = a.new_zeros(len(a), len(b))
+    by_row = b_scale.repeat_interleave(rows, 0)[: len(b)]
+    for block, start in enumerate(range(0, a.shape[1], columns)):
+        part = a[:, start : start + columns] @ b[:, start : start + columns].T
+        out += part * a_scale[:, block, None] * by_row[:, block]
+    return out.to(TORCH_DTYPES[attributes["out_dtype"]])
+
+
 _CALLS: dict[str, TorchCall] = {
     "rms_norm_backward": _rms_norm_backward,
     "cross_entropy_backward": _cross_entropy_backward,
@@ -161,6 +191,8 @@ _CALLS: dict[str, TorchCall] = {
     "causal_conv1d": _causal_conv1d,
     "causal_conv1d_update": _causal_conv1d_update,
     "embedding_bag": _embedding_bag,
+    "per_token_group_quant_fp8": _per_token_group_quant_fp8,
+    "fp8_block_scaled_matmul": _fp8_block_scaled_matmul,
     "selective_scan": _selective_scan,
 }
 CALLS: dict[str, TorchCall] = {name: _refusing(name, call) for name, call in _CALLS.items()}
