@@ -14,6 +14,7 @@ from torch.nn import functional
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import TensorSpec, dtype
+from optest.torch.operators import elementwise
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -183,6 +184,29 @@ def _fp8_block_scaled_matmul(tensors: Tensors, attributes: Attributes) -> torch.
     return out.to(TORCH_DTYPES[attributes["out_dtype"]])
 
 
+def _dequantize_gptq(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    packed, zeros, scales, group_of = (*tensors, None)[:4]
+    shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=packed.device)
+    rows = len(packed) * len(shifts)
+    weight = (packed.unsqueeze(1) >> shifts[:, None] & 15).reshape(rows, packed.shape[1])
+    zero = (zeros.unsqueeze(2) >> shifts & 15).reshape(len(zeros), packed.shape[1])
+    if not attributes.get("use_v2_format"):
+        zero = zero + 1
+    if group_of is None:
+        group_of = torch.arange(rows, device=packed.device) // max(1, rows // len(scales))
+    return ((weight - zero[group_of]) * scales.float()[group_of]).to(scales.dtype)
+
+
+def _with_weights(dequantize: TorchCall) -> TorchCall:
+    """The product with weights of the dtype, added up in float32."""
+
+    def product(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+        x, weight = _wide(tensors[0], dequantize(tensors[1:], attributes))
+        return (x @ weight).to(tensors[0].dtype)
+
+    return product
+
+
 _CALLS: dict[str, TorchCall] = {
     "rms_norm_backward": _rms_norm_backward,
     "cross_entropy_backward": _cross_entropy_backward,
@@ -193,6 +217,9 @@ _CALLS: dict[str, TorchCall] = {
     "embedding_bag": _embedding_bag,
     "per_token_group_quant_fp8": _per_token_group_quant_fp8,
     "fp8_block_scaled_matmul": _fp8_block_scaled_matmul,
+    "dequantize_gptq": _dequantize_gptq,
+    "gptq_gemm": _with_weights(_dequantize_gptq),
+    "awq_gemm": _with_weights(elementwise.CALLS["dequantize_awq"]),
     "selective_scan": _selective_scan,
 }
 CALLS: dict[str, TorchCall] = {name: _refusing(name, call) for name, call in _CALLS.items()}
