@@ -76,6 +76,10 @@ class Bounded:
         return self.moved(lambda array: array[place])
 
     @property
+    def unit(self) -> float:
+        return unit_roundoff(np.empty(0, np.float64 if self.double else np.float32))
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.value.shape
 
@@ -137,19 +141,21 @@ def silu(x: Number) -> Number:
         return x / (1.0 + np.exp(-x))
     share = 1.0 / (1.0 + np.exp(-x.value))
     y = x.value * share
-    lost = np.where(x.value < _FARTHEST, np.abs(y) / unit_roundoff(np.empty(0, np.float64 if x.double else "f4")), 0.0)
+    lost = np.where(x.value < _FARTHEST, np.abs(y) / x.unit, 0.0)
     return x._rounded(y, _product(share * (1.0 + np.abs(x.value) * (1.0 - share)), x.worst) + lost, 8.0)
 
 
 def softplus(x: Number) -> Number:
     """ln(1 + exp(x)), and x itself above 20, as torch and Mamba have it.
 
-    4 ulp, and 1 more where kernels write log(exp(x) + 1), as Mamba's of Triton do, in place of log1p.
+    4 ulp, and 1 more where kernels write log(exp(x) + 1), as Mamba's of Triton do, in place of log1p. The curve above
+    20 is right, too, which float64 alone shows.
     """
     if not isinstance(x, Bounded):
         return np.where(x > 20.0, x, np.log1p(np.exp(np.minimum(x, 20.0))))
     y = softplus(x.value)
-    return x._rounded(y, x.worst / (1.0 + np.exp(-x.value)) + 1.0, 8.0)
+    curve = np.where(x.value > 20.0, np.exp(-x.value) / x.unit, 0.0)
+    return x._rounded(y, x.worst / (1.0 + np.exp(-x.value)) + 1.0 + curve, 8.0)
 
 
 def exactly(formula: Formula, inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:

@@ -211,14 +211,13 @@ def cross_entropy_backward_samples() -> Iterator[Sample]:
         yield from variations(
             "weights", ({**each, **stated} for each in (*weighted, _gradient(2, 5, 3, weighted=True)))
         )
-    several = {"dtypes": ["float32", "float32", "int64", "float32"]}
-    yield from in_every_layout([{**weighted[0], **several}], names=["weight"])
+    single = {**weighted[0], "dtypes": ["float32", "float32", "int64", "float32"]}
+    yield from in_every_layout([single], names=["weight"])
     yield from variations("attributes", of("input", MAIN_FLOATS, [_gradient(7), _gradient(3, 1), _gradient(2, 6, 5)]))
     for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (0, "none")):
-        rows = filled(
-            [_gradient(6, 5, ignore_index=ignored, reduction=kind)], target=data([ignored, 1, 4, ignored, 3, 1])
-        )
-        yield from variations("ignored", of("input", HALVES, rows))
+        targets = data([ignored, 1, 4, ignored, 3, 1])
+        several = filled([_gradient(6, 5, ignore_index=ignored, reduction=kind)], target=targets)
+        yield from variations("ignored", of("input", HALVES, several))
     all_ignored = filled([_gradient(2, 5, ignore_index=3, reduction="sum")], target=data([3, 3]))
     yield from variations("ignored", of("input", HALVES, all_ignored))
     yield from variations("smoothing", of("input", HALVES, _smoothed(_gradient)))

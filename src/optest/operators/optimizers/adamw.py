@@ -51,7 +51,8 @@ def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def _step(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attributes: Any) -> dict[str, Any]:
-    return call(attributes, dtypes=dtypes, generator=generator, **dict.fromkeys(_NAMES, shape))
+    shapes: dict[str, Any] = dict.fromkeys(_NAMES, shape)
+    return call(attributes, dtypes=dtypes, generator=generator, **shapes)
 
 
 def adamw_samples() -> Iterator[Sample]:
@@ -83,7 +84,7 @@ def adamw_samples() -> Iterator[Sample]:
     special = {"grad": {"fill": "data", "values": ["nan", "inf", "-inf", 0.0, -0.0, 1.0, 2.0]}}
     yield from variations("special", [_step(7, generator=special)], dtypes=EVERY_FLOAT)
     yield from variations("sizes", [_step(LARGE_SIZE, 3, dtypes=("bfloat16",)), _step(), _step(0, 4)])
-    shapes = dict.fromkeys(_NAMES, (3, 4))
+    shapes: dict[str, Any] = dict.fromkeys(_NAMES, (3, 4))
     yield from refused(
         call(**{**shapes, "grad": (4,)}),
         call(**{**shapes, "exp_avg_sq": (3, 1)}),

@@ -37,7 +37,7 @@ def _scales(x: Array, attributes: Attributes, off: float = 0.0) -> Array:
     starts = np.arange(0, x.shape[-1], size)
     largest = np.maximum.reduceat(magnitudes, starts, axis=-1) if x.size else np.zeros((*x.shape[:-1], len(starts)))
     scale = np.maximum(largest, attributes["eps"]) / _LARGEST * (1.0 + off)
-    return np.exp2(np.ceil(np.log2(scale))) if attributes.get("use_ue8m0") else np.asarray(scale)
+    return np.asarray(np.exp2(np.ceil(np.log2(scale))) if attributes.get("use_ue8m0") else scale)
 
 
 def _divided(x: Array, scale: Array, attributes: Attributes) -> Array:

@@ -43,9 +43,11 @@ def awq_gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, .
 
 
 def _product_terms(inputs: Inputs, weight: Array) -> tuple[ErrorBudget, ...]:
-    """A sum of k products t loses 4√k·Σ|t|, where the scale's product is one of k + 2 terms. Weights that are rounded
-    to 16 bits are off by up to v = u₁₆/u each: of signs that differ 4√Σt²·v. A weight of four bits has few values, so that
-    roundings repeat: another quarter of Σ|t|·v, and all of it where that is less."""
+    """A sum of k products t loses 4√k·Σ|t|, where the scale's product is one of k + 2 terms.
+
+    Weights that are rounded to 16 bits are off by up to v = u₁₆/u each: of signs that differ 4√Σt²·v. A weight of four
+    bits has few values, so that roundings repeat: another quarter of Σ|t|·v, and all of it where that is less.
+    """
     x = as_float64(inputs[0])
     absolute, squared = np.abs(x) @ np.abs(weight), (x * x) @ (weight * weight)
     count = float(x.shape[1] + 2)

@@ -95,7 +95,7 @@ def width(specs: Specs, _attributes: Attributes) -> int:
 
 
 def _conv(batch: int, dim: int, length: int, width: int = 4, **attributes: Any) -> dict[str, Any]:
-    shapes = {"x": (batch, dim, length), "weight": (dim, width), "bias": (dim,)}
+    shapes: dict[str, Any] = {"x": (batch, dim, length), "weight": (dim, width), "bias": (dim,)}
     return call(attributes, **shapes, initial_states=(batch, dim, width - 1))
 
 

@@ -32,9 +32,10 @@ def _dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[s
 
 
 def _variants() -> Iterator[tuple[str, ...]]:
-    for half, b, c, *given in product(_HALVES, *[(False, True)] * 5):
-        names = [*_NAMES[:5], *(name for name, is_given in zip(_NAMES[5:], given, strict=True) if is_given)]
-        yield tuple(_dtypes(half, names, ["B"] * b + ["C"] * c))
+    for half, *flags in product(_HALVES, *[(False, True)] * 5):
+        wide = [name for name, is_wide in zip("BC", flags[:2], strict=True) if is_wide]
+        names = [*_NAMES[:5], *(name for name, is_given in zip(_NAMES[5:], flags[2:], strict=True) if is_given)]
+        yield tuple(_dtypes(str(half), names, wide))
 
 
 DESCRIPTORS = in_module(
