@@ -46,7 +46,7 @@ DESCRIPTORS = in_module(
             "fp8_gemm_nt",
         ),
         attributes=(
-            attribute("block_size: ints = [128, 128]", "Rows and columns of weight that share a scale."),
+            attribute("block_size: ints = (128, 128)", "Rows and columns of weight that share a scale."),
             attribute(
                 "out_dtype|output_dtype: dtype = 'bfloat16'",
                 "Dtype of the result.",

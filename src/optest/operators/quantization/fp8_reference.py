@@ -42,7 +42,7 @@ def _scales(x: Array, attributes: Attributes, off: float = 0.0) -> Array:
 
 def _divided(x: Array, scale: Array, attributes: Attributes) -> Array:
     of_each = np.repeat(scale, attributes["group_size"], -1)[..., : x.shape[-1]]
-    return np.clip(as_float64(x) / of_each, -_LARGEST, _LARGEST)
+    return np.asarray(np.clip(as_float64(x) / of_each, -_LARGEST, _LARGEST))
 
 
 def per_token_group_quant_fp8_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:

@@ -48,7 +48,7 @@ DESCRIPTORS = in_module(
             attribute("delta_softplus: bool = False", "softplus of delta, after delta_bias is added."),
             attribute("return_last_state: bool = False", "Give last_state, batch x dim x states, too."),
         ),
-        dtype_variants=(("float32",), ("float64",), *_variants()),
+        dtype_variants=(("float32",), ("float64",), *dict.fromkeys(_variants())),
         domain="selective_scan_domain",
         generator={"A": "uniform", "delta": "uniform"},
         sum_length="states",
