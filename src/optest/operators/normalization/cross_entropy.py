@@ -214,6 +214,7 @@ def cross_entropy_backward_samples() -> Iterator[Sample]:
     single = {**weighted[0], "dtypes": ["float32", "float32", "int64", "float32"]}
     yield from in_every_layout([single], names=["weight"])
     yield from variations("attributes", of("input", MAIN_FLOATS, [_gradient(7), _gradient(3, 1), _gradient(2, 6, 5)]))
+    yield from variations("attributes", [_gradient(2, 3, 2, 2, 2, 3), _gradient(2, 3, 2, 2, 2, 3, reduction="none")])
     for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (0, "none")):
         targets = data([ignored, 1, 4, ignored, 3, 1])
         several = filled([_gradient(6, 5, ignore_index=ignored, reduction=kind)], target=targets)

@@ -84,6 +84,7 @@ def adamw_samples() -> Iterator[Sample]:
     special = {"grad": {"fill": "data", "values": ["nan", "inf", "-inf", 0.0, -0.0, 1.0, 2.0]}}
     yield from variations("special", [_step(7, generator=special)], dtypes=EVERY_FLOAT)
     yield from variations("sizes", [_step(LARGE_SIZE, 3, dtypes=("bfloat16",)), _step(), _step(0, 4)])
+    yield from variations("sizes", [_step(5, 1), _step(7, 1), _step(1, 1)], dtypes=EVERY_FLOAT)
     shapes: dict[str, Any] = dict.fromkeys(_NAMES, (3, 4))
     yield from refused(
         call(**{**shapes, "grad": (4,)}),

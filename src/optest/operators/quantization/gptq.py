@@ -183,7 +183,8 @@ def gptq_gemm_samples() -> Iterator[Sample]:
         calls = [_multiplied(3, 5, 3, 4, name), _multiplied(17, 6, 5, 2, name, group_of=True)]
         calls += [_multiplied(2, 128, 2, 8, name), _multiplied(1, 3, 9, 24, name)]
         v2 = [{**each, "attributes": {"use_v2_format": True}} for each in calls]
-        yield from variations("ordinary", [*calls, *v2])
+        columns = [_multiplied(3, 4, 1, 2, name), _multiplied(2, 4, 1, 4, name)]
+        yield from variations("ordinary", [*calls, *v2, *columns])
         yield from _of_products(calls, lambda m, k, n, kind=name: _multiplied(m, k, n, 1, kind))
     yield from variations("sizes", [_multiplied(1025, 8, 1, 4), _multiplied(33, 1, 17, 1)])
     wrong = [{"input": [3, 39]}, {"input": [40]}, {"qzeros": [4, 4]}, {"scales": [3, 24], "qzeros": [3, 3]}]
@@ -212,7 +213,7 @@ def awq_gemm_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_of_awq(3, 36, 3, 4), tier=Tier.SMOKE)
     for name in SCALES:
         calls = [_of_awq(3, 36, 3, 4, name), _of_awq(17, 10, 5, 1, name), _of_awq(2, 1024, 2, 8, name)]
-        yield from variations("ordinary", [*calls, _of_awq(1, 9, 9, 9, name)])
+        yield from variations("ordinary", [*calls, _of_awq(1, 9, 9, 9, name), _of_awq(2, 8, 1, 4, name)])
         yield from _of_products(calls, lambda m, k, n, kind=name: _of_awq(m, k, n, 1, kind))
     yield from variations("sizes", [_of_awq(1025, 65, 1, 5), _of_awq(33, 1, 17, 1)])
     wrong = [{"input": [3, 35]}, {"input": [36]}, {"qzeros": [4, 4]}, {"scales": [5, 24], "qzeros": [5, 3]}]
