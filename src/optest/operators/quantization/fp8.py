@@ -54,7 +54,7 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=(("float8_e4m3fn", "float8_e4m3fn", "float32", "float32"),),
-        domain={name: Interval(low=2.0**-9, high=2.0**-5) for name in ("input_scale", "weight_scale")},
+        domain={name: Interval(low=2.0**-9, high=1.0) for name in ("input_scale", "weight_scale")},
         generator={"input_scale": "uniform", "weight_scale": "uniform"},
         sum_length="depth",
         operations="operations_of_product",

@@ -32,7 +32,7 @@ _GPTQ = (
     "groups x columns and qzeros groups x columns / 8, eight columns in an int32 from the lowest. g_idx is the group "
     "of each row; without it groups are as many rows each, in order."
 )
-_SCALE = Interval(low=2.0**-10, high=2.0**-4)
+_SCALE = Interval(low=2.0**-10, high=1.0)
 _PRODUCT = "4√k·Σ|t| for k + 2 terms, and what rounding the weights to the dtype changes: {4√Σt² + Σ|t|/4, Σ|t|} of it"
 
 DESCRIPTORS = in_module(
