@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,21 @@ def _stated(case: TestCase) -> dict[str, str]:
 
 def subject_of(case: TestCase) -> Subject:
     """The model with its inputs."""
-    stated = _stated(case)
-    return subject_for(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
+    return _subject(_stated(case), case)
 
 
 def program_of(case: TestCase) -> Program:
     """The model on the backend that the case names."""
     stated = _stated(case)
-    return program_for(subject_of(case), *(stated[name] for name in ("backend", "variant", "device", "optimized")))
+    return _program(stated, _subject(stated, case))
+
+
+def _subject(stated: Mapping[str, str], case: TestCase) -> Subject:
+    return subject_for(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
+
+
+def _program(stated: Mapping[str, str], subject: Subject) -> Program:
+    return program_for(subject, *(stated[name] for name in ("backend", "variant", "device", "optimized")))
 
 
 class ModelValues:
@@ -64,16 +71,19 @@ class ModelValues:
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput]]:  # noqa: ARG002
         stated = _stated(case)
-        subject = subject_of(case)
+        subject = _subject(stated, case)
         match stated["part"]:
             case "watched":
-                real = program_of(case).outputs(subject.feeds)
+                real = _program(stated, subject).outputs(subject.feeds)
                 exact = Rule(kind=RuleClass.EXACT, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
                 return (), [subject.continuation.expected]
             case "outputs" if stated["expected"]:
                 return (), _kept(Path(stated["expected"]), _lines(stated["values"]))
+            case "accumulated":
+                traced = [name for region in _program(stated, subject).regions for name in region.outputs]
+                return (), subject.expected(_lines(stated["values"]), among=traced)
             case _:
                 return (), subject.expected(_lines(stated["values"]), _lines(stated["given"]))
 
@@ -114,8 +124,8 @@ class ModelDriver(BackendDriver):
 def values_of(case: TestCase) -> list[Array]:
     """What the backend makes of the part of a model that a case is about."""
     stated = _stated(case)
-    subject = subject_of(case)
-    program = program_of(case)
+    subject = _subject(stated, case)
+    program = _program(stated, subject)
     outputs, given = _lines(stated["values"]), _lines(stated["given"])
     match stated["part"]:
         case "outputs":

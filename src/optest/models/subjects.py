@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,33 +46,55 @@ class Subject:
         self.model = model
         self.graph = graph
         self.feeds = feeds
+        self._ahead: Iterator[tuple[str, tuple[Array, Array, Array]]] = iter(())
+        self._waiting = dict[str, tuple[Array, Array, Array]]()
+        self._passed = {*graph.makers}
 
     @cached_property
     def _narrow(self) -> Mapping[str, Array]:
         """All values, in the model's own dtypes."""
         return dict(self.graph.stream(self.graph.region([*self.graph.makers], self.feeds), self.feeds))
 
-    @cached_property
-    def _expected(self) -> Mapping[str, NamedOutput]:
-        """All values as they should be, computed from the model's inputs."""
-        return self._judged([*self.graph.makers], self.feeds)
-
     def activation(self, name: str) -> Array:
         """An input or a value as the model has it in its own dtypes."""
         found = self.feeds.get(name)
         return self._narrow[name] if found is None else found
 
-    def expected(self, outputs: Sequence[str], given: Sequence[str] = ()) -> list[NamedOutput]:
-        """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs."""
-        if not given:
-            return [self._expected[name] for name in outputs]
-        # More than is given where an optimizer takes equal values in place of others, which do not come of these.
-        inputs = self.graph.region(outputs, given).inputs
-        made = self._judged(outputs, {name: self.activation(name) for name in inputs})
-        return [made[name] for name in outputs]
+    def expected(
+        self, outputs: Sequence[str], given: Sequence[str] = (), among: Collection[str] = ()
+    ) -> list[NamedOutput]:
+        """What values should be, computed from those in ``given`` as float32 has them, or from the model's inputs;
+        then ``among`` has those that further calls want.
 
-    def _judged(self, outputs: Sequence[str], given: Mapping[str, Array]) -> dict[str, NamedOutput]:
-        region, made = self.graph.region(outputs, given), dict[str, NamedOutput]()
+        Raises:
+            Fault: as :func:`judged_by_accuracy`.
+        """
+        if given:
+            # More than is given where an optimizer takes equal values in place of others, which do not come of these.
+            inputs = self.graph.region(outputs, given).inputs
+            made = dict(self._computed(outputs, {name: self.activation(name) for name in inputs}))
+        else:
+            made = self._in_order(outputs, {*outputs, *among})
+        return [judged_by_accuracy(name, *made[name]) for name in outputs]
+
+    def _in_order(self, outputs: Sequence[str], among: Collection[str]) -> dict[str, tuple[Array, Array, Array]]:
+        """Values computed from the model's inputs, each kept until it is wanted: a trace wants them one after another.
+        What was handed out or left out is computed again, with all before it."""
+        if not self._passed.isdisjoint({*outputs} - self._waiting.keys()):
+            self._ahead, self._waiting = self._computed([*self.graph.makers], self.feeds), {}
+            self._passed.clear()
+        while not self._waiting.keys() >= {*outputs}:
+            name, computed = next(self._ahead)
+            self._passed.add(name)
+            if name in among:
+                self._waiting[name] = computed
+        return {name: self._waiting.pop(name) for name in {*outputs}}
+
+    def _computed(
+        self, outputs: Collection[str], given: Mapping[str, Array]
+    ) -> Iterator[tuple[str, tuple[Array, Array, Array]]]:
+        """Values in the model's own dtypes, in float64, and in float64 with errors."""
+        region = self.graph.region([*outputs], given)
         narrow = self.graph.stream(region, given) if given is self.feeds else None  # else it is known
         streams = zip(
             self.graph.widened.stream(region, {name: _widened(value) for name, value in given.items()}),
@@ -82,8 +104,7 @@ class Subject:
         for (name, wide), (_, perturbed) in streams:
             value = self._narrow[name] if narrow is None else next(narrow)[1]
             if name in outputs:
-                made[name] = judged_by_accuracy(name, value, wide, perturbed)
-        return made
+                yield name, (value, wide, perturbed)
 
     @cached_property
     def continuation(self) -> Continuation:
@@ -133,19 +154,21 @@ def judged_by_accuracy(name: str, narrow: Array, wide: Array, moved: Array) -> N
 
 def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
     """The error of each element that float32 may have; what overflows inside float32 alone says nothing of it."""
-    size, allowed = np.abs(wide), np.zeros(wide.shape)
-    is_finite = np.isfinite(size)
-    order = np.argsort(size[is_finite], kind="stable")
-    sizes = size[is_finite][order]
+    allowed = np.zeros(wide.shape)
+    is_finite = np.isfinite(wide)
+    sizes = np.abs(wide[is_finite])
     if not sizes.size:
         return allowed
-    errors = [np.abs(each[is_finite] - wide[is_finite])[order] for each in (narrow, moved)]
-    so_far = np.maximum.accumulate(
-        np.maximum.reduce([2 * sizes * unit, *(np.where(np.isfinite(each), each, 0.0) for each in errors)])
-    )
+    errors = 2 * unit * sizes
+    for each in (narrow, moved):
+        error = np.abs(each[is_finite] - wide[is_finite])
+        np.maximum(errors, error, out=errors, where=np.isfinite(error))
     nonzero = sizes[sizes > 0]
-    least = nonzero[len(nonzero) // 100] if nonzero.size else 0.0  # zeros, and what has cancelled, are like the others
-    places = np.searchsorted(sizes, _FAR_LARGER * np.maximum(size[is_finite], least), side="right") - 1
+    rank = len(nonzero) // 100  # what is smaller has cancelled
+    least = np.partition(nonzero, rank)[rank] if nonzero.size else 0.0
+    order = np.argsort(sizes, kind="stable")
+    so_far = np.maximum.accumulate(errors[order])
+    places = np.searchsorted(sizes[order], _FAR_LARGER * np.maximum(sizes, least), side="right") - 1
     allowed[is_finite] = so_far[places]
     return allowed
 

@@ -105,7 +105,8 @@ class OnnxRuntimeBackend(OnnxBackend):
         return super().run(case, inputs)
 
     def loaded_nodes(self, content: bytes, variant: str) -> Any:
-        """By one thread: each session has a pool of threads, and starting it takes longer than the nodes do."""
+        """By one thread: each session has a pool of threads, and starting it takes longer than the nodes do. Without an
+        arena, which keeps as much memory as a session has ever used."""
         return self.loaded(content, variant, threads=1)
 
     def loaded(self, content: bytes, variant: str, dump: str = "", profile: str = "", threads: int = 0) -> Any:
@@ -116,6 +117,7 @@ class OnnxRuntimeBackend(OnnxBackend):
         options.log_severity_level = _FATAL
         options.optimized_model_filepath = dump
         options.intra_op_num_threads = threads or self._threads
+        options.enable_cpu_mem_arena = not threads
         options.enable_profiling, options.profile_file_prefix = bool(profile), profile or "unused"
         if self._provider != _CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

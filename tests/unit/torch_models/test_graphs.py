@@ -1,10 +1,10 @@
-"""Graphs of models: each step alone, in float32 and float64, with its place; and the ONNX model of the same."""
+"""Graphs of models: each node alone, in float32 and float64, with its place; and the ONNX model of the same."""
 
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,8 @@ import torch
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
 from optest.torch.models.adapters import TorchModel, opened_model
-from optest.torch.models.graphs import Graph, exported, exported_with_graph, graph_of
+from optest.torch.models.graphs import Graph, exported, graph_of
+from optest.torch.tensors import from_torch
 
 pytestmark = pytest.mark.torch
 LIGHT = {"image_size": 32, "batch": 1}
@@ -40,82 +41,82 @@ NAMES = [
 ]
 
 
+def arrays(inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: from_torch(each) for name, each in inputs.items()}
+
+
+def run(graph: Graph, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """The model's outputs by name."""
+    given = arrays(inputs)
+    made = {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
+    return {name: made[value] for name, value in graph.outputs_of.items()}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_steps_compute_what_the_model_does(name: str) -> None:
+def test_nodes_compute_what_the_model_does(name: str) -> None:
     model = opened_model(name, config=SMALL[name])
     inputs = model.inputs(0)
     graph = graph_of(model, inputs)
     assert graph.inputs == tuple(inputs)
-    assert torch.equal(graph.run(inputs)["logits"], model.run(inputs)["logits"])
+    narrow = model.run(inputs)["logits"].numpy()
+    assert np.array_equal(run(graph, inputs)["logits"], narrow)
     wide = copy.deepcopy(model.module).double()
     with torch.no_grad():
         expected = wide(**{key: each.double() if each.is_floating_point() else each for key, each in inputs.items()})
-    found = replace(graph, wide=True).run(inputs)["logits"]
+    found = run(graph.widened, inputs)["logits"]
     if name != "llama":  # which computes norms and angles in float32, whatever its dtype is
-        assert torch.equal(found, expected)
-    assert found.dtype == torch.float64
-    assert 0 < (found - model.run(inputs)["logits"]).abs().max() < 1e-4
+        assert np.array_equal(found, expected.numpy())
+    assert found.dtype == np.float64
+    assert 0 < np.abs(found - narrow).max() < 1e-4
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_steps_know_their_module_and_line() -> None:
+def test_nodes_know_their_module_and_line() -> None:
     model = opened_model("gpt2")
-    steps = {step.name: step for step in graph_of(model, model.inputs(0)).steps}
-    norm, softmax = steps["layer_norm_2"], steps["softmax_1"]
-    assert (norm.operator, norm.module) == ("aten.layer_norm.default", "transformer.h.1.ln_1")
-    assert norm.code == "x = x + self.attn(self.ln_1(x))"  # the model's line, and not that of torch
-    assert (softmax.operator, softmax.module) == ("aten.softmax.int", "transformer.h.1.attn.attention")
-    assert softmax.place.startswith("optest/torch/models/language.py:")
-    assert softmax.code.startswith("weights = torch.softmax(")
-    assert steps["getitem"].operator == "getitem"
-    assert steps["getitem"].uses == ("split",)
+    graph = graph_of(model, model.inputs(0))
+    norm, softmax = graph.makers["layer_norm_2"], graph.makers["softmax_1"]
+    assert graph.operator(norm) == "aten.layer_norm.default"
+    module, place = graph.place_of(norm).split(", ", 1)
+    assert module == "transformer.h.1.ln_1"
+    assert place.endswith(": x = x + self.attn(self.ln_1(x))")  # the model's line, and not that of torch
+    assert graph.operator(softmax) == "aten.softmax.int"
+    module, place = graph.place_of(softmax).split(", ", 1)
+    assert module == "transformer.h.1.attn.attention"
+    assert place.startswith("optest/torch/models/language.py:")
+    assert ": weights = torch.softmax(" in place
+    assert graph.operator(graph.makers["getitem"]) == "getitem"
+    assert graph.region(["getitem"], ["split"]).inputs == ("split",)
 
 
-def test_one_step_runs_alone() -> None:
+def test_one_node_runs_alone() -> None:
     model = opened_model("gpt2")
-    inputs = model.inputs(0)
-    graph = graph_of(model, inputs)
-    values = {**inputs, **{step.name: value for step, value in graph.values(inputs)}}
-    wide = replace(graph, wide=True)
-    for step in graph.steps:
-        operands = {name: values[name] for name in step.uses}  # nothing else
-        assert identical(graph.run_step(step, operands), values[step.name])
-        value = wide.run_step(step, operands)
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            torch.testing.assert_close(value.float(), values[step.name], rtol=2e-4, atol=2e-5)
+    given = arrays(model.inputs(0))
+    graph = graph_of(model, model.inputs(0))
+    values = {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
+    for name in values.keys() - given.keys():
+        region = graph.region([name], values)
+        operands = {each: values[each] for each in region.inputs}  # nothing else
+        assert np.array_equal(dict(graph.stream(region, operands))[name], values[name])
+        wide = dict(graph.widened.stream(region, operands))[name]
+        if wide.dtype.kind == "f":
+            np.testing.assert_allclose(wide, values[name], rtol=2e-4, atol=2e-5)
 
 
-def identical(one: object, other: object) -> bool:
-    pairs = zip(one, other, strict=True) if isinstance(one, (tuple, list)) else [(one, other)]
-    return all(torch.equal(*pair) for pair in pairs)
-
-
-def test_values_are_released_after_their_last_use() -> None:
+def test_nodes_behind_the_last_value_that_is_read_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(model := opened_model("gpt2"), model.inputs(0))
-    released: list[str] = []
-    for step in graph.steps:
-        assert not set(step.uses) & set(released)
-        released += step.releases
-    kept = {step.name for step in graph.steps} - set(released)
-    assert len(released) == len(set(released))
-    assert kept == set()  # the output, too, once it has been handed out
+    given, computed, value_of = arrays(model.inputs(0)), [], Graph.value_of
 
+    def watched(self: Graph, node, values):
+        computed.append(node.name)
+        assert len(values) < 12  # others are released after their last use
+        return value_of(self, node, values)
 
-def test_steps_stop_when_nobody_asks_for_more() -> None:
-    graph = graph_of(model := opened_model("gpt2"), model.inputs(0))
-    computed: list[str] = []
-
-    class Watched(Graph):
-        def run_step(self, step, values):
-            computed.append(step.name)
-            return super().run_step(step, values)
-
-    watched = Watched(inputs=graph.inputs, outputs=graph.outputs, steps=graph.steps, program=graph.program)
-    for step, _ in watched.values(model.inputs(0)):
-        if step.operator == "aten.softmax.int":
+    monkeypatch.setattr(Graph, "value_of", watched)
+    for name, _ in graph.stream(graph.region(graph.outputs, given), given):
+        if name == "softmax":
             break
     assert computed[-1] == "softmax"
-    assert len(computed) < len(graph.steps) / 2
+    assert len(computed) < len(graph.nodes) / 2
 
 
 def test_float64_reaches_casts_constants_and_default_dtypes() -> None:
@@ -125,8 +126,7 @@ def test_float64_reaches_casts_constants_and_default_dtypes() -> None:
         return (self.linear(x).to(torch.float32) * third + tenth).softmax(-1, dtype=torch.float32)
 
     model = model_of(forward)
-    graph = replace(graph_of(model, model.inputs(0)), wide=True)
-    found = graph.run(model.inputs(0))["y"]
+    found = run(graph_of(model, model.inputs(0)).widened, model.inputs(0))["y"]
     weight, bias = (
         model.module.linear.weight.detach().double().numpy(),
         model.module.linear.bias.detach().double().numpy(),
@@ -134,36 +134,38 @@ def test_float64_reaches_casts_constants_and_default_dtypes() -> None:
     y = (model.inputs(0)["x"].double().numpy() @ weight.T + bias) * (np.arange(4) / 3)
     y += np.full(4, 0.1) + np.array([0.5, 0.25, 0.125, 1.0])
     expected = np.exp(y) / np.exp(y).sum(-1, keepdims=True)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
 def test_float32_in_a_float64_graph_is_refused() -> None:
+    """By a node whose operator computes in float32, whatever it is given."""
+
     def forward(self, x):
-        return torch.sin(x) + x.int().view(torch.float32)
+        return torch.sin(x)
 
     model = model_of(forward)
     graph = graph_of(model, model.inputs(0))
-    assert graph.run(model.inputs(0))["y"].dtype == torch.float32
-    step = next(each for each in graph.steps if each.operator == "aten.sin.default")
-    narrow = replace(step, node=NarrowSine(step.node))
-    with pytest.raises(Fault, match=r"aten.sin.default \(sin\) yields float32 from float64") as caught:
-        replace(graph, wide=True).run_step(narrow, model.inputs(0))
+    assert run(graph, model.inputs(0))["y"].dtype == np.float32
+    (node,) = graph.nodes
+    narrow = types.SimpleNamespace(name=node.name, args=node.args, kwargs=node.kwargs, target=narrow_sine)
+    with pytest.raises(Fault, match=r"sine \(sin\) yields float32 from float64") as caught:
+        graph.widened.value_of(narrow, model.inputs(0))
     assert caught.value.reason is Reason.REFERENCE_FAILED
     assert torch.get_default_dtype() == torch.float32
 
 
-class NarrowSine:
-    """A node whose operator computes in float32, whatever it is given."""
-
-    def __init__(self, node) -> None:
-        self.args, self.kwargs = node.args, node.kwargs
-
-    @staticmethod
-    def target(x):
+class _NarrowSine:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x).float()
 
+    def __str__(self) -> str:
+        return "narrow sine"
 
-def test_operators_in_place_and_regions_become_steps_that_stand_alone() -> None:
+
+narrow_sine = _NarrowSine()
+
+
+def test_operators_in_place_and_regions_become_nodes_that_stand_alone() -> None:
     def forward(self, x):
         y = self.linear(x)
         before = y * 2
@@ -176,11 +178,11 @@ def test_operators_in_place_and_regions_become_steps_that_stand_alone() -> None:
     model = model_of(forward, "z", "parts_0", "parts_1")
     inputs = model.inputs(0)
     graph = graph_of(model, inputs)
-    expected = model.run(inputs)
-    kept = {step.name: (value, copy.deepcopy(value)) for step, value in graph.values(inputs)}
-    assert all(identical(*pair) for pair in kept.values())  # no later step wrote into one
-    assert all(torch.equal(value, expected[name]) for name, value in graph.run(inputs).items())
-    assert replace(graph, wide=True).run(inputs)["z"].dtype == torch.float64
+    expected, given = model.run(inputs), arrays(inputs)
+    made = ((value, value.copy()) for _, value in graph.stream(graph.region(graph.outputs, given), given))
+    assert all(np.array_equal(*pair) for pair in list(made))  # no later node wrote into one
+    assert all(np.array_equal(value, expected[name].numpy()) for name, value in run(graph, inputs).items())
+    assert run(graph.widened, inputs)["z"].dtype == np.float64
 
 
 def test_an_export_that_fails_is_one_message(capfd: pytest.CaptureFixture[str]) -> None:
@@ -211,18 +213,14 @@ def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytes
     pytest.importorskip("onnxscript")
     model = opened_model(name, config=SMALL[name])
     inputs = model.inputs(0)
-    content, graph = exported_with_graph(model, inputs)
+    content = exported(model, inputs)
     assert capfd.readouterr() == ("", "")
     proto = onnx.load_from_string(content)
     assert [each.name for each in proto.graph.input] == list(inputs)
     assert [each.name for each in proto.graph.output] == ["logits"]
     entries = [{each.key: each.value for each in node.metadata_props} for node in proto.graph.node]
     assert all("pkg.torch.onnx.stack_trace" in each and "pkg.torch.onnx.name_scopes" in each for each in entries)
-    names = {each for node in proto.graph.node for each in node.output}
-    steps = {step.name for step in graph.steps}
-    assert len(names & steps) > 0.75 * len(names)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {key: each.numpy() for key, each in inputs.items()})
     expected = model.run(inputs)["logits"]
-    assert torch.equal(graph.run(inputs)["logits"], expected)
     assert np.abs(found - expected.numpy()).max() < 5e-5

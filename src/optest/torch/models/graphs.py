@@ -13,108 +13,141 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial, reduce
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import torch
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import Node, map_aggregate, map_arg
 
+from optest.backends.whole_models import Region, region_of
 from optest.errors import Unavailable
-from optest.numerics import summation_errors
+from optest.numerics import Array, summation_errors
 from optest.registry import is_installed
 from optest.spec import Fault, Reason
 from optest.torch.capture.places import TORCH_AND_OURS, code_at, shown_path
 from optest.torch.models.adapters import TorchModel
+from optest.torch.tensors import DTYPE_NAMES, from_torch, to_torch
 
-__all__ = ["Graph", "Step", "exported", "exported_with_graph", "graph_of"]
+__all__ = ["Graph", "exported", "graph_of"]
 
 Inputs = Mapping[str, torch.Tensor]
 _SUMS = tuple(f"aten.{each}" for each in ("addmm", "baddbmm", "bmm", "conv", "einsum", "linear", "matmul", "mm"))
 """Operators whose results are sums of products."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One operator of a graph, and the module and source line that called it.
-
-    ``name`` is that of its value, ``uses`` those of its operands but for weights and constants, ``releases`` the values
-    that no later step needs. ``node`` is torch's own.
-    """
-
-    name: str
-    operator: str
-    module: str
-    place: str
-    code: str
-    uses: tuple[str, ...]
-    releases: tuple[str, ...]
-    node: Any = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Steps in the order of computation; ``outputs`` has the value of each of the model's outputs.
+    """As :class:`optest.backends.whole_models.ModelGraph` says. ``outputs_of`` has the value of each of the model's
+    outputs, ``program`` is torch's own.
 
     ``wide``: computed in float64, where the model computes in float32: its weights and constants, its own casts to
-    float32, and operators whose dtype is the default one. ``perturbed``: and sums of products have errors, as
+    float32, and operators whose dtype is the default one. ``noisy``: and sums of products have errors, as
     :attr:`optest.onnx.graphs.Graph.perturbed` says.
     """
 
-    inputs: tuple[str, ...]
-    outputs: Mapping[str, str]
-    steps: tuple[Step, ...]
-    program: Any = field(repr=False)
-    wide: bool = False
-    perturbed: bool = False
+    def __init__(self, program: Any, outputs: Sequence[str], *, wide: bool = False, noisy: bool = False) -> None:
+        nodes = list(program.graph.nodes)
+        values = [node.name for node in torch.utils._pytree.tree_leaves(nodes[-1].args) if isinstance(node, Node)]
+        self.program = program
+        self.outputs_of: Mapping[str, str] = dict(zip(outputs, values, strict=True))
+        self.inputs = tuple(node.name for node in nodes if node.op == "placeholder")
+        self.outputs = tuple(values)
+        self.nodes = [node for node in nodes if node.op == "call_function" and node.users]  # assertions have no users
+        self.makers: Mapping[str, int] = {node.name: number for number, node in enumerate(self.nodes)}
+        self._wide, self._noisy = wide, noisy
 
-    def run_step(self, step: Step, values: Mapping[str, Any]) -> Any:
-        """The value of one step, a tensor or a tuple of tensors, from those that it uses.
+    @cached_property
+    def widened(self) -> Graph:
+        return Graph(self.program, [*self.outputs_of], wide=True)
+
+    @cached_property
+    def perturbed(self) -> Graph:
+        return Graph(self.program, [*self.outputs_of], wide=True, noisy=True)
+
+    def dtype_name(self, value: str) -> str:
+        held = self.nodes[self.makers[value]].meta.get("val")
+        return DTYPE_NAMES.get(held.dtype, "") if isinstance(held, torch.Tensor) else ""
+
+    def operator(self, number: int) -> str:
+        target = self.nodes[number].target
+        return "getitem" if target is operator.getitem else str(target)
+
+    @property
+    def random(self) -> str:
+        tagged = (
+            number
+            for number, node in enumerate(self.nodes)
+            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        )
+        return next(map(self.operator, tagged), "")
+
+    def place_of(self, number: int) -> str:
+        """The module, and place and statement of the innermost frame that is not torch's own."""
+        meta = self.nodes[number].meta
+        scopes = list((meta.get("nn_module_stack") or {}).values())
+        module = re.sub(r"@\d+", "", scopes[-1][0]) if scopes else ""
+        frames = [(file, int(line)) for file, line in _FRAME.findall(meta.get("stack_trace") or "")]
+        own = [each for each in frames if not each[0].startswith(TORCH_AND_OURS)] or frames
+        if not own:
+            return module
+        file, line = own[-1]
+        words = (f"{shown_path(file)}:{line}", code_at(linecache.getlines(file), line))
+        return ", ".join(each for each in (module, ": ".join(filter(None, words))) if each)
+
+    def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
+        return region_of(outputs, given, self.makers, lambda number: _uses(self.nodes[number]))
+
+    def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        nodes = [self.nodes[number] for number in region.nodes]
+        values: dict[str, Any] = {name: to_torch(given[name], torch.device("cpu")) for name in region.inputs}
+        last = {name: node.name for node in nodes for name in _uses(node)}
+        for node in nodes:
+            value = self.value_of(node, values)
+            if isinstance(value, torch.Tensor):
+                yield node.name, from_torch(value)
+            values[node.name] = value
+            for name in {node.name, *_uses(node)}:
+                if last.get(name, node.name) == node.name:
+                    del values[name]
+
+    def value_of(self, node: Any, values: Mapping[str, Any]) -> Any:
+        """What a node computes, a tensor or a tuple of tensors, from the values that it uses.
 
         Raises:
-            Fault: REFERENCE_FAILED if float32 comes of a step that should compute in float64.
+            Fault: REFERENCE_FAILED if float32 comes of a node that should compute in float64.
         """
-        arguments = map_arg((step.node.args, step.node.kwargs), lambda node: self._value(node, values))
-        if not self.wide:
+        arguments = map_arg((node.args, node.kwargs), lambda each: self._argument(each, values))
+        if not self._wide:
             with torch.no_grad():
-                return step.node.target(*arguments[0], **arguments[1])
-        value = _called_wide(step, map_aggregate(arguments, _widened))
-        if self.perturbed and step.operator.startswith(_SUMS) and value.is_floating_point():
+                return node.target(*arguments[0], **arguments[1])
+        value = _called_wide(node, map_aggregate(arguments, _widened))
+        if self._noisy and str(node.target).startswith(_SUMS) and value.is_floating_point():
             changed = (map_aggregate(arguments, partial(_changed, of=of)) for of in (torch.square, torch.ones_like))
-            squares, counts = (_called_wide(step, each).numpy() for each in changed)
+            squares, counts = (_called_wide(node, each).numpy() for each in changed)
             unit = torch.finfo(torch.float32).eps / 2
             value = value + torch.from_numpy(summation_errors(value.numpy(), squares, counts, unit))
         if any(each.dtype == torch.float32 for each in _tensors(value)):
-            raise Fault(Reason.REFERENCE_FAILED, f"{step.operator} ({step.name}) yields float32 from float64")
+            raise Fault(Reason.REFERENCE_FAILED, f"{node.target} ({node.name}) yields float32 from float64")
         return value
 
-    def values(self, inputs: Inputs) -> Iterator[tuple[Step, Any]]:
-        """Each step with its value, computed when it is asked for; what no later step needs is released."""
-        held: dict[str, Any] = dict(inputs)
-        for step in self.steps:
-            held[step.name] = self.run_step(step, held)
-            yield step, held[step.name]
-            for name in step.releases:
-                del held[name]
-
-    def run(self, inputs: Inputs) -> dict[str, torch.Tensor]:
-        """The model's outputs by name."""
-        wanted = set(self.outputs.values())
-        held: dict[str, Any] = {name: each for name, each in inputs.items() if name in wanted}
-        held |= {step.name: value for step, value in self.values(inputs) if step.name in wanted}
-        return {name: held[value] for name, value in self.outputs.items()}
-
-    def _value(self, node: Any, values: Mapping[str, Any]) -> Any:
+    def _argument(self, node: Any, values: Mapping[str, Any]) -> Any:
         return reduce(getattr, node.target.split("."), self.program) if node.op == "get_attr" else values[node.name]
 
 
-def _called_wide(step: Step, arguments: Any) -> Any:
+_FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
+
+
+def _uses(node: Any) -> tuple[str, ...]:
+    """The operands of a node but for weights and constants."""
+    return tuple(each.name for each in node.all_input_nodes if each.op != "get_attr")
+
+
+def _called_wide(node: Any, arguments: Any) -> Any:
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
         with torch.no_grad():
-            return step.node.target(*arguments[0], **arguments[1])
+            return node.target(*arguments[0], **arguments[1])
     finally:
         torch.set_default_dtype(default)
 
@@ -157,51 +190,7 @@ def _is_pure(node: Any) -> bool:
 
 
 def _graph(program: Any, model: TorchModel) -> Graph:
-    module = program.module(check_guards=False)
-    nodes = list(module.graph.nodes)
-    computed = [node for node in nodes if node.op == "call_function" and node.users]  # assertions have no users
-    outputs = [node.name for node in torch.utils._pytree.tree_leaves(nodes[-1].args) if isinstance(node, torch.fx.Node)]
-    last_use: dict[str, str] = {}
-    for node in computed:
-        last_use[node.name] = node.name
-        last_use.update((each.name, node.name) for each in node.all_input_nodes if each.op != "get_attr")
-    releases: dict[str, list[str]] = {}
-    for name, last in last_use.items():
-        releases.setdefault(last, []).append(name)
-    return Graph(
-        inputs=tuple(node.name for node in nodes if node.op == "placeholder"),
-        outputs=dict(zip(model.outputs, outputs, strict=True)),
-        steps=tuple(_step(node, tuple(releases.get(node.name, ()))) for node in computed),
-        program=module,
-    )
-
-
-def _step(node: Any, releases: tuple[str, ...]) -> Step:
-    place, code = _source(node.meta.get("stack_trace") or "")
-    scopes = list((node.meta.get("nn_module_stack") or {}).values())
-    return Step(
-        name=node.name,
-        operator="getitem" if node.target is operator.getitem else str(node.target),
-        module=re.sub(r"@\d+", "", scopes[-1][0]) if scopes else "",
-        place=place,
-        code=code,
-        uses=tuple(each.name for each in node.all_input_nodes if each.op != "get_attr"),
-        releases=releases,
-        node=node,
-    )
-
-
-_FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
-
-
-def _source(stack: str) -> tuple[str, str]:
-    """Place and statement of the innermost frame that is not torch's own."""
-    frames = [(file, int(line)) for file, line in _FRAME.findall(stack)]
-    own = [each for each in frames if not each[0].startswith(TORCH_AND_OURS)] or frames
-    if not own:
-        return "", ""
-    file, line = own[-1]
-    return f"{shown_path(file)}:{line}", code_at(linecache.getlines(file), line)
+    return Graph(program.module(check_guards=False), model.outputs)
 
 
 def exported(model: TorchModel, inputs: Inputs, *, optimize: bool = True) -> bytes:
@@ -213,11 +202,6 @@ def exported(model: TorchModel, inputs: Inputs, *, optimize: bool = True) -> byt
         Fault: COMPILE if torch's exporter fails, with its last message.
         Unavailable: without onnx or onnxscript.
     """
-    return exported_with_graph(model, inputs, optimize=optimize)[0]
-
-
-def exported_with_graph(model: TorchModel, inputs: Inputs, *, optimize: bool = True) -> tuple[bytes, Graph]:
-    """:func:`exported`, and the decomposed graph that it was made of: its values are called as those of ONNX."""
     missing = [each for each in ("onnx", "onnxscript") if not is_installed(each)]
     if missing:
         raise Unavailable(f"export to ONNX without {' and '.join(missing)}", "pip install optest[onnx]")
@@ -232,26 +216,22 @@ def exported_with_graph(model: TorchModel, inputs: Inputs, *, optimize: bool = T
             input_names=list(inputs),
             output_names=list(model.outputs),
         )
-        graph = _graph(program.exported_program, model)
-        proto = program.model_proto
-        _complete_places(proto, graph)
+        proto = program.model_proto  # made anew each time
+        _complete_places(proto, _graph(program.exported_program, model))
         content: bytes = proto.SerializeToString()
-    return content, graph
+    return content
 
 
 def _complete_places(proto: Any, graph: Graph) -> None:
     """Say the place of nodes that the exporter's rewriting made anew, by the names of their values (split_split_0)."""
-    steps = {step.name: step for step in graph.steps}
     for node in proto.graph.node:
         words = node.output[0].split("_") if not node.metadata_props else []
         names = ("_".join(words[:count]) for count in range(len(words), 0, -1))
-        step = next((steps[name] for name in names if name in steps), None)
-        if step is not None:
-            scopes = [each[0] for each in (step.node.meta.get("nn_module_stack") or {}).values()]
-            for key, value in (
-                ("name_scopes", [*scopes, step.name]),
-                ("stack_trace", step.node.meta.get("stack_trace")),
-            ):
+        name = next((name for name in names if name in graph.makers), None)
+        if name is not None:
+            meta = graph.nodes[graph.makers[name]].meta
+            scopes = [each[0] for each in (meta.get("nn_module_stack") or {}).values()]
+            for key, value in (("name_scopes", [*scopes, name]), ("stack_trace", meta.get("stack_trace"))):
                 node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=f"{value}")
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from optest.backends.whole_models import Region, region_of, regions_of
+from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
@@ -20,65 +19,12 @@ from optest.torch.eager import open_device
 from optest.torch.models.adapters import TorchModel, tensors_in
 from optest.torch.models.graphs import Graph, exported, graph_of
 from optest.torch.models.language import CausalAttention
-from optest.torch.tensors import DTYPE_NAMES, from_torch, on_cpu, to_torch
+from optest.torch.tensors import from_torch, on_cpu
 
-__all__ = ["TorchGraph", "TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
+__all__ = ["TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
 
-_CPU = torch.device("cpu")
 _LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
 """Backends of torch.compile, each of which does what the one before it does and more."""
-
-
-class TorchGraph:
-    """As :class:`optest.backends.whole_models.ModelGraph` says, of a model that torch.export has made a graph of."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.torch_graph = graph
-        self.inputs = graph.inputs
-        self.outputs = tuple(graph.outputs.values())
-        self.makers: Mapping[str, int] = {step.name: number for number, step in enumerate(graph.steps)}
-
-    @property
-    def widened(self) -> TorchGraph:
-        return TorchGraph(replace(self.torch_graph, wide=True))
-
-    @property
-    def perturbed(self) -> TorchGraph:
-        return TorchGraph(replace(self.torch_graph, wide=True, perturbed=True))
-
-    def dtype_name(self, value: str) -> str:
-        held = self.torch_graph.steps[self.makers[value]].node.meta.get("val")
-        return DTYPE_NAMES.get(held.dtype, "") if isinstance(held, torch.Tensor) else ""
-
-    def operator(self, number: int) -> str:
-        return self.torch_graph.steps[number].operator
-
-    @property
-    def random(self) -> str:
-        steps = self.torch_graph.steps
-        tagged = (each for each in steps if torch.Tag.nondeterministic_seeded in getattr(each.node.target, "tags", ()))
-        return next((each.operator for each in tagged), "")
-
-    def place_of(self, number: int) -> str:
-        step = self.torch_graph.steps[number]
-        code = f"{step.place}: {step.code}" if step.code else step.place
-        return ", ".join(each for each in (step.module, code) if each)
-
-    def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
-        return region_of(outputs, given, self.makers, lambda number: self.torch_graph.steps[number].uses)
-
-    def stream(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-        steps = [self.torch_graph.steps[number] for number in region.nodes]
-        values: dict[str, Any] = {name: to_torch(given[name], _CPU) for name in region.inputs}
-        last = {name: step.name for step in steps for name in step.uses}
-        for step in steps:
-            value = self.torch_graph.run_step(step, values)
-            if isinstance(value, torch.Tensor):
-                yield step.name, from_torch(value)
-            values[step.name] = value
-            for name in {step.name, *step.uses}:
-                if last.get(name, step.name) == step.name:
-                    del values[name]
 
 
 class TorchProgram:
@@ -97,7 +43,7 @@ class TorchProgram:
         variant: str = "eager",
         device: str = "",
         threads: int = 0,
-        graph: TorchGraph | None = None,
+        graph: Graph | None = None,
     ) -> None:
         if variant != "eager":
             require_compiler(variant)
@@ -122,10 +68,10 @@ class TorchProgram:
         )
 
     @property
-    def graph(self) -> TorchGraph:
+    def graph(self) -> Graph:
         return self._graph or self._graph_for(self._feeds)
 
-    def _graph_for(self, feeds: Mapping[str, Array]) -> TorchGraph:
+    def _graph_for(self, feeds: Mapping[str, Array]) -> Graph:
         if self._graph is None or self._shapes != _shapes(feeds):
             self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
         return self._graph
@@ -176,14 +122,14 @@ class TorchProgram:
         if self._keeping is not None:
             raise Fault(Reason.UNSUPPORTED, "no values inside are shown with --kv-cache: the graph is that without")
         graph = self._graph_for(feeds)
-        names = {value: name for name, value in graph.torch_graph.outputs.items()}
+        names = {value: name for name, value in graph.outputs_of.items()}
         for name, value in self.watched(_tensors_of(graph), feeds).items():
             number = graph.makers[name]
             yield names.get(name, name), value, graph.operator(number), graph.place_of(number)
 
     def files(self, feeds: Mapping[str, Array]) -> dict[str, bytes]:
         """torch's graph as code."""
-        program = self._graph_for(feeds).torch_graph.program
+        program = self._graph_for(feeds).program
         return {"program.txt": program.print_readable(print_output=False).encode()}
 
     def profiled(self, feeds: Mapping[str, Array], trace: Path) -> list[tuple[str, int, float]]:
@@ -222,20 +168,15 @@ class TorchProgram:
         return [from_torch(each) for each in tensors_in(made)]
 
     def _cut(self, region: Region) -> torch.nn.Module:
-        """The steps of a region as a module."""
+        """The nodes of a region as a module."""
         graph = torch.fx.Graph()
-        known: dict[Any, Any] = {}
-        whole = self.graph.torch_graph
-        by_name = {step.name: step.node for step in whole.steps}
-        steps = [whole.steps[number].node for number in region.nodes]
-        for name in region.inputs:
-            source = by_name.get(name) or next(
-                each for step in steps for each in step.all_input_nodes if each.name == name
-            )
-            known[source] = graph.placeholder(name)
+        whole = self.graph
+        nodes = [whole.nodes[number] for number in region.nodes]
+        by_name = {node.name: node for made in nodes for node in (made, *made.all_input_nodes)}
+        known: dict[Any, Any] = {by_name[name]: graph.placeholder(name) for name in region.inputs}
 
         def on_device(argument: Any) -> Any:
-            """Where a step makes a tensor: not on the CPU where the graph was recorded."""
+            """Where a node makes a tensor: not on the CPU where the graph was recorded."""
             return self._device if isinstance(argument, torch.device) else argument
 
         def copied(node: Any) -> Any:
@@ -244,13 +185,13 @@ class TorchProgram:
                 made.args, made.kwargs = map_aggregate((made.args, made.kwargs), on_device)
             return known[node]
 
-        for node in steps:
+        for node in nodes:
             copied(node)
         graph.output(tuple(known[by_name[name]] for name in region.outputs))
         return torch.fx.GraphModule(whole.program, graph)
 
 
-def _tensors_of(graph: TorchGraph) -> list[str]:
+def _tensors_of(graph: Graph) -> list[str]:
     return [name for name in graph.makers if graph.dtype_name(name)]
 
 
@@ -267,13 +208,13 @@ def inputs_of(model: TorchModel, seed: int) -> dict[str, Array]:
     return {name: from_torch(each) for name, each in model.inputs(seed).items()}
 
 
-def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[TorchGraph, dict[str, Array]]:
+def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
     """The graph of a model for inputs of such shapes, and these by its own names for them.
 
     Raises:
         Fault: COMPILE if torch.export fails.
     """
-    graph = TorchGraph(graph_of(model, _tensors(dict(zip(model.inputs(0), feeds.values(), strict=True)))))
+    graph = graph_of(model, _tensors(dict(zip(model.inputs(0), feeds.values(), strict=True))))
     return graph, dict(zip(graph.inputs, feeds.values(), strict=True))
 
 
@@ -296,5 +237,5 @@ def exported_model(
         (".moved", graph.perturbed, other),
     ):
         made = {**fed, **{name: value for name, value in each.stream(region, fed) if name in graph.outputs}}
-        outputs |= {f"{name}{suffix}": made[value] for name, value in graph.torch_graph.outputs.items()}
+        outputs |= {f"{name}{suffix}": made[value] for name, value in graph.outputs_of.items()}
     return exported_content(model, feeds), outputs
