@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.indexing.gather import data, embedding_domain, outside, require_index
+from optest.operators.indexing.gather import data, outside, require_index
 from optest.operators.normalization.helpers import without
 from optest.operators.samples import (
     EVERY_FLOAT,
@@ -31,7 +31,7 @@ from optest.operators.shapes import (
     require_shape,
 )
 from optest.operators.variants import FLOATS
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _INDEX = ("int64", "int32")
 
@@ -52,7 +52,7 @@ DESCRIPTORS = in_module(
             attribute("include_last_offset: bool = False", "The last of offsets is the end of the last bag."),
         ),
         dtype_variants=tuple(_variants()),
-        domain="embedding_bag_domain",
+        domain="gather:embedding_domain",
         generator={"indices": "randint"},
         sum_length="longest_bag",
         rule=accumulate("rows of a bag, of the mean divided by their number; max is exact"),
@@ -85,10 +85,6 @@ def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
     if padding is not None and not -rows <= padding < rows:
         raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
     return (dense(weight.dtype, (bags, weight.shape[1])),)
-
-
-def embedding_bag_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
-    return embedding_domain(specs, attributes)
 
 
 def longest_bag(specs: Specs, _attributes: Attributes) -> int:

@@ -56,7 +56,7 @@ DESCRIPTORS = in_module(
         dtype_variants=(("float8_e4m3fn", "float8_e4m3fn", "float32", "float32"),),
         domain={name: Interval(low=2.0**-9, high=1.0) for name in ("input_scale", "weight_scale")},
         generator={"input_scale": "uniform", "weight_scale": "uniform"},
-        sum_length="depth",
+        sum_length="..shapes:length_of_dim",
         operations="operations_of_product",
         rule=accumulate("products times both scales"),
         description="input @ weightᵀ of rows x depth and columns x depth in float8_e4m3fn, where input has a scale for "
@@ -93,11 +93,6 @@ def infer_fp8_block_scaled_matmul(specs: Specs, attributes: Attributes) -> Outpu
             f"{' and '.join(map(format_shape, wanted))}"
         )
     return (dense(dtype(attributes.get("out_dtype", "bfloat16")), (a.shape[0], b.shape[0])),)
-
-
-def depth(specs: Specs, _attributes: Attributes) -> int:
-    (spec,) = all_given(specs, "input")
-    return spec.shape[-1] if spec.rank else 1
 
 
 def operations_of_product(specs: Specs, _attributes: Attributes) -> int:

@@ -54,7 +54,7 @@ DESCRIPTORS = in_module(
         dtype_variants=tuple((name, "int32", "int32", name, *more) for name in SCALES for more in ((), ("int32",))),
         domain="gptq_gemm_domain",
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform", "g_idx": "randint"},
-        sum_length="depth",
+        sum_length="..shapes:length_of_dim",
         rule=composed(_PRODUCT),
         description=f"input @ (weight − zero) · scale of GPTQ's packed weights. {_GPTQ} Kernels multiply weights that "
         "are rounded to the dtype, or such as are not, and add up in float32.",
@@ -65,7 +65,7 @@ DESCRIPTORS = in_module(
         dtype_variants=tuple((name, "int32", name, "int32") for name in SCALES),
         domain={"qweight": INT32, "qzeros": INT32, "scales": _SCALE},
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform"},
-        sum_length="depth",
+        sum_length="..shapes:length_of_dim",
         rule=composed(_PRODUCT),
         description="input @ (weight − zero) · scale of AWQ's packed weights, which are those of dequantize_awq. "
         "Kernels multiply weights that are rounded to the dtype, or such as are not, and add up in float32.",
@@ -121,11 +121,6 @@ def dequantize_gptq_domain(specs: Specs, _attributes: Attributes) -> Mapping[str
 
 def gptq_gemm_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     return dequantize_gptq_domain(specs[1:], attributes)
-
-
-def depth(specs: Specs, _attributes: Attributes) -> int:
-    (spec,) = all_given(specs, "input")
-    return spec.shape[-1] if spec.rank else 1
 
 
 def _weights(
