@@ -54,8 +54,11 @@ def suite_command(context: CommandContext, **given: Any) -> int:
 def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each workload with the options that its command is called with: the run's, else the defaults'; flags go first."""
     path = Path(given["what"])
-    if not path.suffix and (_SHIPPED / f"{path}.yaml").is_file():
-        path = _SHIPPED / f"{path}.yaml"
+    if not path.suffix and not path.exists():
+        shipped = {each.stem: each for each in _SHIPPED.glob("*.yaml")}
+        if str(path) not in shipped:
+            raise UnknownName("suite", str(path), sorted(shipped))
+        path = shipped[str(path)]
     document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
     ledger = Ledger(source)
     options = {option.name: option for each in _COMMANDS.values() for option in each.options}
