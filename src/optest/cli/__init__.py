@@ -20,7 +20,7 @@ from optest.cli.list_commands import (
     report_command,
     schema_command,
 )
-from optest.cli.run_commands import check_command, replay_command, run_command
+from optest.cli.run_commands import check_command, minimise_command, replay_command, run_command
 from optest.errors import OptestError, PlanError
 
 __all__ = ["cli", "main"]
@@ -48,6 +48,7 @@ cli.add_command(check_command)
 cli.add_command(list_command)
 cli.add_command(explain_command)
 cli.add_command(replay_command)
+cli.add_command(minimise_command)
 cli.add_command(report_command)
 cli.add_command(schema_command)
 cli.add_command(init_command)
