@@ -72,6 +72,8 @@ def selected_results(
     If the latest run is a replay without them, they are sought in the run before it.
     """
     directory = RunDirectory.open(root, run)
+    if run == "latest":
+        directory = latest_run(root, lambda options: options.get("command") != "minimise") or directory
     where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
     journal = read_journal(directory.journal_path)
     try:

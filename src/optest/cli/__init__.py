@@ -13,8 +13,10 @@ from optest import __version__
 from optest.cli.guest_commands import add_guest_commands
 from optest.cli.list_commands import (
     completion_command,
+    diff_command,
     doctor_command,
     explain_command,
+    history_command,
     init_command,
     list_command,
     report_command,
@@ -50,6 +52,8 @@ cli.add_command(explain_command)
 cli.add_command(replay_command)
 cli.add_command(minimise_command)
 cli.add_command(report_command)
+cli.add_command(diff_command)
+cli.add_command(history_command)
 cli.add_command(schema_command)
 cli.add_command(init_command)
 cli.add_command(doctor_command)
