@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from optest.reporting.failure_groups import skeleton
 from optest.reporting.history import is_flaky, kept_run
 from optest.reporting.tally import GroupTally, Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
-from optest.spec import RunInfo
+from optest.spec import Reason, RunInfo
 from optest.store import Journal, KeptResult, KeptRun
 
 __all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
@@ -166,10 +167,10 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
 
 
 def _worse(before: KeptResult | None, now: KeptResult | None) -> tuple[Kind, str] | None:
-    """In what a case that ended alike is worse than before; ``gist`` begins with the reason."""
+    """In what a case that ended alike is worse than before."""
     if before is None or now is None:
         return None
-    if now.is_bad and now.gist.partition(":")[0] != before.gist.partition(":")[0]:
+    if now.is_bad and _reason(now) != _reason(before):
         return Kind.OTHER_REASON, f"{now.gist}; before: {before.gist}"
     if now.used is not None and before.used is not None and now.used > max(_LARGER * before.used, _LEAST_USED):
         return Kind.LARGER_ERROR, f"{number(before.used, 2)} > {number(now.used, 2)} x allowed"
@@ -180,6 +181,12 @@ def _worse(before: KeptResult | None, now: KeptResult | None) -> tuple[Kind, str
         if now.seconds > least:
             return Kind.SLOWER, f"{duration(before.seconds)} > {duration(now.seconds)}"
     return None
+
+
+def _reason(result: KeptResult) -> tuple[str, ...]:
+    """The reason; where no values are off, with what is said of it, but for the values in that."""
+    reason = result.gist.partition(":")[0]
+    return (reason,) if reason in (Reason.VALUE, Reason.NAN) else skeleton(result.gist)
 
 
 def _notes(runs: Sequence[_Run]) -> Iterator[str]:
