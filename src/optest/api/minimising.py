@@ -119,7 +119,6 @@ class _Search:
     attempts: int = 0
     why_ended: str = ""
     _failure: object = None
-    _refused: bool = False
     _known: set[str] = field(default_factory=set)
 
     def begin(self) -> None:

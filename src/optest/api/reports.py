@@ -22,7 +22,6 @@ from optest.store import (
     Journal,
     RunDirectory,
     check_writable,
-    keep_runs,
     kept_runs,
     read_journal,
     write_atomically,
@@ -95,9 +94,7 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
     journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
     color = wants_color(sys.stdout, no_color=settings["no_color"] or output is not None, variables=environment())
     text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
-    if output is not None:
-        write_atomically(Path(output), text.encode())
-    return text, exit_status_of(journal)
+    return _written(text, output), exit_status_of(journal)
 
 
 def schema(what: str) -> str:
@@ -147,9 +144,7 @@ def history(
     if output is not None:
         check_writable(Path(output))
     runs = [kept_run(each) for each in islice(_journals(root), _MOST_IN_A_HISTORY)][::-1]
-    if keep is not None:
-        keep_runs(Path(keep), runs)
-        runs = kept_runs(Path(keep))
+    runs = runs if keep is None else kept_runs(Path(keep), runs)
     if not runs:
         raise UsageError(f"there are no runs under {root} of which there could be a history")
     found_history = history_of(runs, globs)
@@ -157,9 +152,7 @@ def history(
         text = json.dumps(history_data(found_history), indent=1) + "\n"
     else:
         text = "\n".join(history_lines(found_history, verbose=settings["verbose"] > 0)) + "\n"
-    if output is not None:
-        write_atomically(Path(output), text.encode())
-    return text, 0
+    return _written(text, output), 0
 
 
 def trend(
@@ -196,9 +189,7 @@ def trend(
         text = json.dumps(trend_data(found_trend), indent=1) + "\n"
     else:
         text = "\n".join(trend_lines(found_trend)) + "\n"
-    if output is not None:
-        write_atomically(Path(output), text.encode())
-    return text, int(found_trend.got_worse)
+    return _written(text, output), int(found_trend.got_worse)
 
 
 def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
@@ -224,9 +215,13 @@ def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[s
         text = json.dumps([dict(zip(head, row, strict=True)) for row in table.rows], indent=1) + "\n"
     else:
         text = text_of(table, verbose=settings["verbose"] > 0)
+    return _written(text, output), int(table.differs)
+
+
+def _written(text: str, output: str | None) -> str:
     if output is not None:
         write_atomically(Path(output), text.encode())
-    return text, int(table.differs)
+    return text
 
 
 def _like_latest(root: Path, most: int) -> list[Journal]:

@@ -25,40 +25,34 @@ def reducible_entry(case: TestCase) -> Entry:
     entry = {key: stated[key] for key in (*_COMPUTED, *_JUDGED) if key in stated}
     of_outputs = entry["dtypes"] if isinstance(entry.get("dtypes"), dict) else {}
     entry["dtypes"] = {**of_outputs, **{each.path: each.spec.dtype.name for each in case.inputs}}
-    return {"shapes": {}, "attributes": {}, **entry}
+    shapes = {
+        path: tensor
+        if isinstance(tensor, list)
+        else {"strides": list(contiguous_strides(tuple(tensor["shape"]))), **tensor}
+        for path, tensor in entry.get("shapes", {}).items()
+    }
+    return {"attributes": {}, **entry, "shapes": shapes}
 
 
 # Layouts, fills, attributes, inputs, dtypes: from what is rare to what is usual
 
 
 def _plain_layouts(entry: Entry, _: OperatorDescriptor) -> Iterator[Entry]:
+    """Dense inputs; where one cannot be dense, smaller strides and offsets."""
     shapes = entry["shapes"]
-    laid = [path for path, tensor in shapes.items() if isinstance(tensor, Mapping)]
+    laid = {path: tensor for path, tensor in shapes.items() if isinstance(tensor, Mapping)}
     for several in _all_then_each(laid):
-        yield {**entry, "shapes": {**shapes, **{path: shapes[path]["shape"] for path in several}}}
-    for path in laid:
-        if "strides" in (tensor := shapes[path]):
-            yield {**entry, "shapes": {**shapes, path: _compact(tensor)}}
-            for axis, step in enumerate(tensor["strides"]):
-                for new in _smaller(abs(step)):
-                    strides = [*tensor["strides"][:axis], new if step > 0 else -new, *tensor["strides"][axis + 1 :]]
-                    yield {**entry, "shapes": {**shapes, path: {**tensor, "strides": strides}}}
-        for new in (0, *_smaller(shapes[path]["offset"])):
-            yield {**entry, "shapes": {**shapes, path: {**shapes[path], "offset": new}}}
-
-
-def _compact(tensor: Mapping[str, Any]) -> dict[str, Any]:
-    """The same order, directions and innermost gap, and nothing between the rows."""
-    sizes, strides = tensor["shape"], tensor["strides"]
-    order = sorted(range(len(sizes)), key=lambda axis: (abs(strides[axis]), -axis))
-    step = min((abs(each) for each in strides if each), default=1)
-    compact, offset = [0] * len(sizes), 0
-    for axis in order:
-        if strides[axis]:
-            compact[axis] = step if strides[axis] > 0 else -step
-            offset += 0 if strides[axis] > 0 else step * (sizes[axis] - 1)
-            step *= sizes[axis]
-    return {"shape": sizes, "strides": compact, "offset": offset}
+        yield {**entry, "shapes": {**shapes, **{path: laid[path]["shape"] for path in several}}}
+    for path, tensor in laid.items():
+        strides, offset = tensor["strides"], tensor["offset"]
+        if offset:
+            yield from (
+                {**entry, "shapes": {**shapes, path: {**tensor, "offset": new}}} for new in (0, *_smaller(offset))
+            )
+        for axis, step in enumerate(strides):
+            for new in _smaller(abs(step)):
+                steps = [*strides[:axis], new if step > 0 else -new, *strides[axis + 1 :]]
+                yield {**entry, "shapes": {**shapes, path: {**tensor, "strides": steps}}}
 
 
 def _plain_fills(entry: Entry, descriptor: OperatorDescriptor) -> Iterator[Entry]:
@@ -170,9 +164,6 @@ def _smaller_sizes(entry: Entry, descriptor: OperatorDescriptor) -> Iterator[Ent
         for axis, size in enumerate(shape):
             for new in _smaller(size):
                 yield _resized(entry, {**sizes, path: [*shape[:axis], new, *shape[axis + 1 :]]})
-    for size in sorted(_numbers(entry["attributes"], descriptor), reverse=True):
-        for new in _smaller(size):
-            yield {**entry, "attributes": _renumbered(entry["attributes"], descriptor, size, new)}
 
 
 def _smaller(size: int) -> Iterator[int]:
@@ -182,14 +173,6 @@ def _smaller(size: int) -> Iterator[int]:
     while step and size > 2:
         yield size - step
         step //= 2
-
-
-def _numbers(attributes: Mapping[str, Any], descriptor: OperatorDescriptor) -> set[int]:
-    """The whole numbers above 1 among attributes that name no dimensions."""
-    named = {each.name for each in descriptor.attributes if each.names_dimensions}
-    values = [value for name, value in attributes.items() if name not in named]
-    every = [each for value in values for each in (value if isinstance(value, (list, tuple)) else [value])]
-    return {each for each in every if type(each) is int and each > 1}
 
 
 def _renumbered(attributes: Mapping[str, Any], descriptor: OperatorDescriptor, old: int, new: int) -> dict[str, Any]:
@@ -216,9 +199,8 @@ def _resized(entry: Entry, kept: Mapping[str, Sequence[int | None]], *, from_end
         sizes = [size for size in kept[path] if size is not None]
         shapes[path] = sizes
         if isinstance(tensor, Mapping):
-            strides = tensor.get("strides", contiguous_strides(tuple(tensor["shape"])))
-            rest = [step for step, size in zip(strides, kept[path], strict=True) if size is not None]
-            shapes[path] = {**tensor, "shape": sizes, "strides": rest}
+            strides = [step for step, size in zip(tensor["strides"], kept[path], strict=True) if size is not None]
+            shapes[path] = {**tensor, "shape": sizes, "strides": strides}
     resized = {**entry, "shapes": shapes}
     if _has_values(entry):
         resized["generator"] = {

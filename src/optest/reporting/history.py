@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from statistics import median
@@ -187,24 +187,9 @@ def history_data(history: History) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "runs": [{"id": run.run_id, "started_at": run.started_at, "target": run.target} for run in history.runs],
-        "cases": [
-            {
-                "case": each.case,
-                "operator": each.operator,
-                "target": each.target,
-                "status": each.word,
-                "runs": each.runs,
-                "first_bad": each.first_bad or None,
-                "last_good": each.last_good or None,
-                "flaky": each.is_flaky,
-                "seconds": each.seconds,
-                "usual_s": each.usual_s,
-                "gist": each.gist,
-            }
-            for each in history.cases
-        ],
+        "cases": [asdict(each) for each in history.cases],
         "operators": [
-            {"operator": operator, "target": target, "error_over_allowance": [{"run": r, "worst": w} for r, w in runs]}
-            for (operator, target), runs in history.errors.items()
+            {"operator": operator, "target": target, "errors": [{"run": run, "worst": worst} for run, worst in errors]}
+            for (operator, target), errors in history.errors.items()
         ],
     }

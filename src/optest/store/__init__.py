@@ -1,7 +1,7 @@
 """What is kept on disk: run directories and journals, one writer each, and how they are read back."""
 
 from optest.store.files import check_writable, write_atomically
-from optest.store.history_file import KeptResult, KeptRun, keep_runs, kept_runs
+from optest.store.history_file import KeptResult, KeptRun, kept_runs
 from optest.store.journal import (
     SCHEMA_VERSION,
     Journal,
@@ -24,7 +24,6 @@ __all__ = [
     "RunDirectory",
     "check_writable",
     "journal_schema",
-    "keep_runs",
     "kept_runs",
     "path_of",
     "read_journal",

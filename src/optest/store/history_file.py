@@ -13,7 +13,7 @@ from typing import Any
 from optest.errors import UsageError
 from optest.spec import BAD_STATUSES, Status
 
-__all__ = ["KeptResult", "KeptRun", "keep_runs", "kept_runs"]
+__all__ = ["KeptResult", "KeptRun", "kept_runs"]
 
 _VERSION = 1
 _SCHEMA = f"""
@@ -82,46 +82,41 @@ class KeptRun:
         return {each.is_bad for each in self.results.get(case, ()) if each.status not in _NOTHING_SHOWN}
 
 
-def keep_runs(path: Path, runs: Sequence[KeptRun]) -> int:
-    """Add the runs that the file does not have, and say how many; the file is made if it is not there.
+def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
+    """The runs of the file, the oldest first, with those of ``more`` that it does not have yet, which are added; it is
+    made if it is not there.
 
     Raises:
-        UsageError: if the file cannot be written, or is no such file.
-    """
-    with _opened(path) as database, database:
-        known = {run for (run,) in database.execute("SELECT run FROM runs")}
-        new = [run for run in runs if run.run_id not in known]
-        for run in new:
-            head = (run.run_id, run.started_at, run.target, json.dumps(dict(run.fingerprint)))
-            database.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", head)
-            rows = [(run.run_id, *_row(result)) for each in run.results.values() for result in each]
-            cases = dict.fromkeys(row[1:4] for row in rows)
-            database.executemany("INSERT OR IGNORE INTO cases (id, key, operator) VALUES (?, ?, ?)", cases)
-            database.executemany(
-                "INSERT INTO results SELECT ?1, number, ?5, ?6, ?7, ?8, ?9, ?10 FROM cases WHERE id = ?2 AND key = ?3",
-                rows,
-            )
-    return len(new)
-
-
-def kept_runs(path: Path) -> list[KeptRun]:
-    """The runs of the file, the oldest first.
-
-    Raises:
-        UsageError: if it is no such file.
+        UsageError: if it cannot be written, or is no such file.
     """
     with _opened(path) as database:
-        heads = database.execute("SELECT run, started_at, target, fingerprint FROM runs ORDER BY started_at").fetchall()
+        known = {run for (run,) in database.execute("SELECT run FROM runs")}
+        with database:
+            for run in more:
+                if run.run_id not in known:
+                    _add(database, run)
+        heads = database.execute("SELECT * FROM runs ORDER BY started_at").fetchall()
         return [
             KeptRun(
                 run_id=run,
                 started_at=started_at,
                 target=target,
-                fingerprint=json.loads(fingerprint),
+                fingerprint=json.loads(prints),
                 results=_results_of(database, run),
             )
-            for run, started_at, target, fingerprint in heads
+            for run, started_at, target, prints in heads
         ]
+
+
+def _add(database: sqlite3.Connection, run: KeptRun) -> None:
+    head = (run.run_id, run.started_at, run.target, json.dumps(dict(run.fingerprint)))
+    database.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", head)
+    rows = [(run.run_id, *_row(result)) for each in run.results.values() for result in each]
+    cases = dict.fromkeys(row[1:4] for row in rows)
+    database.executemany("INSERT OR IGNORE INTO cases (id, key, operator) VALUES (?, ?, ?)", cases)
+    database.executemany(
+        "INSERT INTO results SELECT ?1, number, ?5, ?6, ?7, ?8, ?9, ?10 FROM cases WHERE id = ?2 AND key = ?3", rows
+    )
 
 
 def _row(result: KeptResult) -> tuple[Any, ...]:
