@@ -44,7 +44,7 @@ def with_suggestion(comparison: Comparison, verdict: Verdict) -> Verdict:
     if isinstance(found, str):
         return replace(verdict, message=f"{verdict.message}; {found}")
     rtol, atol = found
-    message = f"{verdict.message}; for example rtol={rtol:g}, atol={atol:g}: {HOW}"
+    message = f"{verdict.message}; for example rtol={rtol:g}, atol={atol:g}: {HOW} here"
     return replace(verdict, message=message, details={**verdict.details, SUGGESTED: [rtol, atol]})
 
 
