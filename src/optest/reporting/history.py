@@ -103,11 +103,11 @@ def history_of(runs: Sequence[KeptRun], globs: Sequence[str] = ()) -> History:
     cases, errors = list[CaseHistory](), dict[tuple[str, str], list[tuple[str, float]]]()
     for target, own in by_target.items():
         names = dict.fromkeys(name for run in reversed(own) for name in run.results)
-        chosen = [name for name in names if not globs or any(name == each or fnmatchcase(name, each) for each in globs)]
-        cases += [_case_history(name, target, own) for name in chosen]
+        chosen = {name for name in names if not globs or any(name == each or fnmatchcase(name, each) for each in globs)}
+        cases += [_case_history(name, target, own) for name in names if name in chosen]
         for run in own:
             worst: dict[str, float] = {}
-            for each in (result for several in run.results.values() for result in several if not result.is_bad):
+            for each in (result for name in chosen for result in run.results.get(name, ()) if not result.is_bad):
                 if each.used is not None:
                     worst[each.operator] = max(each.used, worst.get(each.operator, 0.0))
             for operator, used in worst.items():
