@@ -63,7 +63,7 @@ def _suggestion(comparison: Comparison) -> tuple[float, float] | str:
             needs.append(_tolerance(np.asarray(each.value), values, each.dtype.unit_roundoff))
     rtol, atol = (max((need[place] for need in needs), default=0.0) for place in (0, 1))
     if not rtol < 1.0:
-        return "one rounding of the inputs changes the results by as much as they are: choose other inputs"
+        return f"no number can be suggested: {HOW} is as much as the results themselves"
     return rtol, atol
 
 
