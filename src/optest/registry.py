@@ -50,6 +50,7 @@ EXTRAS = {
     "safetensors": "optest[safetensors]",
     "pycparser": "optest[ffi]",
     "ray": "optest[cluster]",
+    "jinja2": "optest[html]",
 }
 """What brings a package that optest can do without, by the name of its module."""
 

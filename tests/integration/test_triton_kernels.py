@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from optest.api.checking import check
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.backends import backend_manager
 from optest.backends.function import _DECLARED
 from optest.errors import Unavailable
@@ -56,7 +56,7 @@ REASONS = {
 }
 
 
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, operator: str, **options: Any) -> RunOutcome:
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, operator: str, **options: Any) -> Report:
     (folder / "kernels_in_triton.py").write_text(source)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from optest.api import bootstrap
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, given_options, rerun_of, what_failed
 from optest.api.listing import columns_of
+from optest.api.report import Report
 from optest.api.run_request import (
     RunRequest,
     configure,
@@ -26,7 +27,7 @@ from optest.api.run_request import (
     with_driver_options,
     with_tolerances,
 )
-from optest.api.running import RunOutcome, run_cases, unused_expectations
+from optest.api.running import run_cases, unused_expectations
 from optest.api.signature_cases import by_signature
 from optest.api.validation_cases import graph_samples, selection
 from optest.backends import BackendDriver, Capability, backend_manager
@@ -112,8 +113,8 @@ class CheckRequest:
     """What the backend does not have of the catalogue, one sentence for each reason."""
 
 
-def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutcome:
-    """Ask the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
+def check(given: Mapping[str, Any], *, stream: TextIO | None = None, driver: BackendDriver | None = None) -> Report:
+    """Ask ``driver``, or the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
 
     The exit status is that of a run, and 1 if an expectation excused nothing; with another seed than the default, with
     which such files are written, that is a note: the values that show a difference may not have been drawn.
@@ -121,7 +122,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     Raises:
         OptestError: for anything that keeps the check from starting.
     """
-    request = check_request(as_the_resumed_check(given))
+    request = check_request(as_the_resumed_check(given), driver)
     settings = request.run.settings
     out = stream or sys.stdout
     unused: list[str] = []
@@ -225,8 +226,8 @@ def write(given: Mapping[str, Any], path: str) -> str:
     return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
 
 
-def check_request(given: Mapping[str, Any]) -> CheckRequest:
-    """Resolve settings, driver, expectations and cases.
+def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None) -> CheckRequest:
+    """Resolve settings, driver (unless it is handed over), expectations and cases.
 
     Raises:
         UsageError, UnknownName, PlanError: for whatever cannot be carried out as written.
@@ -235,7 +236,10 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     """
     bootstrap()
     settings = with_backend_of_options(as_in_the_earlier_check(given))
-    driver = _ready_driver(settings)
+    if driver is None:
+        driver = _ready_driver(settings)
+    else:
+        configure(driver, settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)

@@ -18,8 +18,9 @@ from typing import Any, TextIO
 from optest.api import bootstrap
 from optest.api.lanes import lanes_of
 from optest.api.replaying import replay_request, selected_results
+from optest.api.report import Report
 from optest.api.run_request import RunRequest
-from optest.api.running import RunOutcome, run_cases
+from optest.api.running import run_cases
 from optest.core.executors import Executor
 from optest.core.runner import why_not_run
 from optest.core.session import Interruption
@@ -49,7 +50,7 @@ def minimise(
     most_s: float,
     write: str | None = None,
     stream: TextIO | None = None,
-) -> RunOutcome:
+) -> Report:
     """Minimise the first failure among these results, and run what is left of it; ``write`` is a file for its plan.
 
     No attempt begins after ``most_s`` seconds.

@@ -16,7 +16,7 @@ from optest.guests import Guest, Option
 from optest.registry import load_extension, load_object
 from optest.spec import OperatorDescriptor, TestCase, dtype_names
 
-__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "outputs_of"]
+__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "kernel_of", "outputs_of"]
 
 _ARRAYS = ("numpy", "torch")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -155,10 +155,15 @@ def _stated(text: str) -> Kernel:
     function = load_extension("function", path)
     if not callable(function):
         raise UsageError(f"--function {text}: {path} is {function!r}, but should be a function")
+    return kernel_of(function, operator, path.rpartition(":")[2])
+
+
+def kernel_of(function: Callable[..., Any], operator: str = "", otherwise: str = "") -> Kernel:
+    """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name."""
     declared = next((each for each in _DECLARED.values() if each.function is function), None)
     if declared is not None and operator in ("", declared.operator):
         return declared
-    name = operator or str(getattr(function, "__name__", path.rpartition(":")[2]))
+    name = operator or str(getattr(function, "__name__", otherwise))
     return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
 
 
@@ -167,7 +172,7 @@ class FunctionBackend(BackendDriver):
 
     name = "function"
     kind = "cpu"
-    options = ("function",)
+    options: tuple[str, ...] = ("function",)
 
     def __init__(self) -> None:
         self._named: dict[str, str] = {}

@@ -25,7 +25,8 @@ __all__ = ["TorchProgram", "exported_content", "exported_model", "graph_with_fee
 
 
 class TorchProgram:
-    """As :class:`optest.models.hooks.Program` says. ``variant`` is a backend of torch.compile, ``eager`` torch itself.
+    """As :class:`optest.backends.whole_models.ModelProgram` says. ``variant`` is a backend of torch.compile, ``eager``
+    torch itself.
 
     ``feeds`` are example inputs. ``threads`` 0 leaves torch its own number. A ``graph`` for inputs of such shapes is
     exported once it is needed.
