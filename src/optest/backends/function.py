@@ -10,7 +10,6 @@ from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import at_their_places
-from optest.backends.arrays import to_array
 from optest.backends.capabilities import LAYOUTS, Capability, layout_of
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
@@ -304,6 +303,7 @@ class FunctionBackend(BackendDriver):
         if in_place:
             by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
             return [by_name[name].copy() for name in in_place]
+        to_array = load_object("optest.backends.arrays:to_array")  # imports NumPy
         outputs = {name: to_array(each) for name, each in outputs_of(returned)}
         return outputs if isinstance(returned, Mapping) else list(outputs.values())
 

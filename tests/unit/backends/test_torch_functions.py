@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from optest.api.checking import check
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.backends import backend_manager, function
 from optest.spec import BAD_STATUSES, Reason, Status
 
@@ -98,12 +98,12 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("functions_of_tensors", None)
 
 
-def asked(name: str) -> RunOutcome:
+def asked(name: str) -> Report:
     given = {"function": (f"functions_of_tensors:{name}",), "isolate": "none", "jobs": 1, "case_set": SETS}
     return check(given, stream=io.StringIO())
 
 
-def reasons(outcome: RunOutcome) -> set[Reason | None]:
+def reasons(outcome: Report) -> set[Reason | None]:
     return {each.reason for each in outcome.results if each.status in BAD_STATUSES}
 
 

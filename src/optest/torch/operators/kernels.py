@@ -86,7 +86,8 @@ def _adamw(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
     param, grad, mean, square = (each.clone(memory_format=torch.contiguous_format) for each in _wide(*tensors))
     stated = {name: attributes[name] for name in ("lr", "beta1", "beta2", "weight_decay", "eps")}
     steps = [torch.tensor(float(attributes["step"]), device=param.device)]
-    torch._fused_adamw_([param], [grad], [mean], [square], [], steps, amsgrad=False, maximize=False, **stated)
+    step = torch.ops.aten._fused_adamw_.default
+    step([param], [grad], [mean], [square], [], steps, amsgrad=False, maximize=False, **stated)
     kinds = (tensors[0], *tensors[2:])
     return [each.to(kind.dtype) for each, kind in zip((param, mean, square), kinds, strict=True)]
 

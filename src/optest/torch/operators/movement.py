@@ -176,7 +176,7 @@ def _top_k_top_p_sampling(tensors: Tensors, attributes: Attributes) -> torch.Ten
     shares = torch.softmax(_float32_or_wider(_top_k_top_p_mask(tensors, attributes)), 1)
     if not len(shares):
         return shares.new_empty((0,), dtype=index)
-    generator = torch.Generator(shares.device).manual_seed(0)
+    generator = torch.Generator("cpu" if shares.is_meta else shares.device).manual_seed(0)
     return torch.multinomial(shares, 1, generator=generator)[:, 0].to(index)
 
 
