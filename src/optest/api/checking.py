@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, given_options, rerun_of, what_failed
+from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.run_request import (
     RunRequest,
@@ -60,7 +60,7 @@ from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
-from optest.settings import Settings, Value, environment, resolve
+from optest.settings import ConfigFile, Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
     VALIDATION,
@@ -362,7 +362,7 @@ def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
     Raises:
         UsageError, PlanError: for samples that are wrong.
     """
-    settings = resolve({"tier": tier.value}, variables={})
+    settings = resolve({"tier": tier.value}, variables={}, config=ConfigFile())
     target = BackendTarget(name="numpy", device="cpu")
     return list(_cases_of(operators.get(operator), settings, target, backend_manager.get("numpy")).cases)
 
@@ -460,8 +460,8 @@ def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | N
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    given = given_options(settings)
-    return request_from({name: given.get(name) for name in ("seed", "timeout", "retries", "dtype")})
+    stated = filter(settings.stated, ("seed", "timeout", "retries", "dtype"))
+    return request_from({name: settings[name] for name in stated})
 
 
 def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list[TestCase], tuple[str, ...]]:

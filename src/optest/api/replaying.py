@@ -241,7 +241,7 @@ def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterabl
                 case=case,
                 driver=request.driver,
                 tensors=path,
-                options=driver_options(request.settings),
+                options=driver_options(request.settings, request.driver),
                 plugins=plugin_modules(),
             )
             yield from _write_script(script, replayed)

@@ -23,11 +23,12 @@ from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, open_p
 from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
+from optest.plan.request import OF_CASES
 from optest.plan.select import by_urgency, parse_shard, select
 from optest.plan.tolerance_files import read_tolerances
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
-from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
+from optest.settings import OPTIONS, Origin, Settings, config_file, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
 __all__ = [
@@ -378,7 +379,7 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     Raises:
         UsageError: for one that it does not take, which would be ignored without a word.
     """
-    options = driver_options(settings)
+    options = driver_options(settings, driver)
     for name in options:
         if name not in options_of(driver):
             flag = f"--{name.replace('_', '-')}"
@@ -386,16 +387,18 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     configure_driver(driver, options)
 
 
-def driver_options(settings: Settings) -> dict[str, Any]:
-    """What the command line says to the driver itself."""
-    return {each.name: settings[each.name] for each in OPTIONS if each.repro and settings[each.name]}
+def driver_options(settings: Settings, driver: BackendDriver) -> dict[str, Any]:
+    """What is said to the driver itself; the configuration file may also say something to others."""
+    stated = {each.name: settings.origin(each.name) for each in OPTIONS if each.repro and settings[each.name]}
+    taken = options_of(driver)
+    return {name: each.value for name, each in stated.items() if name in taken or each.origin is not Origin.CONFIG}
 
 
 def driver_flags(settings: Settings) -> list[str]:
-    """The driver's options as they are written on a command line."""
+    """The driver's options as they are written on a command line, without those of the configuration file."""
     words = []
     for each in OPTIONS:
-        if each.repro:
+        if each.repro and settings.origin(each.name).origin is not Origin.CONFIG:
             for value in _several(settings[each.name] or ()):
                 words += [each.flags[0]] if each.type == "bool" else [each.flags[0], str(value)]
     return words
@@ -409,10 +412,13 @@ def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequ
 
 def _case_request(settings: Settings) -> CaseRequest:
     """What wins over the plan; what the plan itself says is read from there, below its cases."""
-    given = given_options(settings)
+    given = {**given_options(settings), "op": settings["op"], "untrusted": settings["untrusted"]}
     if settings["source"]:
         given.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
-    return request_from(given)
+    of_cases = (*OF_CASES, "backend", "chip")
+    below = {name: settings[name] for name in of_cases if settings.origin(name).origin is Origin.CONFIG}
+    file = config_file().path if below else ""
+    return dataclasses.replace(request_from(given), below=request_from(below), where_below=file)
 
 
 def _chip(settings: Settings, document: PlanDocument | None) -> str | None:

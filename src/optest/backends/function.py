@@ -258,7 +258,7 @@ def _to_torch(array: Any) -> Any:
     try:
         device = load_object("torch:device")
     except UsageError:
-        raise Unavailable("torch", "the function takes torch tensors; pip install 'optest[torch]'") from None
+        raise Unavailable("torch", "the function takes torch tensors; pip install torch") from None
     try:
         return load_object("optest.torch.tensors:to_torch")(array, device("cpu"))
     except load_object("optest.torch.tensors:Inexpressible") as error:

@@ -16,8 +16,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
-_FILES = ("file", "plan", "report_path", "expectations", "library", "headers", "mapping")
-_FOLDERS = ("folder", "runs_dir")
 _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_against")
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
@@ -152,9 +150,9 @@ def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...])
 
 def completer_of(option: str) -> Completer | None:
     """How values of an option are completed, of a ``file``, ``folder`` or ``run`` too; None if nothing is known."""
-    if option in _FILES:
+    if option == "file":
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="file")]
-    if option in _FOLDERS:
+    if option == "folder":
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="dir")]
 
     def names(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

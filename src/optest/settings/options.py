@@ -13,10 +13,18 @@ __all__ = ["OPTIONS", "Option", "RunOptions"]
 
 _CORE: tuple[Option, ...] = (
     Option(
+        name="plugins",
+        repeat=True,
+        group="Who is asked",
+        commands=(),
+        help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
+    ),
+    Option(
         name="plan",
         flags=("--plan", "--config"),
         group="What to run",
         metavar="FILE",
+        completes="file",
         commands=("run", "list"),
         help="YAML plan of cases.",
     ),
@@ -229,6 +237,7 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         group="Who is asked",
         metavar="FILE",
+        completes="file",
         commands=("run", "check"),
         help="Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable.",
     ),
@@ -362,6 +371,7 @@ _CORE: tuple[Option, ...] = (
         name="report_path",
         group="Reports",
         metavar="FILE|DIR",
+        completes="file",
         commands=("run", "check", "replay", "scene", "ctest", "model"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
@@ -378,6 +388,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
+        completes="folder",
         commands=("run", "list", "check", "replay", "report", "scene", "ctest", "model"),
         help="Where journals are kept. [.optest/runs]",
     ),

@@ -177,7 +177,7 @@ def test_a_card_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_processor_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> object:
-        raise Unavailable("torch", "pip install optest[torch]")
+        raise Unavailable("torch", "pip install torch")
 
     monkeypatch.setattr(devices, "loaded_torch", absent)
     assert get_test_devices(get_args([])) == [InfiniDeviceEnum.CPU]

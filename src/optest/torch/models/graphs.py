@@ -204,7 +204,7 @@ def exported(model: TorchModel, inputs: Inputs, *, optimize: bool = True) -> byt
     """
     missing = [each for each in ("onnx", "onnxscript") if not is_installed(each)]
     if missing:
-        raise Unavailable(f"export to ONNX without {' and '.join(missing)}", "pip install optest[onnx]")
+        raise Unavailable(f"export to ONNX without {' and '.join(missing)}", "pip install onnx onnxscript")
     with _exporting(model, "to ONNX"):
         program = torch.onnx.export(
             model.module,

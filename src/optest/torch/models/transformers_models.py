@@ -14,7 +14,7 @@ from optest.registry import load_object
 
 __all__ = ["transformers_model"]
 
-_REMEDY = "pip install optest[models]; or capture a script of your own, or name its model: model.py:FUNCTION"
+_REMEDY = "pip install transformers; or capture a script of your own, or name its model: model.py:FUNCTION"
 
 
 def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Callable[[], dict[str, torch.Tensor]]]:
