@@ -10,7 +10,7 @@ from typing import Any
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, did_you_mean
-from optest.generators import FILLS
+from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
 from optest.operators import operators
 from optest.plan.select import glob_pattern, parse_keyword
@@ -20,7 +20,7 @@ from optest.spec import TestCase, dtype_names
 __all__ = ["columns_of", "explain", "listing", "names_for", "unknown_among"]
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
-_SELECT_NOTHING = ("runs_dir", "untrusted")
+_SELECT_NOTHING = ("runs_dir", "untrusted", "verbose")
 _LISTED = 12
 """As many names are shown in an error."""
 
@@ -77,9 +77,9 @@ def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"name": name, "kind": backend_manager.kind_of(name), "source": backend_manager.source_of(name)}
 
 
-def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _fills(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in FILLS:
-        yield {"name": name}
+        yield {"name": name, "parameters": parameters_of(name)} if given.get("verbose") else {"name": name}
 
 
 def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

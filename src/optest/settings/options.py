@@ -416,7 +416,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report", "ctest", "model"),
+        commands=("run", "list", "check", "replay", "report", "ctest", "model"),
         help="Say more.",
     ),
     Option(
