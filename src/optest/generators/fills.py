@@ -132,7 +132,8 @@ def fill_values(fill: Fill) -> dict[str, Any]:
 
 def parameters_of(name: str) -> list[str]:
     """What each parameter of a fill has to be, with its default; one without a default depends on the element type."""
+    endings = {_NEEDED: " (needed)", None: ""}
     return [
-        f"{parameter}: {_TYPES[type_][0]}{' (needed)' if default is _NEEDED else '' if default is None else f' [{default}]'}"
+        f"{parameter}: {_TYPES[type_][0]}{endings.get(default, f' [{default}]')}"
         for parameter, (type_, default) in _PARAMETERS[name].items()
     ]
