@@ -35,13 +35,9 @@ def watch(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, An
             raise
         finally:
             fork.end()
-        files |= {
-            given.get("plan") or "",
-            config_file().path,
-            *map(file_of_module, plugin_modules()),
-            *said.split("\0"),
-        }
-        files -= {"", None}
+        plugins = (file_of_module(module) for module in plugin_modules())
+        named = (given.get("plan"), config_file().path, *plugins, *said.split("\0"))
+        files.update(name for name in named if name)
         print(f"watching {len(files)} files; Ctrl-C ends it", flush=True)  # noqa: T201
         before = _times(files)
         while _times(files) == before and max(before.values(), default=0.0) <= started:

@@ -277,6 +277,7 @@ GUEST = Guest(
     options=(
         Option(
             name="function",
+            common=True,
             repeat=True,
             repro=True,
             group="Who is asked",

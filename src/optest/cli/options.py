@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from optest.guests import guests
 from optest.settings import OPTIONS, Option
 
 __all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "echo_all", "options_of"]
@@ -66,26 +67,56 @@ class Command(click.Command):
                     raise click.UsageError(f"{own} needs a value, but {value} comes next, which is an option", ctx)
 
 
+_WORDS, _ALL = "optest.words", "--help-all"
+"""The words of the command line, which decide how much ``--help`` shows, and the flag for everything."""
+
+
+def _show_help(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
 class GroupedCommand(Command):
     """A command whose help shows its options under the groups of the table, its own and ``--help`` at the end.
 
-    Arguments stand in the usage line and are explained in the text above it.
+    Options that are not ``common`` are shown by ``--help-all`` or ``--help -v``, those of a backend also beside its
+    name, and all by a program of its own. Arguments stand in the usage line and are explained in the text above it.
     """
 
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        flag: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_help}
+        self.params.append(click.Option([_ALL], help="Show all options and exit; so does --help -v.", **flag))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        group_of = {option.name: option.group for option in OPTIONS}
+        words = ctx.meta.get(_WORDS, ())
+        shows_all = ctx.parent is None or not {_ALL, "-v", "--verbose"}.isdisjoint(words)
+        backends = {word.removeprefix("--backend=") for word in words}
+        of_backend = {option.name for guest in guests() if guest.backend in backends for option in guest.options}
+        table = {option.name: option for option in OPTIONS}
         groups: dict[str, list[tuple[str, str]]] = {}
+        left_out = 0
         for parameter in self.get_params(ctx):
+            option = table.get(parameter.name or "")
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(group_of.get(parameter.name or "", "Other"), []).append(record)
+            if record is None:
+                continue
+            if option is None or option.common or shows_all or option.name in of_backend:
+                groups.setdefault(option.group if option is not None else "Other", []).append(record)
+            else:
+                left_out += 1
         groups["Other"] = groups.pop("Other")
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options: {ctx.command_path} {_ALL}")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, but a plan that was given without its flag is told so."""
+        ctx.meta[_WORDS] = tuple(args)
         plans = [each for each in args if each.endswith((".yaml", ".yml"))]
         try:
             return super().parse_args(ctx, args)

@@ -13,14 +13,8 @@ __all__ = ["OPTIONS", "Option", "RunOptions"]
 
 _CORE: tuple[Option, ...] = (
     Option(
-        name="plugins",
-        repeat=True,
-        group="Who is asked",
-        commands=(),
-        help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
-    ),
-    Option(
         name="plan",
+        common=True,
         flags=("--plan", "--config"),
         group="What to run",
         metavar="FILE",
@@ -39,6 +33,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="op",
+        common=True,
         flags=("-o", "--op"),
         repeat=True,
         group="What to run",
@@ -48,6 +43,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="dtype",
+        common=True,
         group="What to run",
         metavar="D0,D1",
         commands=("run", "list", "check"),
@@ -56,6 +52,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="shape",
+        common=True,
         repeat=True,
         group="What to run",
         metavar="TENSOR=2x3x4",
@@ -64,6 +61,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="attr",
+        common=True,
         repeat=True,
         group="What to run",
         metavar="KEY=VALUE",
@@ -86,6 +84,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tolerance",
+        common=True,
         group="What to run",
         metavar="rtol=R,atol=A",
         commands=("run", "list"),
@@ -110,6 +109,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="seed",
+        common=True,
         type="int",
         plan="seed",
         group="What to run",
@@ -118,11 +118,19 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="backend",
+        common=True,
         plan="backend",
         group="Who is asked",
         metavar="NAME|KIND",
         commands=("run", "list", "check", "replay"),
         help="Backend that makes the actual outputs. [numpy]",
+    ),
+    Option(
+        name="plugins",
+        repeat=True,
+        group="Who is asked",
+        commands=(),
+        help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
     ),
     Option(
         name="chip",
@@ -141,6 +149,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="config",
+        common=True,
         group="Who is asked",
         metavar="FILE",
         completes="file",
@@ -149,6 +158,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="keyword",
+        common=True,
         flags=("-k",),
         metavar="EXPR",
         commands=("run", "list", "check", "model"),
@@ -156,6 +166,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="case",
+        common=True,
         repeat=True,
         metavar="GLOB",
         commands=("run", "list", "check", "scene", "pytest", "model"),
@@ -191,6 +202,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="rerun_failed",
+        common=True,
         flags=("--lf", "--rerun-failed"),
         bare="latest",
         metavar="[RUN]",
@@ -207,6 +219,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tier",
+        common=True,
         type="choice",
         choices=("smoke", "parity", "full"),
         default="parity",
@@ -225,6 +238,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="case_set",
+        common=True,
         flags=("--set",),
         repeat=True,
         group="What to ask",
@@ -234,6 +248,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="expectations",
+        common=True,
         repeat=True,
         group="Who is asked",
         metavar="FILE",
@@ -252,6 +267,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="jobs",
+        common=True,
         flags=("-j", "--jobs"),
         type="int",
         minimum=1,
@@ -262,6 +278,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="timeout",
+        common=True,
         type="float",
         default=300.0,
         group="How to run",
@@ -295,6 +312,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="exitfirst",
+        common=True,
         flags=("-x", "--exitfirst", "--fail-fast"),
         type="bool",
         default=False,
@@ -314,6 +332,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="resume",
+        common=True,
         group="How to run",
         metavar="RUN",
         commands=("run", "check", "scene"),
@@ -360,15 +379,17 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="report",
+        common=True,
         repeat=True,
         group="Reports",
         metavar="NAME",
         commands=("run", "check", "replay", "scene", "ctest", "model"),
-        help="Report to write beside the terminal's: json, csv, junit, markdown, github, timeline, or that of an "
-        "installed package. Repeatable.",
+        help="Report to write beside the terminal's: json, csv, junit, sarif, markdown, github, timeline, or that "
+        "of an installed package. Repeatable.",
     ),
     Option(
         name="report_path",
+        common=True,
         group="Reports",
         metavar="FILE|DIR",
         completes="file",
@@ -412,6 +433,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="verbose",
+        common=True,
         flags=("-v", "--verbose"),
         type="count",
         default=0,
@@ -421,6 +443,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="quiet",
+        common=True,
         flags=("-q", "--quiet"),
         type="count",
         default=0,
