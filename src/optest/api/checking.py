@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
+from optest.api.baseline import offers, require_new
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.run_request import (
@@ -76,7 +77,7 @@ from optest.spec import (
     dtype,
 )
 from optest.spec.case import GRAPH
-from optest.store import check_writable, write_atomically
+from optest.store import write_atomically
 
 __all__ = [
     "CheckRequest",
@@ -126,7 +127,8 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         dtypes = {each.name for each in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        notes = [(note, "dim") for note in (*_notes(request), *_other_references(settings, results))]
+        accepted = offers(results, request.run.driver.name)
+        notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
@@ -195,10 +197,8 @@ def write(given: Mapping[str, Any], path: str) -> str:
     for name in ("group", "reference"):
         if given.get(name):
             raise UsageError(f"--write writes cases without what --{name} says of them; drop it")
-    if Path(path).exists():
-        raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
+    require_new(path)
     request = check_request(given)
-    check_writable(Path(path))
     seed = request.run.settings["seed"] or 0
     driver = request.run.driver
     text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=case_options_of(driver))

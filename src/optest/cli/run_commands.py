@@ -82,7 +82,14 @@ _TEXTS_OF_CHECK = {
     shell_complete=completer_of("file"),
     help="Write what would be asked to a plan, and ask nothing.",
 )
-def check_command(only_list: bool, write_to: str | None, watch: bool, **given: Any) -> int:
+@click.option(
+    "--write-expectations",
+    "baseline",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Write what fails, each case with its reason and figure, to a file for --expectations.",
+)
+def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: str | None, **given: Any) -> int:
     """Ask a backend the case sets of all operators, and say which answers are wrong.
 
     \b
@@ -91,6 +98,7 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, **given: A
     optest check --backend torch --op sum --set layouts --write plan.yaml
     """
     from optest.api import checking
+    from optest.api.baseline import require_new, write_expectations
     from optest.api.running import closing_lines
 
     if only_list and write_to is not None:
@@ -105,9 +113,15 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, **given: A
         from optest.api.watching import watch as watched
 
         watched(checking.check, given)
+    if baseline is not None:
+        require_new(baseline)
     outcome = checking.check(given)
     echo_all(closing_lines(given, outcome))
-    return outcome.exit_status
+    if baseline is None or outcome.exit_status not in (0, 1):
+        return outcome.exit_status
+    text, others = write_expectations(baseline, outcome.results, group=given["group"])
+    click.echo(text)
+    return int(others > 0)
 
 
 @click.command("replay", cls=GroupedCommand, short_help="Run cases of a journal again; save tensors, write scripts.")
