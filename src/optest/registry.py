@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import re
 import sys
-import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +31,6 @@ __all__ = [
     "load_plugins",
     "loaded_from",
     "neighbours_of_module",
-    "own_files",
     "run_file",
     "stand_in_for",
     "version_of",
@@ -284,17 +282,6 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
         if name.partition(".")[0] == top or ("." not in name and Path(path).parent == folder):
             found.append((name, Path(path)))
     return found
-
-
-def own_files() -> list[str]:
-    """The files of all loaded modules that are neither Python's, nor installed, nor optest's."""
-    python = sysconfig.get_path("stdlib")
-    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
-    return [
-        file
-        for name, file in files.items()
-        if file and _top(name) != "optest" and not file.startswith(python) and _installed_nowhere(Path(file))
-    ]
 
 
 def _installed_nowhere(file: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.errors import UsageError
-from optest.plan.expectations import EXCUSABLE
+from optest.plan.expectations import EXCUSABLE, case_dtype
 from optest.plan.from_samples import TIER_TAG
 from optest.reporting.explain import gist
 from optest.reporting.failure_groups import plain
@@ -41,7 +41,8 @@ def write_expectations(path: str, results: Sequence[CaseResult], *, group: str |
     A line is about one case, so that each that passes again is told. With it the case may be as far off as it is now.
     """
     bad = [result for result in results if result.status in BAD_STATUSES]
-    lines = [_line(result, group) for result in bad if _may_be_expected(result)]
+    judged = (Status.FAILED, Status.ERROR)
+    lines = [_line(each, group) for each in bad if each.status in judged and each.reason in EXCUSABLE]
     today = datetime.now(timezone.utc).date()
     head = f"# What failed on {today}, by `optest check --write-expectations`; say in `why` what is known of it.\n"
     texts = "".join(f"- {json.dumps(line, ensure_ascii=False)}\n" for line in lines)
@@ -50,10 +51,6 @@ def write_expectations(path: str, results: Sequence[CaseResult], *, group: str |
     rest = len(bad) - len(lines)
     others = f"; {plural(rest, 'other failure')} cannot be expected (crashes, deadlines, wrong cases)" if rest else ""
     return f"{plural(len(lines), 'expectation')} written; read by: optest check --expectations {path}{others}", rest
-
-
-def _may_be_expected(result: CaseResult) -> bool:
-    return result.status in (Status.FAILED, Status.ERROR) and result.reason in EXCUSABLE
 
 
 def _line(result: CaseResult, group: str | None) -> dict[str, Any]:
@@ -71,18 +68,12 @@ def _limit(result: CaseResult) -> dict[str, float]:
     errors = [math.inf if each.max_ulp_error is None else each.max_ulp_error for each in wrong]
     if result.reason is not Reason.VALUE or not errors or not math.isfinite(max(errors)):
         return {}
-    return {} if any(each.nonfinite_mismatched for each in wrong) else {"at_most_ulp": _rounded_up(max(errors))}
-
-
-def _rounded_up(number: float) -> float:
-    """Three digits that are no less."""
-    rounded = float(f"{number:.3g}")
-    return rounded if rounded >= number else float(f"{number * 1.01:.3g}")
+    is_finite = not any(each.nonfinite_mismatched for each in wrong)
+    return {"at_most_ulp": math.ceil(max(errors) * 100) / 100} if is_finite else {}
 
 
 def _dtype_of(result: CaseResult) -> str:
-    """As :func:`optest.plan.expectations.case_dtype`."""
-    return next((name for name in result.dtypes if dtype(name).is_inexact), next(iter(result.dtypes), ""))
+    return case_dtype([dtype(name) for name in result.dtypes])
 
 
 def offers(results: Iterable[CaseResult], backend: str) -> Iterator[str]:

@@ -478,7 +478,7 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
         cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
         notes = (*notes, note)
     if not cases:
-        raise nothing_selected(settings)
+        raise nothing_selected(settings, every)
     return cases, notes
 
 

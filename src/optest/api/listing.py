@@ -99,7 +99,7 @@ def _selected_cases(given: Mapping[str, Any]) -> list[TestCase]:
 
     request = run_request(given, imports_hooks=False)
     if not request.cases:
-        raise nothing_selected(request.settings)
+        raise nothing_selected(request.settings, request.every)
     return request.cases
 
 
@@ -129,6 +129,8 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
         bootstrap()
         known = named_meanings()
         if case_id not in known and not resolve(given)["plan"]:
+            if case_id.endswith((".yaml", ".yml")):
+                raise UsageError(f"a plan has a flag of its own here: --plan {case_id}")
             raise UnknownName("reason, status or rule", case_id, known)
         if case_id in known:
             yield from _meaning(case_id, known[case_id])

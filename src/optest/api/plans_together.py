@@ -29,15 +29,11 @@ def one_plan(paths: Sequence[str], given: Mapping[str, Any]) -> str:
     settings = resolve(given)
     if settings["untrusted"]:
         raise UsageError("--untrusted opens what lies in the folder of one plan; state one")
-    stated = [open_plan(path).options() for path in paths]
-    shared = {
-        key: stated[0][key]
-        for key in ("backend", "chip")
-        if key in stated[0] and len({each.get(key) for each in stated}) == 1
-    }
+    options = [open_plan(path).options() for path in paths]
+    shared = {key: options[0].get(key) for key in ("backend", "chip") if len({each.get(key) for each in options}) == 1}
     folder = Path(settings["runs_dir"]).parent / "plans"
-    included = [os.path.relpath(path, folder) for path in paths]
-    text = json.dumps({**shared, "include": included}, indent=1).encode()  # JSON is YAML
+    document = {**shared, "include": [os.path.relpath(path, folder) for path in paths]}
+    text = json.dumps({key: value for key, value in document.items() if value}).encode()  # JSON is YAML
     plan = folder / f"{hashlib.blake2b(text, digest_size=4).hexdigest()}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(plan, text)

@@ -66,6 +66,8 @@ class RunRequest:
     driver: BackendDriver
     target: BackendTarget
     cases: list[TestCase]
+    every: Sequence[TestCase] = ()
+    """The cases before the selection."""
     keep: bool = False
     revise: Revise = _as_judged
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -138,6 +140,7 @@ def run_request(
         document=written.document,
         driver=driver,
         target=target,
+        every=every,
         cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
         revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
         expectations=expectations,
@@ -341,8 +344,8 @@ def _in_order(
     return chosen, ()
 
 
-def nothing_selected(settings: Settings) -> NothingSelected:
-    """The error for a selection that leaves no case; it names the options that narrow it."""
+def nothing_selected(settings: Settings, every: Sequence[TestCase]) -> NothingSelected:
+    """The error for a selection that leaves no case of ``every``; it names the options that narrow it."""
     narrowing = [each for each in OPTIONS if each.group == "Selection" or each.name in ("op", "dtype", "case_set")]
     stated = [
         f"{max(each.flags, key=len)} {value}"
@@ -350,7 +353,8 @@ def nothing_selected(settings: Settings) -> NothingSelected:
         if settings.stated(each.name)
         for value in _several(settings[each.name])
     ]
-    return NothingSelected(f"no case is left after selection{' by ' if stated else ''}{', '.join(stated)}")
+    there = f"; of {len(every)} the first is {every[0].id!r}" if every else ""
+    return NothingSelected(f"no case is left after selection{' by ' if stated else ''}{', '.join(stated)}{there}")
 
 
 def _several(value: Any) -> Sequence[Any]:

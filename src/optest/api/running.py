@@ -135,7 +135,7 @@ def run_cases(
     """
     settings = request.settings
     if not request.cases:
-        raise PlanError(request.problems) if request.problems else nothing_selected(settings)
+        raise PlanError(request.problems) if request.problems else nothing_selected(settings, request.every)
     bench_options(settings)  # a comparison that is not there is said before anything is begun
     files = _report_files(request)
     if settings["timeline"]:

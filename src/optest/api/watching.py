@@ -7,12 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from optest.api.running import RunOutcome, closing_lines
 from optest.errors import OptestError
 from optest.process import fork_and_run
-from optest.registry import file_of_module, own_files
+from optest.registry import file_of_module
 from optest.settings import config_file, plugin_modules
 
 __all__ = ["watch"]
@@ -27,7 +28,7 @@ def watch(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, An
     files: set[str] = set()
     while True:
         started = time.time()
-        fork = fork_and_run(lambda: "\0".join(_run_once(run, given)).encode())
+        fork = fork_and_run(lambda: "\0".join(_files_of_run(run, given)).encode())
         try:
             said = fork.read().decode()
         except KeyboardInterrupt:
@@ -44,17 +45,18 @@ def watch(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, An
             time.sleep(_LOOK_S)
 
 
-def _run_once(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, Any]) -> Iterable[str]:
-    """The files that the run rests on, as far as it came."""
+def _files_of_run(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, Any]) -> list[str]:
+    """Run once; the files of modules that nobody installed, and those that the run says it rests on."""
+    names: Iterable[str] = ()
     try:
         outcome = run(given)
+        print(*closing_lines(given, outcome), sep="\n", end="", flush=True)  # noqa: T201
+        names = outcome.directory.read_info().fingerprint
     except OptestError as error:
         print(f"optest: {error}", file=sys.stderr)  # noqa: T201
-        return own_files()
-    for line in closing_lines(given, outcome):
-        print(line)  # noqa: T201
-    names = map(_FILE.fullmatch, outcome.directory.read_info().fingerprint)
-    return [*own_files(), *(name[1] for name in names if name is not None)]
+    modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    own = [each for each in modules if not each.startswith(sys.base_prefix) and "site-packages" not in Path(each).parts]
+    return [*own, *(found[1] for found in map(_FILE.fullmatch, names) if found is not None)]
 
 
 def _times(files: Iterable[str]) -> dict[str, float]:

@@ -122,7 +122,9 @@ class GroupedCommand(Command):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if plans and "extra argument" in error.message:
-                raise click.UsageError(f"{error.message}. Did you mean --plan {plans[0]}?", ctx) from None
+                own = any(each.name == "plan" for each in self.params)
+                meant = f"--plan {plans[0]}" if own else f"optest run {plans[0]}"
+                raise click.UsageError(f"{error.message}. Did you mean {meant}?", ctx) from None
             raise
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.reporting.typography import printable
-from optest.spec import Reason, RuleClass, Status
+from optest.spec import Reason, Status
 
 __all__ = [
     "MEANINGS",
@@ -183,39 +183,37 @@ STATUS_MEANINGS: dict[Status, Meaning] = {
 }
 
 RULE_MEANINGS: dict[str, Meaning] = {
-    RuleClass.MOVEMENT.value: Meaning(
+    "movement": Meaning(
         "elements move and never change, so that bits are compared; NaN equals NaN",
         "look for a conversion on the way, or for arithmetic such as 0 - x that loses the sign of zero",
     ),
-    RuleClass.EXACT.value: Meaning(
+    "exact": Meaning(
         "there is one right answer: the exact result, rounded once",
         "look for a step that rounds, or a comparison in another dtype than that of the inputs",
     ),
     "integer-exact": Meaning(
         "the inputs are whole numbers so small that every order of summation gives the exact sum, rounded once",
-        "an error here is no rounding: look for elements that are left out, taken twice or multiplied by the wrong one",
+        "no rounding explains an error here: look for elements that are left out, taken twice or taken from elsewhere",
     ),
-    RuleClass.ULP.value: Meaning(
-        "an elementwise function may be so many units in the last place of the arithmetic off, plus half a one of the "
-        "output",
-        "compare the function's algorithm with the source that the rule names, most of all for far arguments",
+    "ulp": Meaning(
+        "an elementwise function may be some units in the last place off; the rule says how many and by whom",
+        "compare the function's algorithm with that source, most of all for far arguments",
     ),
-    RuleClass.ACCUMULATE.value: Meaning(
-        "the bound of a sum or contraction grows with the root of its length and with Σ|terms|; all errors together "
-        "have a limit, too (z, or a factor of rounding)",
+    "accumulate": Meaning(
+        "the bound of a sum grows with the root of its length and with Σ|terms|; all errors together have a limit, too",
         "accumulate in more bits, or declare the backend's accumulator by Numerics(accumulator=...)",
     ),
-    RuleClass.COMPOSED.value: Meaning(
+    "composed": Meaning(
         "the operator adds up what each of its steps may lose; the formula stands behind the rule's name",
         "look for a step that rounds to the inputs' dtype; if that is on purpose, state a tolerance for the operator",
     ),
-    RuleClass.CLOSE.value: Meaning(
+    "close": Meaning(
         "nothing else is known of the function, so that torch.testing's rtol and atol of the dtype are taken",
         "state a tolerance of your own, or give the descriptor a rule",
     ),
     "tolerance": Meaning(
-        "somebody stated rtol and atol, in the place of the operator's rule: |error| <= atol + rtol·|expected|",
-        "`optest explain` with the case says who; leave it out to be judged by the rule",
+        "somebody stated rtol and atol in the place of the operator's rule: |error| <= atol + rtol·|expected|",
+        "`optest explain` with the case says who; without it the operator's rule judges",
     ),
 }
 """By the name that a failure has in parentheses behind its rule."""

@@ -35,7 +35,6 @@ def sarif_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     run = {
         "tool": {"driver": {"name": "optest", "version": __version__, "rules": [_rule(each) for each in rules]}},
         "invocations": [invocation],
-        "columnKind": "unicodeCodePoints",
         "results": [
             {
                 **_result(group.first, group_block(group) if group.others else block(group.first)),
