@@ -38,7 +38,7 @@ def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> in
 
 
 @click.command("explain", cls=GroupedCommand, short_help="Show where a case's values came from, or what VALUE means.")
-@click.argument("case_id", metavar="CASE", required=False)
+@click.argument("case_id", metavar="[CASE|VALUE|rule:NAME]", required=False)
 @options_of("list", without="case")
 def explain_command(case_id: str | None, **given: Any) -> int:
     """Show where each value of a case came from and which rule will judge it; or what a reason or a rule means.
