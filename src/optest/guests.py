@@ -115,14 +115,15 @@ class Command:
     """A command of a guest, ``capture``, or one in a group, ``ffi inspect``.
 
     ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
-    in the list of commands, ``group`` that of the group; ``after`` names the command that it stands behind there.
-    Beside its own ``options`` it has those of the table that name it, or ``table``, among their commands.
+    in the list of commands, if that is not the first one of the text, ``group`` that of the group; ``after`` names the
+    command that it stands behind there. Beside its own ``options`` it has those of the table that name it, or
+    ``table``, among their commands.
     """
 
     name: str
     function: str
-    short: str
     text: str
+    short: str = ""
     arguments: tuple[Argument, ...] = ()
     options: tuple[Option, ...] = ()
     group: str = ""
@@ -136,15 +137,13 @@ class Command:
         Raises:
             UsageError: for a number below the least that an option takes; else whatever the function raises.
         """
-        values = dict(given)
-        for option in self.options:
-            if values[option.name] is None:
-                values[option.name] = option.default
-            elif option.minimum is not None and values[option.name] < option.minimum:
-                flag, least = option.flags[-1], option.minimum
-                raise UsageError(f"{flag} is {values[option.name]}, but should be {least} or more")
         from optest.spec import Fault, Reason
 
+        values = {**given, **{each.name: each.default for each in self.options if given[each.name] is None}}
+        for option in self.options:
+            if given[option.name] is not None and option.minimum is not None and given[option.name] < option.minimum:
+                least = f"{option.minimum} or more"
+                raise UsageError(f"{option.flags[-1]} is {given[option.name]}, but should be {least}")
         function: Callable[..., int] = load_object(self.function)
         try:
             return function(context, **values)

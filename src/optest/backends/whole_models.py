@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 __all__ = ["ModelGraph", "ModelProgram", "Region", "region_of", "regions_of"]
@@ -59,7 +60,7 @@ class ModelGraph(Protocol):
 
 
 class ModelProgram(Protocol):
-    """A model as a backend runs it."""
+    """A model as a backend runs it; its text says precision, threads and versions."""
 
     @property
     def graph(self) -> ModelGraph:
@@ -89,6 +90,26 @@ class ModelProgram(Protocol):
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Values inside the model, each computed from those before it, beginning with ``feeds``."""
+
+    def specs(self) -> list[tuple[str, str, list[int | str]]]:
+        """Name, dtype and sizes of each input; a size that is open is a name."""
+
+    def values(self, feeds: Mapping[str, Any], /) -> Iterable[tuple[str, Any, str, str]]:
+        """Values in the order of execution: name, elements, operator, and where in the model it is from.
+
+        Raises:
+            Fault: UNSUPPORTED where they cannot be seen.
+        """
+
+    def files(self, feeds: Mapping[str, Any], /) -> Mapping[str, bytes]:
+        """The program itself, by names of files."""
+
+    def profiled(self, feeds: Mapping[str, Any], trace: Path, /) -> list[tuple[str, int, float]]:
+        """Operator, calls and seconds in all, for each kind, in one run after a warm-up; ``trace`` may be written.
+
+        Raises:
+            Fault: UNSUPPORTED where there is no profiler.
+        """
 
 
 def region_of(

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from optest.cli.options import Command, click_option, completer_of, echo_all, options_of
-from optest.guests import Argument, guests
 from optest.guests import Command as Declared
+from optest.guests import guests
 
 __all__ = ["add_guest_commands"]
 
@@ -43,25 +43,13 @@ def add_guest_commands(root: click.Group) -> None:
     for guest in guests():
         for declared in guest.commands:
             group, _, name = declared.name.rpartition(" ")
-            _group_of(root, group, declared.group).add_command(_click_command(declared, name))
-            _place(root, group or name, declared.after)
-
-
-def _place(root: click.Group, name: str, after: str) -> None:
-    """Let a command stand behind another one in the list of commands."""
-    names = [each for each in root.commands if each != name]
-    names.insert(names.index(after) + 1 if after in names else len(names), name)
-    root.commands = {each: root.commands[each] for each in names}
-
-
-def _group_of(root: click.Group, name: str, text: str) -> click.Group:
-    if not name:
-        return root
-    group = root.commands.get(name)
-    if not isinstance(group, click.Group):
-        group = _Group(name, help=text, short_help=text)
-        root.add_command(group)
-    return group
+            if group and group not in root.commands:
+                root.add_command(_Group(group, help=declared.group, short_help=declared.group))
+            parent: Any = root.commands[group] if group else root
+            parent.add_command(_click_command(declared, name))
+            names = [each for each in root.commands if each != (group or name)]
+            names.insert(names.index(declared.after) + 1 if declared.after in names else len(names), group or name)
+            root.commands = {each: root.commands[each] for each in names}
 
 
 class _Group(click.Group):
@@ -82,17 +70,9 @@ def _click_command(declared: Declared, name: str) -> click.Command:
     function: Callable[..., int] = options_of(declared.name, table=declared.table)(call)
     for option in reversed(declared.options):
         function = click_option(option, option.help)(function)
-    for argument in reversed(declared.arguments):
-        function = _click_argument(argument)(function)
-    command = click.command(name, cls=Command, short_help=declared.short, help=declared.text)
-    return command(function)
-
-
-def _click_argument(argument: Argument) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    return click.argument(
-        argument.name,
-        metavar=argument.metavar,
-        nargs=-1 if argument.repeat else 1,
-        required=True,
-        shell_complete=completer_of(argument.completes),
-    )
+    for each in reversed(declared.arguments):
+        count, completer = -1 if each.repeat else 1, completer_of(each.completes)
+        argument = click.argument(each.name, metavar=each.metavar, nargs=count, required=True, shell_complete=completer)
+        function = argument(function)
+    short = declared.short or declared.text.partition("\n")[0]
+    return click.command(name, cls=Command, short_help=short, help=declared.text)(function)

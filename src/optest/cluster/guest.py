@@ -10,7 +10,6 @@ GUEST = Guest(
     options=(
         Option(
             name="cluster",
-            flags=("--cluster",),
             group="How to run",
             metavar="ADDRESS|local",
             commands=("run", "check"),

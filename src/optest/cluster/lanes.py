@@ -37,11 +37,9 @@ __all__ = ["Cluster", "ClusterExecutor", "connect"]
 _LOCAL = "local"
 _STORE_BYTES = 150 << 20
 """Of the object store of a cluster on this machine: cases and verdicts are small."""
-
 _STAYS = [".git", ".optest", ".venv", "__pycache__"]
 _RUN_AGAIN = 2
 """How often what a lost worker had not answered is run again."""
-
 _REACH_S, _SAY_S, _CLOSE_S = 10.0, 15.0, 15.0
 """How long reaching a cluster may take, when a lane that waits for an actor says so, how long an actor's end takes."""
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,12 @@ class JaxBackend(BackendDriver):
         return replace(self.numerics, processor="accelerator", operands=operands)
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
-        if descriptor.name in JAX_OPERATORS:
-            return None
-        return f"not in JAX: {NOT_IN_JAX.get(descriptor.name, 'it is not an operator of the catalogue')}"
+        why = NOT_IN_JAX.get(descriptor.name, "it is not an operator of the catalogue")
+        return None if descriptor.name in JAX_OPERATORS else f"not in JAX: {why}"
 
     def unsupported(self, case: TestCase) -> str | None:
-        call = JAX_OPERATORS.get(case.descriptor.name)
-        if call is None:
-            return self.lacks(case.descriptor)
+        if (lack := self.lacks(case.descriptor)) is not None:
+            return lack
         specs = at_their_places(case, [argument.spec for argument in case.inputs])
         if case.expects_error is not None and (why := _not_refused(case)) is not None:
             return why
@@ -76,7 +74,7 @@ class JaxBackend(BackendDriver):
         if names_dims and specs and specs[0] is not None and not specs[0].rank:
             return "a 0-d array has no dimension in JAX, and one in the catalogue"
         with _wide_types():  # JAX has other promotions without them
-            return call.gap(specs, case.attributes)
+            return JAX_OPERATORS[case.descriptor.name].gap(specs, case.attributes)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._compile_s = None
@@ -117,17 +115,12 @@ class JaxBackend(BackendDriver):
 
     def _call(self, case: TestCase) -> JaxCall:
         """Raises ``Fault``: UNSUPPORTED for an operator that JAX lacks."""
-        call = JAX_OPERATORS.get(case.descriptor.name)
-        if call is None:
-            raise Fault(Reason.UNSUPPORTED, str(self.lacks(case.descriptor)))
-        return call
+        if (lack := self.lacks(case.descriptor)) is not None:
+            raise Fault(Reason.UNSUPPORTED, lack)
+        return JAX_OPERATORS[case.descriptor.name]
 
     def _ready(self, case: TestCase, inputs: Sequence[Any]) -> Callable[[], Any]:
-        """The call on arrays of JAX's own, compiled if it is to be.
-
-        Raises:
-            Fault: UNSUPPORTED for an operator that JAX lacks.
-        """
+        """The call on arrays of JAX's own, compiled if it is to be; raises as :meth:`_call`."""
         call = self._call(case)
         # A copy: on a CPU JAX may share aligned memory of NumPy's, which is not JAX's to keep.
         arrays = [None if each is None else jnp.array(each) for each in at_their_places(case, inputs)]
@@ -152,11 +145,8 @@ class JaxBackend(BackendDriver):
             def call() -> None:
                 latest[:] = [ready()]
 
-            yield PreparedCall(
-                call=call,
-                outputs=lambda: _received(ready()),
-                synchronize=lambda: jax.block_until_ready(latest),
-            )
+            wait = partial(jax.block_until_ready, latest)
+            yield PreparedCall(call=call, outputs=lambda: _received(ready()), synchronize=wait)
 
     def device(self) -> str | None:
         return str(jax.default_backend())
@@ -187,7 +177,8 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
 
 
 def _received(output: Any) -> list[Any]:
-    return [np.array(each) for each in jax.block_until_ready(_several(output))]
+    made = jax.block_until_ready(output)
+    return [np.array(each) for each in (made if isinstance(made, (tuple, list)) else [made])]
 
 
 def _node(equation: Any) -> ProgramNode:
@@ -199,10 +190,6 @@ def _node(equation: Any) -> ProgramNode:
 
 def _spec_of(array: Any) -> TensorSpec:
     return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
-
-
-def _several(output: Any) -> Sequence[Any]:
-    return output if isinstance(output, (tuple, list)) else (output,)
 
 
 def _not_refused(case: TestCase) -> str | None:

@@ -49,14 +49,14 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         UsageError: for what no combination can do.
     """
     Hooks(given)  # says before the work if the folder is in use
-    rows, failures, programs, baselines = [], [], dict[str, None](), dict[str, float]()
+    rows, failed, programs, baselines = [], 0, dict[str, None](), dict[str, float]()
     for number, request in enumerate(_requests(given)):
         who, sizes = request["who"], [str(request[name] or "") for name in _SIZES]
         answer = _answer_of({**request, "part": f"{number:02}-{who.replace(':', '-')}"})
         if "refused" in answer:
             raise UsageError(answer["refused"])
         if "failed" in answer:
-            failures.append((who, *sizes))
+            failed += 1
             rows.append([who, *sizes, "failed", "", "", ""])
             words = [f"{name} {size}" for name, size in zip(_SIZES, sizes, strict=True) if size]
             for line in (f"failed: {', '.join([who, *words])}", *answer["failed"].splitlines()):
@@ -68,11 +68,15 @@ def bench_command(context: CommandContext, **given: Any) -> int:
         if request["is_baseline"]:
             baselines[str(sizes)] = answer["time"]["median_s"]
         rows.append([answer["on"], *sizes, *_cells(answer, request["tokens"], baselines.get(str(sizes)))])
-    for line in (*programs, *_table(rows)):
+    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    table = columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
+    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
+    caption = f"  median and interquartile range of one call, each row in a fresh process{faster}"
+    for line in (*programs, *table, caption):
         context.echo(line)
-    done, here = plural(len(rows) - len(failures), "timing"), plural(os.cpu_count() or 1, "processor")
-    context.echo(f"{done}, {len(failures)} failed; {here} here")
-    return int(bool(failures))
+    here = plural(os.cpu_count() or 1, "processor")
+    context.echo(f"{plural(len(rows) - failed, 'timing')}, {failed} failed; {here} here")
+    return int(failed > 0)
 
 
 def _requests(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -97,8 +101,7 @@ def _answer_of(request: Mapping[str, Any]) -> dict[str, Any]:
         command = [sys.executable, "-m", "optest.models.benchmarks", json.dumps(request), str(answer)]
         ended = run(command, cwd=".", env=environment() | variables, timeout_s=request["timeout"])
         if answer.exists():
-            found: dict[str, Any] = json.loads(answer.read_text())
-            return found
+            return dict(json.loads(answer.read_text()))
     how = f"exit status {ended.returncode}" if ended.signal is None else signal_name(ended.signal)
     hint = ", as the system does where memory runs out" if how == "SIGKILL" else ""
     what = f"no answer in {request['timeout']:g} s" if ended.timed_out else f"the process died: {how}{hint}"
@@ -113,13 +116,6 @@ def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> 
     yield "" if spread_s is None else seconds_text(spread_s)
     yield (f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}") + (" tokens/s" if tokens else " items/s")
     yield "" if baseline_s is None else f"{baseline_s / median_s:.3g}"
-
-
-def _table(rows: list[list[str]]) -> Iterator[str]:
-    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
-    yield from columns([[row[place] for place in used] for row in ([*_HEAD], *rows)], left=frozenset({0}))
-    faster = "; × is how many times as fast as the baseline" if len(_HEAD) - 1 in used else ""
-    yield f"  median and interquartile range of one call, each row in a fresh process{faster}"
 
 
 def _main(request: Mapping[str, Any], path: Path) -> None:

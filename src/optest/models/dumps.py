@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
+from optest.backends.whole_models import ModelProgram
+from optest.compare.elements import Ends
+from optest.compare.kernels import compare
+from optest.compare.policy import Allowance, Method
 from optest.errors import UsageError
 from optest.generators.files import save_tensors, tensors_in_file
 from optest.guests import CommandContext
-from optest.numerics import Array, dtype_of, ulp, widen
+from optest.numerics import Array, dtype_of
 from optest.reporting.typography import columns, plural
-from optest.spec import format_shape
-
-if TYPE_CHECKING:
-    from optest.models.hooks import Program
+from optest.spec import RuleUsed, format_shape
 
 __all__ = ["Values", "diff_command", "save_values"]
 
@@ -33,7 +33,7 @@ class Values:
     index: list[dict[str, Any]]
 
 
-def save_values(program: Program, feeds: Mapping[str, Array], path: Path) -> Values:
+def save_values(program: ModelProgram, feeds: Mapping[str, Array], path: Path) -> Values:
     """Run a program, and write its values as safetensors; the order and their places are in the metadata.
 
     Raises:
@@ -67,15 +67,20 @@ def diff_command(context: CommandContext, **given: Any) -> int:
     for each in shared:
         pair = one.tensors[each["name"]], other.tensors[each["name"]]
         if cells := _difference(*pair, given["rtol"], given["atol"]):
-            wrong.append((each["name"], *cells, _place(each)))
-    for line in (*lines, *_table(wrong)):
+            place = ", ".join(part for part in (each["operator"], each["place"]) if part)
+            wrong.append((each["name"], *cells, place))
+    if wrong:
+        head = ("value", "differ", "max abs", "max ulp", "from")
+        lines += columns([head, *wrong[:_SHOWN]], left=frozenset({0, 1, 4}))
+    if len(wrong) > _SHOWN:
+        lines.append(f"  and {len(wrong) - _SHOWN} more values")
+    for line in lines:
         context.echo(line)
     within = f"within rtol {given['rtol']:g} and atol {given['atol']:g}" if given["rtol"] or given["atol"] else "equal"
     first = f"; first: {wrong[0][0]}" + (f" ({wrong[0][-1]})" if wrong[0][-1] else "") if wrong else ""
-    context.echo(
-        f"{plural(len(shared), 'value')} compared, {len(shared) - len(wrong)} {within}, {len(wrong)} not{first}"
-    )
-    return int(bool(lines or wrong))
+    counts = f"{len(shared) - len(wrong)} {within}, {len(wrong)} not"
+    context.echo(f"{plural(len(shared), 'value')} compared, {counts}{first}")
+    return int(bool(lines))
 
 
 def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
@@ -83,14 +88,6 @@ def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         yield f"missing in the {which}, {len(names)}: {', '.join(names[:_SHOWN])}{more}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    if rows:
-        head = ("value", "differ", "max abs", "max ulp", "from")
-        yield from columns([head, *rows[:_SHOWN]], left=frozenset({0, 1, 4}))
-    if len(rows) > _SHOWN:
-        yield f"  and {len(rows) - _SHOWN} more values"
 
 
 def _read(path: Path) -> Values:
@@ -102,30 +99,18 @@ def _read(path: Path) -> Values:
 
 
 def _difference(a: Array, b: Array, rtol: float, atol: float) -> tuple[str, str, str] | None:
-    """How many elements differ, and how far; None where none does. NaN is NaN, and the tolerance is symmetric."""
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return f"{_spec(a)} and {_spec(b)}", "", ""
-    kind = dtype_of(a.dtype)
-    left, right = widen(a), widen(b)
-    with np.errstate(all="ignore"):
-        same = (left == right) | ((left != left) & (right != right))
-        if same.all():
-            return None
-        one, two = (each.astype(np.complex128 if each.dtype.kind == "c" else np.float64) for each in (left, right))
-        apart = np.where(same, 0.0, np.abs(one - two))
-        apart = np.where(np.isnan(apart), np.inf, apart)
-        differs = ~same & ~(apart <= atol + rtol * np.maximum(np.abs(one), np.abs(two)))
-        differs |= ~same & ~(np.isfinite(one) & np.isfinite(two))
-        if not differs.any():
-            return None
-        units = np.where(apart > 0, apart / ulp(two, kind), 0.0) if kind.is_float else None
-    ulps = "" if units is None else f"{float(np.where(np.isnan(units), np.inf, units).max()):.3g}"
-    return f"{int(differs.sum())} of {differs.size}", f"{float(apart.max()):.3g}", ulps
+    """How many elements differ, and how far; None where none does. NaN is NaN."""
+    kind, spec = dtype_of(b.dtype), _spec(b)
+    if _spec(a) != spec:
+        return f"{_spec(a)} and {spec}", "", ""
+    stated = RuleUsed(name="tolerance", layer="", text="")
+    allowance = Allowance(used=stated, method=Method.TOLERANCE, rtol=rtol, atol=atol)
+    outcome = compare(a, b, kind, allowance, ends=Ends(), detailed=True)
+    if not outcome.mismatched:
+        return None
+    error, in_ulp = (inf if outcome.nonfinite_mismatched else each.value for each in (outcome.error, outcome.in_ulp))
+    return f"{outcome.mismatched} of {a.size}", f"{error:.3g}", f"{in_ulp:.3g}" if kind.is_float else ""
 
 
 def _spec(value: Array) -> str:
     return f"{dtype_of(value.dtype)}[{format_shape(value.shape)}]"
-
-
-def _place(each: Mapping[str, Any]) -> str:
-    return ", ".join(part for part in (each["operator"], each["place"]) if part)

@@ -22,7 +22,6 @@ from optest.spec import Fault, Reason
 __all__ = ["MOST_TOKENS", "Prompt", "fed_tokens", "generated", "prompt_of"]
 
 _IDS = re.compile(r"\d+(?:[\s,]+\d+)*")
-_BYTES = 256
 MOST_TOKENS = 128
 
 
@@ -44,7 +43,13 @@ def prompt_of(text: str, tokenizer: str | None) -> Prompt:
         Fault: BAD_CASE for a file that is no tokenizer.
     """
     if tokenizer:
-        made = _by_file(text, Path(tokenizer))
+        if not Path(tokenizer).is_file():
+            raise UsageError(f"{tokenizer} is not there")
+        if not is_installed("tokenizers"):
+            raise Unavailable(f"reading {tokenizer}", "pip install tokenizers; or state ids: --prompt '464 2068'")
+        with Border(f"tokenizers, as it read {tokenizer},", Reason.BAD_CASE):
+            found = load_object("tokenizers:Tokenizer").from_file(tokenizer)
+            made = Prompt(found.encode(text).ids, found.decode)
     elif _IDS.fullmatch(text.strip()):
         made = Prompt([int(word) for word in re.findall(r"\d+", text)], lambda ids: " ".join(map(str, ids)))
     else:
@@ -55,33 +60,14 @@ def prompt_of(text: str, tokenizer: str | None) -> Prompt:
 
 
 def _text_of_bytes(ids: Sequence[int]) -> str:
-    return b"".join(bytes([each]) if each < _BYTES else f"<{each}>".encode() for each in ids).decode(errors="replace")
+    return b"".join(bytes([each]) if each < 256 else f"<{each}>".encode() for each in ids).decode(errors="replace")
 
 
-def _by_file(text: str, path: Path) -> Prompt:
-    if not path.is_file():
-        raise UsageError(f"{path} is not there")
-    if not is_installed("tokenizers"):
-        raise Unavailable(f"reading {path}", "pip install tokenizers; or state ids: --prompt '464 2068'")
-    with Border(f"tokenizers, as it read {path},", Reason.BAD_CASE):
-        found = load_object("tokenizers:Tokenizer").from_file(str(path))
-        return Prompt(found.encode(text).ids, found.decode)
+def generated(model: Runnable, hooks: Hooks, ids: Sequence[int], given: Mapping[str, Any]) -> Iterator[int]:
+    """``max_tokens`` tokens after ``ids``: the likeliest at ``temperature`` 0, else drawn, the same for the same seed.
 
-
-def generated(
-    model: Runnable,
-    hooks: Hooks,
-    ids: Sequence[int],
-    count: int | None,
-    *,
-    temperature: float,
-    seed: int,
-    keeps: bool = False,
-) -> Iterator[int]:
-    """``count`` tokens after ``ids``: the likeliest at temperature 0, else drawn, the same ones for the same seed.
-
-    Without a count there are 128, or as many as there is room for. A program that takes a fixed number of tokens gets
-    padding behind, which may not change what is before. With ``keeps`` a step computes its own token alone.
+    Without a number there are 128, or as many as there is room for. A program that takes a fixed number of tokens gets
+    padding behind, which may not change what is before. With ``kv_cache`` a step computes its own token alone.
 
     Raises:
         UsageError: for a model whose inputs are not those of a language model, that does not know a token, has too
@@ -89,18 +75,16 @@ def generated(
         Fault: NAN for logits that are no numbers, STATE if padding changes them.
     """
     if model.vocabulary and max(ids) >= model.vocabulary:
-        raise UsageError(
-            f"the prompt has the token {max(ids)}, but the model knows {model.vocabulary}: see --tokenizer"
-        )
-    size = _input_of_tokens(model)[1]
+        vocabulary = f"the model knows {model.vocabulary}: see --tokenizer"
+        raise UsageError(f"the prompt has the token {max(ids)}, but {vocabulary}")
+    size, count = _input_of_tokens(model)[1], given["max_tokens"]
     room = min((each for each in (size, model.context) if isinstance(each, int) and each), default=0)
     if room and len(ids) + (count or 1) > room:
-        raise UsageError(
-            f"{len(ids)} tokens and {count or 1} more do not fit: the model has room for {room}; see --config"
-        )
+        needed = f"{len(ids)} tokens and {count or 1} more"
+        raise UsageError(f"{needed} do not fit: the model has room for {room}; see --config")
     count = count or min(MOST_TOKENS, room - len(ids) if room else MOST_TOKENS)
-    keep_cache = getattr(model.program, "keep_cache", lambda: False)
-    if keeps and not keep_cache():
+    keeps = given["kv_cache"]
+    if keeps and not getattr(model.program, "keep_cache", lambda: False)():
         raise UsageError(f"{model.backend} has no cache of keys and values for this model: leave --kv-cache out")
     tokens, known = list(ids), 0
     for step in range(count):
@@ -111,7 +95,8 @@ def generated(
             if not same_bits(_last_logits(again, len(tokens)), logits):
                 raise Fault(Reason.STATE, "what comes behind a position changes its logits: the model is not causal")
         known = len(tokens) if keeps else 0
-        tokens.append(_chosen(logits, temperature, Stream(f"model run {seed}", f"token {step}")))
+        stream = Stream(f"model run {given['seed']}", f"token {step}")
+        tokens.append(_chosen(logits, given["temperature"], stream))
         yield tokens[-1]
 
 
@@ -120,9 +105,8 @@ def _input_of_tokens(model: Runnable) -> tuple[str, int | str]:
     specs = {name: sizes for name, kind, sizes in model.program.specs() if kind.startswith("int") and len(sizes) == 2}
     names = [name for name in specs if not any(word in name for word in ("mask", "position", "type"))]
     if len(names) != 1 or any(name not in specs for name in model.feeds):
-        raise UsageError(
-            f"the model's inputs are {', '.join(model.feeds)}, but --prompt needs those of a language model"
-        )
+        inputs = ", ".join(model.feeds)
+        raise UsageError(f"the model's inputs are {inputs}, but --prompt needs those of a language model")
     return names[0], specs[names[0]][1]
 
 
@@ -131,20 +115,17 @@ def fed_tokens(model: Runnable, tokens: Sequence[int], padding: int = 0) -> dict
     name, size = _input_of_tokens(model)
     length = size if isinstance(size, int) else len(tokens)
     values: dict[str, Any] = {name: [*tokens, *[padding] * (length - len(tokens))]}
-    for other in model.feeds:
-        if other != name:
-            values[other] = range(length) if "position" in other else [int("mask" in other)] * length
+    for other in model.feeds.keys() - {name}:
+        values[other] = range(length) if "position" in other else [int("mask" in other)] * length
     return {other: np.array([values[other]], each.dtype) for other, each in model.feeds.items()}
 
 
 def _last_logits(outputs: Mapping[str, Array], position: int) -> Array:
     name = "logits" if "logits" in outputs else next(iter(outputs))
-    logits = outputs[name]
-    if logits.ndim != 3 or logits.shape[1] < position:
-        raise UsageError(
-            f"output {name} has the shape {list(logits.shape)}, but logits are [batch, tokens, vocabulary]"
-        )
-    last: Array = logits[0, position - 1]
+    shape = outputs[name].shape
+    if len(shape) != 3 or shape[1] < position:
+        raise UsageError(f"output {name} has the shape {list(shape)}, but logits are [batch, tokens, vocabulary]")
+    last: Array = outputs[name][0, position - 1]
     return last
 
 

@@ -18,14 +18,11 @@ _model = partial(Option, group="The model")
 _file = partial(_model, metavar=_FILE, completes="file")
 _number = partial(Option, type="float", default=0.0)
 _flag = partial(Option, type="bool", default=False)
+_sizes = partial(Option, type="ints", metavar="N [N…]")
 _VARIANT = _model(name="variant", metavar="NAME", help="How it computes: all, basic, f32, inductor. [its default]")
+_CONFIG = "Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable."
 _SOURCE = (
-    _model(
-        name="config",
-        repeat=True,
-        metavar="KEY=VALUE",
-        help="Of a model by name, as n_layer=4 or size=full; of a file its open sizes, as batch=2. Repeatable.",
-    ),
+    _model(name="config", repeat=True, metavar="KEY=VALUE", help=_CONFIG),
     _model(name="preset", metavar="NAME", help="How weights are drawn: small, large … [validate: every way]"),
     _file(name="weights", flags=("--weights", "--checkpoint"), help="Weights of a model by name. [drawn]"),
     _model(name="seed", type="int", default=0, help="Seed of all that is drawn. [0]"),
@@ -39,37 +36,25 @@ _HOOKS = (
     Option(name="dump_mode", type="choice", choices=("all", "compile"), default="all", help=_DUMP_MODE),
     _flag(name="profile", help=_PROFILE),
 )
+_backend = partial(_model, name="backend", metavar="NAME")
 _JUDGED = (
-    _model(name="backend", metavar="NAME", default="onnxruntime", help="Backend that runs it. [onnxruntime]"),
+    _backend(default="onnxruntime", help="Backend that runs it. [onnxruntime]"),
     _VARIANT,
     _file(name="optimized", metavar="FILE.onnx", help="What another optimiser made of the model: runs in its place."),
     *_SOURCE,
     _INPUTS,
 )
-_RUN = (
-    _model(name="backend", metavar="NAME", help="Backend that runs it. [torch; of a file onnxruntime]"),
-    _VARIANT,
-    *_SOURCE,
-    _INPUTS,
-    *_HOOKS,
-)
+_RUN = (_backend(help="Backend that runs it. [torch; of a file onnxruntime]"), _VARIANT, *_SOURCE, _INPUTS, *_HOOKS)
 
 
-def _command(
-    name: str,
-    module: str,
-    short: str,
-    text: str,
-    *options: Option,
-    what: Argument = _MODEL,
-    table: str = "",
-) -> Command:
+def _command(function: str, text: str, *options: Option, what: Argument = _MODEL, table: str = "") -> Command:
+    """``function`` is a module and, by the name of the command, a function of it."""
+    name = function.partition(":")[2]
     return Command(
         name=f"model {name}",
-        function=f"optest.models.{module}:{name.replace('-', '_')}_command",
+        function=f"optest.models.{function.replace('-', '_')}_command",
         group="Compare whole models, and find the node that differs.",
         after="check",
-        short=short,
         text=text,
         arguments=(what,),
         options=options,
@@ -93,10 +78,8 @@ class ModelRunHooks(RunHooks):
 
 _COMMANDS = (
     _judges(
-        "validate",
-        "commands",
-        "Compare a model's outputs.",
-        """Compare what a backend answers with what the model computes in float64.
+        "commands:validate",
+        """Compare a model's outputs with what it computes in float64.
 
         \b
         optest model validate model.onnx --backend onnxruntime --variant all
@@ -105,16 +88,15 @@ _COMMANDS = (
         *_HOOKS,
     ),
     _judges(
-        "trace",
-        "commands",
-        "Compare the values inside a model, and name the first that differs.",
-        """Compare the values inside a model, node by node, as the backend has optimised it.
+        "commands:trace",
+        """Name the first value inside a model that differs.
 
         \b
         optest model trace model.onnx --backend onnxruntime --mode isolated
         optest model trace resnet34 --out values.safetensors      write the backend's values, compare nothing
 
-        Isolated, each node gets what the nodes before it should have made; accumulated, what they did make.
+        Nodes are those of the model as the backend has optimised it. Isolated, each gets what the nodes before it
+        should have made; accumulated, what they did make.
         """,
         *_JUDGED,
         Option(name="mode", type="choice", choices=_MODES, default=_MODES[0], help="What each node gets. [isolated]"),
@@ -123,11 +105,11 @@ _COMMANDS = (
         *_HOOKS,
     ),
     _judges(
-        "bisect",
-        "bisect",
-        "Name the optimizer's pass and the node that change a model's answers.",
-        """Name the level of optimization at which a model differs, the passes that make it so, and the nodes, and
-        write a plan that runs the first of these alone.
+        "bisect:bisect",
+        """Name the pass and the node that change a model's answers.
+
+        That is the level of optimization at which it differs, the passes that make it so, and the nodes. A plan is
+        written that runs the first of these alone.
 
         \b
         optest model bisect model.onnx --backend onnxruntime
@@ -138,24 +120,24 @@ _COMMANDS = (
         Option(name="out", metavar="DIR", default="bisected", completes="folder", help="For the plan. [bisected]"),
     ),
     _judges(
-        "suite",
-        "suite",
-        "Run the models and workloads that a file lists.",
-        """Run the models and workloads that a file lists, or one of optest's own suites: vision, text.
+        "suite:suite",
+        """Run the models and workloads that a file lists.
 
         \b
         optest model suite vision
         optest model suite suite.yaml --backend openvino     options go before what the file states
+
+        Suites of optest's own are vision and text.
         """,
         *(replace(each, default=None) for each in (*_JUDGED, *_HOOKS)),
         what=Argument(name="what", metavar="SUITE"),
     ),
     _command(
-        "run",
-        "running",
-        "Run a model, and compare it with nothing.",
-        """Run a model forward on one backend, or let it write text. MODEL is a file of ONNX, or gpt2, llama, resnet34,
-        mobilenet_v2, hf:CLASS, timm:NAME, or FILE.py:FUNCTION.
+        "running:run",
+        """Run a model, and compare it with nothing.
+
+        It runs forward, or writes text. MODEL is a file of ONNX, or gpt2, llama, resnet34, mobilenet_v2, hf:CLASS,
+        timm:NAME, or FILE.py:FUNCTION.
 
         \b
         optest model run resnet34 --weights resnet34.safetensors --profile
@@ -170,16 +152,15 @@ _COMMANDS = (
         _flag(name="kv_cache", help="Keep keys and values, where the model can."),
     ),
     _command(
-        "diff",
-        "dumps",
-        "Compare two dumps of values.",
-        """Compare the values of two dumps, as trace --out and run --dump-dir write them, in the order of the first.
+        "dumps:diff",
+        """Compare two dumps of values.
 
         \b
         optest model diff one.safetensors other.safetensors --atol 1e-6
 
-        They have to be equal, or |a - b| <= atol + rtol * max(|a|, |b|). Names that one of them lacks, other shapes or
-        dtypes, and dumps without a common name are differences, too.
+        Dumps are what trace --out and run --dump-dir write. Values have to be equal, or
+        |a - b| <= atol + rtol * |b|. Names that one of them lacks, other shapes or dtypes, and dumps without a common
+        name are differences, too. The order is that of the first.
         """,
         _flag(name="common", help="Compare the names that both have, and no others."),
         _number(name="rtol", help="Relative tolerance. [0]"),
@@ -187,10 +168,8 @@ _COMMANDS = (
         what=Argument(name="dumps", metavar="FILE FILE", repeat=True),
     ),
     _command(
-        "export-weights",
-        "running",
-        "Write the weights of a model by name.",
-        """Write the weights of a model as safetensors, for --weights.
+        "running:export-weights",
+        """Write the weights of a model by name, for --weights.
 
         \b
         optest model export-weights resnet34 --out resnet34.safetensors
@@ -199,25 +178,20 @@ _COMMANDS = (
         Option(name="out", metavar=_FILE, required=True, completes="file", help="Where to."),
     ),
     _command(
-        "bench",
-        "benchmarks",
-        "Time a model, each combination in a fresh process.",
-        """Time a model and its baseline for each number of threads and size of input, each in a fresh process whose
-        variables of threads (OMP_NUM_THREADS and others) are set before anything is imported.
+        "benchmarks:bench",
+        """Time a model and its baseline, each size in a fresh process.
+
+        The variables of threads (OMP_NUM_THREADS and others) are set before anything is imported.
 
         \b
         optest model bench gpt2 --backend onnxruntime --threads 1 4 --bench-tokens 1 64
         optest model bench resnet34 --batch 1,8 --no-baseline
         """,
         *_RUN,
-        Option(name="threads", type="ints", metavar="N [N…]", help="Numbers of threads. [the backend's own]"),
-        Option(name="bench_tokens", type="ints", metavar="N [N…]", help="Tokens of one call of a language model."),
-        Option(name="batch", type="ints", metavar="N [N…]", help="Sizes of the batch. [the model's own]"),
-        Option(
-            name="baseline",
-            metavar="NAME[:VARIANT]",
-            help="Compare with. [torch:eager; of a file onnxruntime:disabled]",
-        ),
+        _sizes(name="threads", help="Numbers of threads. [the backend's own]"),
+        _sizes(name="bench_tokens", help="Tokens of one call of a language model."),
+        _sizes(name="batch", help="Sizes of the batch. [the model's own]"),
+        Option(name="baseline", metavar="NAME[:VARIANT]", help="To compare with. [torch:eager, onnxruntime:disabled]"),
         _flag(name="no_baseline", help="Time the backend alone."),
         _number(name="bench_time", default=1.0, metavar="SECONDS", help="For each, after a warm-up. [1]"),
         _number(name="timeout", default=600.0, metavar="SECONDS", help="Of one process. [600]"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from optest.backends.whole_models import ModelProgram
 from optest.core.border import Border
@@ -20,31 +20,9 @@ from optest.store import write_atomically
 
 __all__ = ["Hooks", "Program", "same_bits"]
 
+Program = ModelProgram
 _SHOWN_ROWS = 20
-
-
-class Program(ModelProgram, Protocol):
-    """A model on a backend that can be dumped and timed; its text says precision, threads and versions."""
-
-    def specs(self) -> list[tuple[str, str, list[int | str]]]:
-        """Name, dtype and sizes of each input; a size that is open is a name."""
-
-    def values(self, feeds: Mapping[str, Array], /) -> Iterable[tuple[str, Array, str, str]]:
-        """Values in the order of execution: name, elements, operator, and where in the model it is from.
-
-        Raises:
-            Fault: UNSUPPORTED where they cannot be seen.
-        """
-
-    def files(self, feeds: Mapping[str, Array], /) -> Mapping[str, bytes]:
-        """The program itself, by names of files."""
-
-    def profiled(self, feeds: Mapping[str, Array], trace: Path, /) -> list[tuple[str, int, float]]:
-        """Operator, calls and seconds in all, for each kind, in one run after a warm-up; ``trace`` may be written.
-
-        Raises:
-            Fault: UNSUPPORTED where there is no profiler.
-        """
+_BORDER = Border("the backend", Reason.RAISED)
 
 
 class Hooks:
@@ -65,22 +43,14 @@ class Hooks:
         words = "-".join(["profile", *part.split("/")]) if part and folder is None else "profile"
         self._trace = (folder or Path()) / f"{words}.json"
 
-    def all_lines(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
-        """Run a program for what is asked for alone; nothing where nothing is.
-
-        Raises:
-            Fault: as :meth:`executed` and :meth:`closing_lines`.
-        """
+    def all_lines(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
+        """Run a program for what is wanted alone; raises as :meth:`executed` and :meth:`closing_lines`."""
         if self._folder is not None:
             self.executed(program, feeds)
         yield from self.closing_lines(program, feeds)
 
-    def executed(self, program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Run a program, and dump the execution; what is there before it fails stays there.
-
-        Raises:
-            Fault: whatever the program raises.
-        """
+    def executed(self, program: ModelProgram, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a program, and dump the execution; what is there before a fault of the program stays there."""
         if self._folder is None:
             return _outputs(program, feeds)
         if self._executions == 0:
@@ -97,7 +67,7 @@ class Hooks:
         save_tensors(outputs, place / "outputs.safetensors", str(program))
         index: dict[str, Any] = {"program": str(program)}
         try:
-            with _border():
+            with _BORDER:
                 values = save_values(program, feeds, place / "values.safetensors")
         except Fault as fault:
             index["no_values"] = fault.message
@@ -109,7 +79,7 @@ class Hooks:
         write_atomically(place / "index.json", json.dumps(index, indent=1).encode())
         return outputs
 
-    def closing_lines(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
+    def closing_lines(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
         """The profiler's table of one more run, and where things are kept.
 
         Raises:
@@ -121,9 +91,9 @@ class Hooks:
             kept = f" and {plural(self._executions, 'execution')}" if self._mode == "all" else ""
             yield f"dumped: the program{kept} in {self._folder}"
 
-    def _profile(self, program: Program, feeds: Mapping[str, Array]) -> Iterator[str]:
+    def _profile(self, program: ModelProgram, feeds: Mapping[str, Array]) -> Iterator[str]:
         self._trace.unlink(missing_ok=True)
-        with _border():
+        with _BORDER:
             profiled = program.profiled(feeds, self._trace)
         rows = sorted(profiled, key=lambda row: -row[2])
         whole = sum(seconds for _, _, seconds in rows) or 1.0
@@ -138,12 +108,8 @@ class Hooks:
             yield "  the backend says how long an operator takes, and not when: no trace for viewers"
 
 
-def _border() -> Border:
-    return Border("the backend", Reason.RAISED)
-
-
-def _outputs(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    with _border():
+def _outputs(program: ModelProgram, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    with _BORDER:
         return program.outputs(feeds)
 
 

@@ -39,10 +39,10 @@ def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
     began = time.perf_counter()
     outputs = hooks.executed(model.program, model.feeds)
     took = time.perf_counter() - began
-    rows = [
-        (name, dtype_of(each.dtype).name, format_shape(each.shape), *_range(each)) for name, each in outputs.items()
-    ]
-    yield from columns([("output", "dtype", "shape", "least", "largest"), *rows], left=frozenset({0, 1, 2}))
+    rows = [("output", "dtype", "shape", "least", "largest")]
+    for name, each in outputs.items():
+        rows.append((name, dtype_of(each.dtype).name, format_shape(each.shape), *_range(each)))
+    yield from columns(rows, left=frozenset({0, 1, 2}))
     for name, each in outputs.items():
         if each.size and each.ndim > 1 and ("logit" in name or len(outputs) == 1):
             yield f"  {name}, top-1 of the last axis: {', '.join(_tops(each))}"
@@ -55,14 +55,13 @@ def _text_lines(given: Mapping[str, Any]) -> Iterator[str]:
     sizes = {} if is_file(given["what"]) else {"batch": 1, "tokens": len(prompt.ids)}
     model = runnable(given, **sizes, room=given["max_tokens"] or MOST_TOKENS)
     yield from (f"{given['what']} on {model.backend}: {model.program}", *model.notes, *prompt.notes)
-    temperature, seed = given["temperature"], given["seed"]
-    sampling = {"temperature": temperature, "seed": seed, "keeps": given["kv_cache"]}
     began = time.perf_counter()
-    ids = list(generated(model, hooks, prompt.ids, given["max_tokens"], **sampling))
+    ids = list(generated(model, hooks, prompt.ids, given))
     took = time.perf_counter() - began
     yield f"ids: {' '.join(map(str, ids))}"
     yield f"text: {printable(prompt.text_of([*prompt.ids, *ids]))}"
-    how = f"drawn at temperature {temperature:g}, seed {seed}" if temperature else "each the likeliest"
+    drawn = f"drawn at temperature {given['temperature']:g}, seed {given['seed']}"
+    how = drawn if given["temperature"] else "each the likeliest"
     rate = f"{len(ids) / took:.3g} tokens/s, loading included"
     yield f"time: {seconds_text(took)} for {plural(len(ids), 'token')}, {how}; {rate}"
     yield from hooks.closing_lines(model.program, fed_tokens(model, prompt.ids))
@@ -89,8 +88,7 @@ def export_weights_command(context: CommandContext, **given: Any) -> int:
     if is_file(given["what"]):
         raise UsageError(f"{given['what']} is a file; weights are exported of a model by its name")
     model = named_model(given)
-    path = Path(given["out"])
-    load_object("optest.torch.models.weights:save_weights")(model, path)
+    load_object("optest.torch.models.weights:save_weights")(model, Path(given["out"]))
     count = sum(each.numel() for each in model.module.parameters())
-    context.echo(f"{path}: {count:,} parameters of {given['what']}")
+    context.echo(f"{given['out']}: {count:,} parameters of {given['what']}")
     return 0

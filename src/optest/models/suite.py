@@ -13,16 +13,18 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from optest.errors import UnknownName
-from optest.guests import Command, CommandContext, Option, guests
+from optest.guests import CommandContext, Option
 from optest.models.commands import CASES_OF
 from optest.models.driver import ModelDriver
+from optest.models.guest import GUEST
 from optest.plan.problems import Ledger, read_document
-from optest.spec import TestCase
 
 __all__ = ["suite_command"]
 
 _SHIPPED = Path(__file__).parent / "suites"
 _OWN = ("model", "workload")
+_EVERY = {each.name.removeprefix("model "): each for each in GUEST.commands}
+_COMMANDS = {name: _EVERY[name] for name in ("validate", "trace", "bench", "run")}
 
 
 class _Document(BaseModel):
@@ -39,15 +41,13 @@ def suite_command(context: CommandContext, **given: Any) -> int:
         PlanError: with everything that is wrong with the file.
     """
     runs = list(_runs(given))
-    cases: list[TestCase] = []
-    for workload, stated in runs:
-        if workload in CASES_OF:
-            cases += CASES_OF[workload](context, stated)
+    judged = [CASES_OF[workload](context, stated) for workload, stated in runs if workload in CASES_OF]
+    cases = [case for each in judged for case in each]
     status = context.run(cases, ModelDriver(), {}, given) if cases else 0
     for workload, stated in runs:
         if workload not in CASES_OF:
             context.echo(f"\n{stated['what']}, {workload}")
-            status = max(status, _commands()[workload].call(context, stated))
+            status = max(status, _COMMANDS[workload].call(context, stated))
     return status
 
 
@@ -57,8 +57,8 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path.suffix and (_SHIPPED / f"{path}.yaml").is_file():
         path = _SHIPPED / f"{path}.yaml"
     document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
-    ledger, commands = Ledger(source), _commands()
-    options = {option.name: option for each in commands.values() for option in each.options}
+    ledger = Ledger(source)
+    options = {option.name: option for each in _COMMANDS.values() for option in each.options}
     flags = {name: value for name, value in given.items() if name != "what" and value not in (None, ())}
     found = list[tuple[str, dict[str, Any]]]()
     for index, run in enumerate(document.runs):
@@ -71,27 +71,18 @@ def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 ledger.unknown(place, UnknownName(key, str(value), options[key].choices))
         workloads = stated.get("workload", "validate")
         for workload in [workloads] if isinstance(workloads, str) else workloads:
-            if workload not in commands:
-                ledger.unknown(("runs", index), UnknownName("workload", workload, commands))
+            if workload not in _COMMANDS:
+                ledger.unknown(("runs", index), UnknownName("workload", workload, _COMMANDS))
             elif "model" not in stated:
                 ledger.problem(("runs", index), "a run states no model")
             else:
-                own = {
-                    **given,
-                    **{each.name: _value(each, stated) for each in commands[workload].options},
-                    **flags,
-                    "what": stated["model"],
-                }
+                own = {each.name: _value(each, stated) for each in _COMMANDS[workload].options}
+                own = {**given, **own, **flags, "what": stated["model"]}
                 if own["dump_dir"]:
                     own["dump_dir"] = str(Path(own["dump_dir"], f"{len(found):02}-{workload}"))
                 found.append((workload, own))
     ledger.refuse()
     yield from found
-
-
-def _commands() -> dict[str, Command]:
-    every = {each.name: each for guest in guests() for each in guest.commands}
-    return {name: every[f"model {name}"] for name in ("validate", "trace", "bench", "run") if f"model {name}" in every}
 
 
 def _value(option: Option, stated: Mapping[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from optest.numerics import Array, bits
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Graph
 from optest.onnx.models import Model
-from optest.spec import Fault, Reason
+from optest.spec import Fault, Reason, dtype
 
 __all__ = ["OnnxProgram"]
 
@@ -45,11 +45,12 @@ class OnnxProgram:
         versions = ", ".join(f"{name} {version}" for name, version in self._driver.versions().items())
         name = self._driver.name
         run = f"{len(self.graph.nodes)} as {name} runs them" if self.is_shown else f"which {name} runs in its own way"
-        nodes = f"{len(self.before.nodes)} nodes, {run}"
         precision, threads = self._driver.precision_of(self._variant), self._driver.threads()
-        known = sum(map(bool, map(self.before.dtype_name, self.before.makers)))
-        nodes += f", {sum(len(each.outputs) for each in self.regions)} of {known} values in both"
-        return f"{nodes}; {precision}, threads: {threads}; {versions}"
+        known = list(filter(None, map(self.before.dtype_name, self.before.makers)))
+        floats = ", ".join(sorted({each for each in known if dtype(each).is_inexact}))
+        nodes = f"{len(self.before.nodes)} nodes of {floats or 'no floats'}, {run}"
+        nodes += f", {sum(len(each.outputs) for each in self.regions)} of {len(known)} values in both"
+        return f"{nodes}; float32 computed in {precision}, threads: {threads}; {versions}"
 
     @cached_property
     def _whole(self) -> Any:

@@ -42,9 +42,9 @@ class Program:
 
 def tokens(program: Program, ids: list[int], count: int | None, **options: Any) -> list[int]:
     feeds = dict.fromkeys(("input_ids", "attention_mask"), np.zeros((1, 1), np.int64))
-    known: dict[str, Any] = {"temperature": 0.0, "seed": 0, **options}
+    known: dict[str, Any] = {"max_tokens": count, "temperature": 0.0, "seed": 0, "kv_cache": False, **options}
     model = Runnable(backend="numpy", program=program, feeds=feeds, vocabulary=VOCABULARY, context=20)  # type: ignore[arg-type]
-    return list(generated(model, Hooks({"dump_dir": None, "dump_mode": "all", "profile": False}), ids, count, **known))
+    return list(generated(model, Hooks({"dump_dir": None, "dump_mode": "all", "profile": False}), ids, known))
 
 
 def test_without_temperature_the_likeliest_token_is_next() -> None:
@@ -98,7 +98,7 @@ def test_logits_that_are_no_numbers_choose_nothing() -> None:
 
 def test_a_program_without_a_cache_says_so() -> None:
     with pytest.raises(UsageError, match="no cache"):
-        tokens(Program(), [1], 1, keeps=True)
+        tokens(Program(), [1], 1, kv_cache=True)
 
 
 @pytest.mark.parametrize(

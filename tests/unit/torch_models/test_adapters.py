@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from model_results import results
 
 from optest.errors import OptestError, Unavailable, UsageError
 from optest.torch.models.adapters import MODELS, TorchModel, opened_model, presets_of, register_model
@@ -57,7 +58,7 @@ def test_activations_stay_moderate(name: str, preset: str) -> None:
     seen: dict[str, torch.Tensor] = {}
     for path, each in model.module.named_modules():
         each.register_forward_hook(lambda _, __, value, path=path: seen.update({path: value}))
-    (logits,) = model.run(model.inputs(0)).values()
+    (logits,) = results(model, model.inputs(0)).values()
     assert logits.dtype == torch.float32
     assert 0.1 < logits.std() < 100
     spread = {path: float(each.std()) for path, each in seen.items()}
@@ -70,7 +71,7 @@ def test_a_language_model_is_causal(name: str) -> None:
     inputs = model.inputs(0)
     changed = {"input_ids": inputs["input_ids"].clone()}
     changed["input_ids"][:, 9:] = 0
-    before, after = model.run(inputs)["logits"], model.run(changed)["logits"]
+    before, after = results(model, inputs)["logits"], results(model, changed)["logits"]
     assert model.causal
     assert torch.equal(before[:, :9], after[:, :9])
     assert before.shape[-1] == model.vocabulary
@@ -81,10 +82,10 @@ def test_a_configuration_changes_sizes() -> None:
     model = opened_model("gpt2", config={"n_layer": 1, "batch": 1, "tokens": 5, "tied": True})
     assert len(model.module.transformer.h) == 1
     assert model.module.lm_head.weight is model.module.transformer.wte.weight
-    assert model.run(model.inputs(0))["logits"].shape == (1, 5, 512)
+    assert results(model, model.inputs(0))["logits"].shape == (1, 5, 512)
     assert model.module.transformer.wte.weight.shape[1] == 64
     image = opened_model("resnet34", config={"width": 8, "image_size": 32, "num_classes": 3, "batch": 1})
-    assert image.run(image.inputs(0))["logits"].shape == (1, 3)
+    assert results(image, image.inputs(0))["logits"].shape == (1, 3)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +166,8 @@ def test_a_model_of_ones_own_keeps_its_weights(mine: Path, monkeypatch: pytest.M
     inputs = model.inputs(5)
     assert list(inputs) == ["x", "scale"]  # in the order of forward's parameters
     assert model.outputs == ("y", "pair_0", "pair_1")
-    results = model.run(inputs)
-    assert torch.equal(results["pair_1"], 2 * results["y"])
+    made = results(model, inputs)
+    assert torch.equal(made["pair_1"], 2 * made["y"])
     again = opened_model("mine.py:good")
     assert torch.equal(model.module.linear.weight, again.module.linear.weight)  # drawn by torch's seed
     assert presets_of("mine.py:good") == ("",)
@@ -188,7 +189,7 @@ def test_a_model_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(MODELS, "_entries", dict(MODELS._entries))
     register_model("line", factory)
-    assert opened_model("line").run({"input": torch.ones(1, 4)})["y"].shape == (1, 2)
+    assert results(opened_model("line"), {"input": torch.ones(1, 4)})["y"].shape == (1, 2)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **content: object) -> None:
@@ -236,7 +237,7 @@ def test_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 
     stand_in(monkeypatch, "timm", create_model=create_model)
     model = opened_model("timm:tiny", config={"width": 2})
-    assert model.run(model.inputs(0))["logits"].shape == (2, 72)
+    assert results(model, model.inputs(0))["logits"].shape == (2, 72)
 
 
 def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from model_results import results
 
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
 from optest.torch.models.adapters import TorchModel, opened_model
-from optest.torch.models.graphs import Graph, exported, graph_of
+from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.tensors import from_torch
 
 pytestmark = pytest.mark.torch
@@ -56,9 +57,9 @@ def run(graph: Graph, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
 def test_nodes_compute_what_the_model_does(name: str) -> None:
     model = opened_model(name, config=SMALL[name])
     inputs = model.inputs(0)
-    graph = graph_of(model, inputs)
+    graph = graph_of(model, arrays(inputs))
     assert graph.inputs == tuple(inputs)
-    narrow = model.run(inputs)["logits"].numpy()
+    narrow = results(model, inputs)["logits"].numpy()
     assert np.array_equal(run(graph, inputs)["logits"], narrow)
     wide = copy.deepcopy(model.module).double()
     with torch.no_grad():
@@ -73,12 +74,12 @@ def test_nodes_compute_what_the_model_does(name: str) -> None:
 
 def test_nodes_know_their_module_and_line() -> None:
     model = opened_model("gpt2")
-    graph = graph_of(model, model.inputs(0))
+    graph = graph_of(model, arrays(model.inputs(0)))
     norm, softmax = graph.makers["layer_norm_2"], graph.makers["softmax_1"]
     assert graph.operator(norm) == "aten.layer_norm.default"
     module, place = graph.place_of(norm).split(", ", 1)
     assert module == "transformer.h.1.ln_1"
-    assert place.endswith(": x = x + self.attn(self.ln_1(x))")  # the model's line, and not that of torch
+    assert place.endswith(": x = x + attention(norm(x), *angles)")  # the model's line, and not that of torch
     assert graph.operator(softmax) == "aten.softmax.int"
     module, place = graph.place_of(softmax).split(", ", 1)
     assert module == "transformer.h.1.attn.attention"
@@ -91,7 +92,7 @@ def test_nodes_know_their_module_and_line() -> None:
 def test_one_node_runs_alone() -> None:
     model = opened_model("gpt2")
     given = arrays(model.inputs(0))
-    graph = graph_of(model, model.inputs(0))
+    graph = graph_of(model, arrays(model.inputs(0)))
     values = {**given, **dict(graph.stream(graph.region(graph.outputs, given), given))}
     for name in values.keys() - given.keys():
         region = graph.region([name], values)
@@ -103,7 +104,7 @@ def test_one_node_runs_alone() -> None:
 
 
 def test_nodes_behind_the_last_value_that_is_read_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = graph_of(model := opened_model("gpt2"), model.inputs(0))
+    graph = graph_of(model := opened_model("gpt2"), arrays(model.inputs(0)))
     given, computed, value_of = arrays(model.inputs(0)), [], Graph.value_of
 
     def watched(self: Graph, node, values):
@@ -126,7 +127,7 @@ def test_float64_reaches_casts_constants_and_default_dtypes() -> None:
         return (self.linear(x).to(torch.float32) * third + tenth).softmax(-1, dtype=torch.float32)
 
     model = model_of(forward)
-    found = run(graph_of(model, model.inputs(0)).widened, model.inputs(0))["y"]
+    found = run(graph_of(model, arrays(model.inputs(0))).widened, model.inputs(0))["y"]
     weight, bias = (
         model.module.linear.weight.detach().double().numpy(),
         model.module.linear.bias.detach().double().numpy(),
@@ -144,7 +145,7 @@ def test_float32_in_a_float64_graph_is_refused() -> None:
         return torch.sin(x)
 
     model = model_of(forward)
-    graph = graph_of(model, model.inputs(0))
+    graph = graph_of(model, arrays(model.inputs(0)))
     assert run(graph, model.inputs(0))["y"].dtype == np.float32
     (node,) = graph.nodes
     narrow = types.SimpleNamespace(name=node.name, args=node.args, kwargs=node.kwargs, target=narrow_sine)
@@ -177,8 +178,8 @@ def test_operators_in_place_and_regions_become_nodes_that_stand_alone() -> None:
 
     model = model_of(forward, "z", "parts_0", "parts_1")
     inputs = model.inputs(0)
-    graph = graph_of(model, inputs)
-    expected, given = model.run(inputs), arrays(inputs)
+    graph = graph_of(model, arrays(inputs))
+    expected, given = results(model, inputs), arrays(inputs)
     made = ((value, value.copy()) for _, value in graph.stream(graph.region(graph.outputs, given), given))
     assert all(np.array_equal(*pair) for pair in list(made))  # no later node wrote into one
     assert all(np.array_equal(value, expected[name].numpy()) for name, value in run(graph, inputs).items())
@@ -191,11 +192,11 @@ def test_an_export_that_fails_is_one_message(capfd: pytest.CaptureFixture[str]) 
 
     model = model_of(forward)
     pytest.importorskip("onnxscript")
-    for export in (graph_of, exported):
+    for export in (graph_of, exported_content):
         with pytest.raises(
             Fault, match=r"^export failed: mine to .*: GuardOnDataDependentSymNode: Could not guard"
         ) as caught:
-            export(model, model.inputs(0))
+            export(model, arrays(model.inputs(0)))
         assert caught.value.reason is Reason.COMPILE
         assert len(str(caught.value).splitlines()) == 1
     assert capfd.readouterr() == ("", "")
@@ -204,7 +205,7 @@ def test_an_export_that_fails_is_one_message(capfd: pytest.CaptureFixture[str]) 
 def test_export_without_onnxscript(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optest.torch.models.graphs.is_installed", lambda name: name != "onnxscript")
     with pytest.raises(Unavailable, match=r"without onnxscript is unavailable: pip install optest\[onnx\]"):
-        exported(model := opened_model("gpt2"), model.inputs(0))
+        exported_content(model := opened_model("gpt2"), arrays(model.inputs(0)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -213,7 +214,7 @@ def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytes
     pytest.importorskip("onnxscript")
     model = opened_model(name, config=SMALL[name])
     inputs = model.inputs(0)
-    content = exported(model, inputs)
+    content = exported_content(model, arrays(inputs))
     assert capfd.readouterr() == ("", "")
     proto = onnx.load_from_string(content)
     assert [each.name for each in proto.graph.input] == list(inputs)
@@ -222,5 +223,5 @@ def test_the_onnx_model_has_the_names_places_and_results(name: str, capfd: pytes
     assert all("pkg.torch.onnx.stack_trace" in each and "pkg.torch.onnx.name_scopes" in each for each in entries)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {key: each.numpy() for key, each in inputs.items()})
-    expected = model.run(inputs)["logits"]
+    expected = results(model, inputs)["logits"]
     assert np.abs(found - expected.numpy()).max() < 5e-5

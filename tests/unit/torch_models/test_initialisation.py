@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from model_results import results
 
 from optest.torch.models.adapters import opened_model
 from optest.torch.models.initialisation import PRESETS
@@ -126,7 +127,7 @@ def changes(name: str, preset: str, faults: list[tuple[str, Callable]]):
     in_wide = {key: each.double() if each.is_floating_point() else each for key, each in inputs.items()}
     with torch.no_grad():
         right = wide(**in_wide)
-        error = (model.run(inputs)["logits"] - right).abs().max()
+        error = (results(model, inputs)["logits"] - right).abs().max()
         assert 0 < error < 1e-4
         for path, fault in faults:
             faulty = copy.deepcopy(wide)

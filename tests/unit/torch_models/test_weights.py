@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 import torch
+from model_results import results
 from safetensors.torch import save_file
 
 from optest.errors import UsageError
@@ -40,7 +41,7 @@ def test_weights_come_back_with_the_same_bits(file: Path, name: str) -> None:
     assert list(state) == list(back)
     assert all(torch.equal(state[key], back[key]) for key in state)
     inputs = model.inputs(0)
-    assert torch.equal(model.run(inputs)["logits"], again.run(inputs)["logits"])
+    assert torch.equal(results(model, inputs)["logits"], results(again, inputs)["logits"])
     with pytest.raises(UsageError, match="preset is small, but the weights are those of"):
         opened_model(name, config=SMALL[name], weights=file, preset="small")
 
@@ -53,7 +54,7 @@ def test_a_published_layout_of_gpt2(file: Path) -> None:
     save_file(bare, file)
     again = opened_model("gpt2", config={"tied": True}, weights=file)
     inputs = model.inputs(0)
-    assert torch.equal(model.run(inputs)["logits"], again.run(inputs)["logits"])
+    assert torch.equal(results(model, inputs)["logits"], results(again, inputs)["logits"])
     with pytest.raises(UsageError, match=r"missing: lm_head.weight$"):
         opened_model("gpt2", weights=file)
     save_file({name: each.clone() + (name == "lm_head.weight") for name, each in state.items()}, file)

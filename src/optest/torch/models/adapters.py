@@ -13,12 +13,16 @@ from torch.utils import _pytree
 from optest.errors import UsageError, did_you_mean
 from optest.generators.counter import Stream
 from optest.generators.draws import drawn, normal
+from optest.numerics import Array
 from optest.registry import Registry
 from optest.spec import dtype
+from optest.torch.tensors import on_cpu
 
 __all__ = [
     "TorchModel",
+    "as_tensors",
     "effective_config",
+    "images",
     "normal_tensor",
     "opened_model",
     "presets_of",
@@ -45,11 +49,6 @@ class TorchModel:
     context: int = 0
     notes: tuple[str, ...] = ()
 
-    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The outputs by name."""
-        with torch.no_grad():
-            return dict(zip(self.outputs, tensors_in(self.module(**inputs)), strict=True))
-
 
 Factory = Callable[[Mapping[str, Any]], TorchModel]
 
@@ -75,28 +74,21 @@ def effective_config(
     Raises:
         UsageError: for a key that there is not, or a value of another type or below what is possible.
     """
-    size = config.get("size", "small")
+    config = dict(config)
+    size = config.pop("size", "small")
     if size not in ("small", "full"):
         raise UsageError(f"size of {name} is {size!r}, but should be small or full")
     effective = {**small, **(full if size == "full" else {})}
     for key, value in config.items():
-        if key == "size":
-            continue
         if key not in effective:
             hint = did_you_mean(key, effective, text="; did you mean {}?")
             raise UsageError(f"{name} has no {key}{hint}\n  known: {', '.join(['size', *effective])}")
-        effective[key] = _fitting(name, key, value, effective[key])
+        kind = type(effective[key])
+        effective[key] = float(value) if kind is float and type(value) is int else value
+        if type(effective[key]) is not kind or (kind is not bool and not value > 0):
+            words = {bool: "true or false", int: "a whole number above 0", float: "a number above 0"}[kind]
+            raise UsageError(f"{key} of {name} is {value!r}, but should be {words}")
     return effective
-
-
-def _fitting(name: str, key: str, value: Any, default: Any) -> Any:
-    kind = type(default)
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind or (kind is not bool and not value > 0):
-        words = {bool: "true or false", int: "a whole number above 0", float: "a number above 0"}[kind]
-        raise UsageError(f"{key} of {name} is {value!r}, but should be {words}")
-    return value
 
 
 def presets_of(name: str, weights: Path | None = None) -> tuple[str, ...]:
@@ -155,6 +147,16 @@ def normal_tensor(stream: str, shape: tuple[int, ...]) -> torch.Tensor:
     """Standard normal values in float32, the same bits on every machine."""
     values = drawn(normal(dtype("float32"), None, None, None), Stream("torch model", stream), torch.Size(shape).numel())
     return torch.from_numpy(values.copy()).view(shape)
+
+
+def images(name: str, shape: tuple[int, ...]) -> Callable[[int], dict[str, torch.Tensor]]:
+    """What makes float32 images of that shape, [batch, channels, height, width], for the parameter ``name``."""
+    return lambda seed: {name: normal_tensor(f"image {seed}", shape)}
+
+
+def as_tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    """On the CPU, in memory of their own."""
+    return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
 
 
 def tensors_in(returned: Any) -> list[torch.Tensor]:

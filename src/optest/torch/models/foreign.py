@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from optest.errors import Unavailable, UsageError
-from optest.registry import is_installed, load_extension
+from optest.errors import UsageError
 from optest.torch.capture.targets import model_code, named_object
-from optest.torch.models.adapters import TorchModel, normal_tensor, tensors_in
-from optest.torch.models.transformers_models import transformers_model
+from optest.torch.models.adapters import TorchModel, images, tensors_in
+from optest.torch.models.transformers_models import library, transformers_model
 
 __all__ = ["of_timm", "of_transformers", "of_user"]
+
+_TIMM = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
 
 
 def of_user(path: str) -> TorchModel:
@@ -42,10 +43,9 @@ def _by_name(module: torch.nn.Module, given: Any, path: str) -> dict[str, torch.
     named = given if isinstance(given, Mapping) else dict(zip(parameters, given, strict=False))
     wrong = [name for name, each in named.items() if name not in parameters or not isinstance(each, torch.Tensor)]
     if wrong or (isinstance(given, Sequence) and len(given) > len(parameters)) or not named:
-        raise UsageError(
-            f"example inputs of {path} are for {', '.join(wrong or named) or 'nothing'}, "
-            f"but should be tensors for {', '.join(parameters)}"
-        )
+        wanted = f"tensors for {', '.join(parameters)}"
+        stated = ", ".join(wrong or named) or "nothing"
+        raise UsageError(f"example inputs of {path} are for {stated}, but should be {wanted}")
     return {name: named[name] for name in parameters if name in named}
 
 
@@ -53,13 +53,11 @@ def _output_names(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -
     """Keys of a dictionary or record that is returned; numbered where there are several tensors without."""
     with torch.no_grad():
         returned = module(**inputs)
-    if isinstance(returned, Mapping):  # transformers' records are dictionaries
-        parts = [(str(name), tensors_in(each)) for name, each in returned.items()]
-    else:
-        parts = [("output", tensors_in(returned))]
-    return tuple(
-        name if len(tensors) == 1 else f"{name}_{place}" for name, tensors in parts for place in range(len(tensors))
-    )
+    names: list[str] = []
+    for name, part in (returned if isinstance(returned, Mapping) else {"output": returned}).items():
+        count = len(tensors_in(part))  # records of transformers are dictionaries
+        names += [f"{name}_{place}" for place in range(count)] if count > 1 else [str(name)] * count
+    return tuple(names)
 
 
 def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
@@ -81,15 +79,9 @@ def of_transformers(name: str, config: Mapping[str, Any]) -> TorchModel:
         given = inputs(0)
         outputs = _output_names(module, given)
     causal = name.endswith(("ForCausalLM", "LMHeadModel")) and list(given) == ["input_ids"] and outputs[0] == "logits"
-    return TorchModel(
-        name=f"hf:{name}",
-        module=module,
-        inputs=inputs,
-        outputs=outputs,
-        causal=causal,
-        vocabulary=getattr(stated, "vocab_size", 0) if causal else 0,
-        context=getattr(stated, "max_position_embeddings", 0) if causal else 0,
-    )
+    sizes = {"vocabulary": "vocab_size", "context": "max_position_embeddings"} if causal else {}
+    about: dict[str, Any] = {each: getattr(stated, key, 0) for each, key in sizes.items()}
+    return TorchModel(name=f"hf:{name}", module=module, inputs=inputs, outputs=outputs, causal=causal, **about)
 
 
 def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
@@ -98,21 +90,9 @@ def of_timm(name: str, config: Mapping[str, Any]) -> TorchModel:
     Raises:
         Unavailable: if timm is not installed, or the torchvision that it needs does not fit torch.
     """
-    remedy = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
-    if not is_installed("timm"):
-        raise Unavailable("timm, which timm: needs,", remedy)
-    try:
-        create = load_extension("timm", "timm:create_model")
-    except (UsageError, Unavailable) as error:
-        raise Unavailable(f"timm, which cannot be imported ({str(error).splitlines()[0]}),", remedy) from None
+    create = library("timm", _TIMM).create_model
     with model_code(f"timm:{name}"):
-        module = create(name, pretrained=False, **config)
-        module.eval()
+        module = create(name, pretrained=False, **config).eval()
     image = next(iter(inspect.signature(module.forward).parameters))
     shape = (2, *getattr(module, "default_cfg", {}).get("input_size", (3, 224, 224)))
-    return TorchModel(
-        name=f"timm:{name}",
-        module=module,
-        inputs=lambda seed: {image: normal_tensor(f"image {seed}", shape)},
-        outputs=("logits",),
-    )
+    return TorchModel(name=f"timm:{name}", module=module, inputs=images(image, shape), outputs=("logits",))

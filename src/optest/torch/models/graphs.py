@@ -6,15 +6,15 @@ https://docs.pytorch.org/docs/stable/export.html
 
 from __future__ import annotations
 
-import contextlib
-import io
 import linecache
 import logging
 import operator
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cached_property, partial, reduce
+from io import StringIO
 from typing import Any
 
 import torch
@@ -26,14 +26,14 @@ from optest.numerics import Array, summation_errors
 from optest.registry import is_installed
 from optest.spec import Fault, Reason
 from optest.torch.capture.places import TORCH_AND_OURS, code_at, shown_path
-from optest.torch.models.adapters import TorchModel
+from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.tensors import DTYPE_NAMES, from_torch, to_torch
 
-__all__ = ["Graph", "exported", "graph_of"]
+__all__ = ["Graph", "exported_content", "graph_of"]
 
-Inputs = Mapping[str, torch.Tensor]
 _SUMS = tuple(f"aten.{each}" for each in ("addmm", "baddbmm", "bmm", "conv", "einsum", "linear", "matmul", "mm"))
 """Operators whose results are sums of products."""
+_FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
 
 
 class Graph:
@@ -74,12 +74,9 @@ class Graph:
 
     @property
     def random(self) -> str:
-        tagged = (
-            number
-            for number, node in enumerate(self.nodes)
-            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        )
-        return next(map(self.operator, tagged), "")
+        tag = torch.Tag.nondeterministic_seeded
+        drawn = (number for number, node in enumerate(self.nodes) if tag in getattr(node.target, "tags", ()))
+        return next(map(self.operator, drawn), "")
 
     def place_of(self, number: int) -> str:
         """The module, and place and statement of the innermost frame that is not torch's own."""
@@ -116,7 +113,12 @@ class Graph:
         Raises:
             Fault: REFERENCE_FAILED if float32 comes of a node that should compute in float64.
         """
-        arguments = map_arg((node.args, node.kwargs), lambda each: self._argument(each, values))
+
+        def argument(each: Any) -> Any:
+            is_own = each.op == "get_attr"
+            return reduce(getattr, each.target.split("."), self.program) if is_own else values[each.name]
+
+        arguments = map_arg((node.args, node.kwargs), argument)
         if not self._wide:
             with torch.no_grad():
                 return node.target(*arguments[0], **arguments[1])
@@ -126,15 +128,9 @@ class Graph:
             squares, counts = (_called_wide(node, each).numpy() for each in changed)
             unit = torch.finfo(torch.float32).eps / 2
             value = value + torch.from_numpy(summation_errors(value.numpy(), squares, counts, unit))
-        if any(each.dtype == torch.float32 for each in _tensors(value)):
+        if any(each.dtype == torch.float32 for each in tensors_in(value)):
             raise Fault(Reason.REFERENCE_FAILED, f"{node.target} ({node.name}) yields float32 from float64")
         return value
-
-    def _argument(self, node: Any, values: Mapping[str, Any]) -> Any:
-        return reduce(getattr, node.target.split("."), self.program) if node.op == "get_attr" else values[node.name]
-
-
-_FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
 
 
 def _uses(node: Any) -> tuple[str, ...]:
@@ -163,11 +159,7 @@ def _widened(each: Any) -> Any:
     return torch.float64 if each is torch.float32 else each
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [each for each in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(each, torch.Tensor)]
-
-
-def graph_of(model: TorchModel, inputs: Inputs) -> Graph:
+def graph_of(model: TorchModel, feeds: Mapping[str, Array]) -> Graph:
     """The graph of a model as torch.export sees it, before decompositions.
 
     In-place operators and regions (of autocast) are replaced by what they compute, so that each step can run alone.
@@ -176,10 +168,10 @@ def graph_of(model: TorchModel, inputs: Inputs) -> Graph:
         Fault: COMPILE if torch.export fails, with its last message.
     """
     with _exporting(model, "to a graph of torch"):
-        program = torch.export.export(model.module, (), kwargs=dict(inputs))
+        program = torch.export.export(model.module, (), kwargs=as_tensors(feeds))
         if not all(_is_pure(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
-        return _graph(program, model)
+        return Graph(program.module(check_guards=False), model.outputs)
 
 
 def _is_pure(node: Any) -> bool:
@@ -189,14 +181,8 @@ def _is_pure(node: Any) -> bool:
     return schema is not None and not schema.is_mutable
 
 
-def _graph(program: Any, model: TorchModel) -> Graph:
-    return Graph(program.module(check_guards=False), model.outputs)
-
-
-def exported(model: TorchModel, inputs: Inputs, *, optimize: bool = True) -> bytes:
+def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
     """An ONNX model with its weights inside; inputs and outputs have the model's names, nodes their places.
-
-    ``optimize``: with the exporter's own rewriting, which folds constants and batch norms.
 
     Raises:
         Fault: COMPILE if torch's exporter fails, with its last message.
@@ -206,20 +192,11 @@ def exported(model: TorchModel, inputs: Inputs, *, optimize: bool = True) -> byt
     if missing:
         raise Unavailable(f"export to ONNX without {' and '.join(missing)}", "pip install onnx onnxscript")
     with _exporting(model, "to ONNX"):
-        program = torch.onnx.export(
-            model.module,
-            (),
-            kwargs=dict(inputs),
-            dynamo=True,
-            optimize=optimize,
-            verbose=False,
-            input_names=list(inputs),
-            output_names=list(model.outputs),
-        )
+        names: dict[str, Any] = {"input_names": list(feeds), "output_names": list(model.outputs)}
+        program = torch.onnx.export(model.module, (), kwargs=as_tensors(feeds), dynamo=True, verbose=False, **names)
         proto = program.model_proto  # made anew each time
-        _complete_places(proto, _graph(program.exported_program, model))
-        content: bytes = proto.SerializeToString()
-    return content
+        _complete_places(proto, Graph(program.exported_program.module(check_guards=False), model.outputs))
+        return bytes(proto.SerializeToString())
 
 
 def _complete_places(proto: Any, graph: Graph) -> None:
@@ -235,18 +212,13 @@ def _complete_places(proto: Any, graph: Graph) -> None:
                 node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=f"{value}")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _exporting(model: TorchModel, what: str) -> Iterator[None]:
     """Without gradients, warnings, log or output; an exception becomes one message."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with (
-            torch.no_grad(),
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
+        with torch.no_grad(), warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             yield
     except Exception as error:  # border: an exporter may raise anything

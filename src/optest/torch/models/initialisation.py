@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -66,51 +67,43 @@ def initialise(module: nn.Module, preset: str, stream: str) -> None:
     Raises:
         UnknownName: for a preset that there is not.
     """
-    scales = _PRESETS.get(preset or PRESETS[0])
-    if scales is None:
+    preset = preset or PRESETS[0]
+    if preset not in _PRESETS:
         raise UnknownName("preset", preset, PRESETS)
-    drawn: set[int] = set()
+    scales, drawn = _PRESETS[preset], set[int]()  # those of tied parameters are drawn once
     kernel: nn.Module | None = None
     with torch.no_grad():
         for name, each in module.named_modules():
-            draw = _Draw(f"{stream} {preset or PRESETS[0]} {name}", drawn)
+            draw = partial(_normal, f"{stream} {preset} {name}")
             if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.running_var is not None:
                 _batch_norm(each, kernel, scales, draw, is_end=bool(_BRANCH_END_NORM.search(name)))
                 kernel = None
             else:
-                _parameters(each, scales, draw, is_end=bool(_BRANCH_END.search(name)))
+                own = {part: tensor for part, tensor in each.named_parameters(recurse=False) if id(tensor) not in drawn}
+                drawn |= {*map(id, own.values())}
+                _parameters(each, own, scales, draw, scales.branch if _BRANCH_END.search(name) else 1.0)
                 kernel = each if isinstance(each, nn.modules.conv._ConvNd) else kernel
 
 
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """Random values for the tensors of a module; ``drawn`` has the identities of all that have theirs, as tied ones."""
-
-    stream: str
-    drawn: set[int]
-
-    def normal(self, part: str, like: torch.Tensor) -> torch.Tensor:
-        self.drawn.add(id(like))
-        return normal_tensor(f"{self.stream}.{part}", tuple(like.shape)).to(like.dtype)
+_Draw = Callable[[str, torch.Tensor], torch.Tensor]
+"""Random values for a tensor of a module, by its name there."""
 
 
-def _parameters(module: nn.Module, scales: _Scales, draw: _Draw, *, is_end: bool) -> None:
-    branch = scales.branch if is_end else 1
-    for name, tensor in module.named_parameters(recurse=False):
-        if id(tensor) in draw.drawn or not tensor.is_floating_point():
-            continue
-        values = draw.normal(name, tensor)
+def _normal(stream: str, part: str, like: torch.Tensor) -> torch.Tensor:
+    return normal_tensor(f"{stream}.{part}", tuple(like.shape)).to(like.dtype)
+
+
+def _parameters(module: nn.Module, own: dict[str, torch.Tensor], scales: _Scales, draw: _Draw, branch: float) -> None:
+    for name, tensor in own.items():
+        values = draw(name, tensor)
         if tensor.ndim < 2:
             tensor.copy_(values * scales.bias * branch if "bias" in name else 1 + values * _GAINS)
         elif isinstance(module, nn.Embedding):
             tensor.copy_(values * scales.embedding)
         else:
-            tensor.copy_(values * (scales.gain * branch / math.sqrt(_fan_in(module, tensor))))
-
-
-def _fan_in(module: nn.Module, weight: torch.Tensor) -> int:
-    is_transposed = type(module).__name__ == "Conv1D"  # of GPT-2: [in, out]
-    return int(weight.shape[0] if is_transposed else weight[0].numel())
+            is_transposed = type(module).__name__ == "Conv1D"  # of GPT-2: [in, out]
+            fan_in = tensor.shape[0] if is_transposed else tensor[0].numel()
+            tensor.copy_(values * (scales.gain * branch / math.sqrt(fan_in)))
 
 
 def _batch_norm(norm: nn.Module, kernel: nn.Module | None, scales: _Scales, draw: _Draw, *, is_end: bool) -> None:
@@ -120,8 +113,8 @@ def _batch_norm(norm: nn.Module, kernel: nn.Module | None, scales: _Scales, draw
     scale = torch.tensor([2.0 ** (low + channel % (high - low + 1)) for channel in range(len(mean))])
     if kernel is not None and kernel.weight.shape[0] == len(mean):
         kernel.weight.mul_((scale * _RECTIFIED / scales.gain).view(-1, *[1] * (kernel.weight.ndim - 1)))
-    mean.copy_(draw.normal("running_mean", mean) * _MEANS * scale)
-    variance.copy_(((1 + draw.normal("running_var", variance) * _GAINS) * scale) ** 2)
+    mean.copy_(draw("running_mean", mean) * _MEANS * scale)
+    variance.copy_(((1 + draw("running_var", variance) * _GAINS) * scale) ** 2)
     if norm.affine:
-        norm.weight.copy_((1 + draw.normal("weight", norm.weight) * _GAINS) * (_BRANCH_GAIN if is_end else 1))
-        norm.bias.copy_(draw.normal("bias", norm.bias) * scales.bias)
+        norm.weight.copy_((1 + draw("weight", norm.weight) * _GAINS) * (_BRANCH_GAIN if is_end else 1))
+        norm.bias.copy_(draw("bias", norm.bias) * scales.bias)

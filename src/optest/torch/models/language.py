@@ -21,35 +21,26 @@ from optest.torch.models.adapters import TorchModel, effective_config
 __all__ = ["CausalAttention", "gpt2", "llama"]
 
 
-_INPUT = {"batch": 2, "tokens": 16}
+_SHARED = {"tied": False, "batch": 2, "tokens": 16}
+_GPT2 = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512, "n_positions": 256, "layer_norm_epsilon": 1e-5}
+_GPT2_FULL = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "tied": True}
+_LLAMA = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+_LLAMA_BLOCK = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 
 
 def gpt2(config: Mapping[str, Any]) -> TorchModel:
     """GPT-2; ``size=full`` is the published model of 124 million parameters."""
-    small: dict[str, Any] = {
-        "n_layer": 2,
-        "n_embd": 64,
-        "n_head": 4,
-        "vocab_size": 512,
-        "n_positions": 256,
-        "layer_norm_epsilon": 1e-5,
-    }
-    full = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "tied": True}
-    config = effective_config("gpt2", config, {**small, "tied": False, **_INPUT}, full)
+    config = effective_config("gpt2", config, {**_GPT2, **_SHARED}, _GPT2_FULL)
     _require_divisible(config, "n_embd", "n_head")
     return _causal("gpt2", Gpt2(config), config, "n_positions")
 
 
 def llama(config: Mapping[str, Any]) -> TorchModel:
     """Llama; ``size=full`` has the sizes of TinyLlama, 1.1 billion parameters."""
-    names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-    small: dict[str, Any] = dict(zip(names, (2, 64, 160, 4, 2), strict=True)) | {
-        "vocab_size": 512,
-        "max_position_embeddings": 256,
-    }
-    full = dict(zip(names, (22, 2048, 5632, 32, 4), strict=True)) | {"vocab_size": 32000}
-    small |= {"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tied": False, **_INPUT}
-    config = effective_config("llama", config, small, {**full, "max_position_embeddings": 2048})
+    small, full = (dict(zip(_LLAMA, each, strict=True)) for each in ((2, 64, 160, 4, 2), (22, 2048, 5632, 32, 4)))
+    rest = {"vocab_size": 512, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, **_SHARED}
+    full |= {"vocab_size": 32000, "max_position_embeddings": 2048}
+    config = effective_config("llama", config, {**small, **rest}, full)
     _require_divisible(config, "hidden_size", "num_attention_heads")
     _require_divisible(config, "num_attention_heads", "num_key_value_heads")
     if config["hidden_size"] // config["num_attention_heads"] % 2:
@@ -58,23 +49,15 @@ def llama(config: Mapping[str, Any]) -> TorchModel:
 
 
 def _causal(name: str, module: nn.Module, config: Mapping[str, Any], longest: str) -> TorchModel:
-    batch, tokens, vocabulary = config["batch"], config["tokens"], config["vocab_size"]
-    if tokens > config[longest]:
-        raise UsageError(f"tokens is {tokens}, but {longest} is {config[longest]}: state a larger {longest}, too")
+    shape, vocabulary, context = (config["batch"], config["tokens"]), config["vocab_size"], config[longest]
+    if shape[1] > context:
+        raise UsageError(f"tokens is {shape[1]}, but {longest} is {context}: state a larger {longest}, too")
 
     def inputs(seed: int) -> dict[str, torch.Tensor]:
-        generator = torch.Generator().manual_seed(seed)
-        return {"input_ids": torch.randint(vocabulary, (batch, tokens), generator=generator)}
+        return {"input_ids": torch.randint(vocabulary, shape, generator=torch.Generator().manual_seed(seed))}
 
-    return TorchModel(
-        name=name,
-        module=module,
-        inputs=inputs,
-        outputs=("logits",),
-        causal=True,
-        vocabulary=vocabulary,
-        context=config[longest],
-    )
+    about = {"causal": True, "vocabulary": vocabulary, "context": context}
+    return TorchModel(name=name, module=module, inputs=inputs, outputs=("logits",), **about)
 
 
 def _require_divisible(config: Mapping[str, Any], whole: str, part: str) -> None:
@@ -103,11 +86,40 @@ class CausalAttention(nn.Module):
         return weights @ value
 
 
-def _positions(model: nn.Module, input_ids: torch.Tensor) -> torch.Tensor:
-    """Of the tokens of a call, in the sequence that begins with those that are kept."""
-    positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-    kept = next(each.kept for each in model.modules() if isinstance(each, CausalAttention))
-    return positions if kept is None else positions + kept[0].shape[-2]
+def _heads(x: torch.Tensor, width: int) -> torch.Tensor:
+    """[batch, tokens, heads x width] as [batch, heads, tokens, width]."""
+    return x.view(*x.shape[:2], -1, width).transpose(1, 2)
+
+
+def _joined(heads: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return heads.transpose(1, 2).reshape(like.shape)
+
+
+class Block(nn.ModuleDict):
+    """Norm and attention, norm and matrices: four layers in this order, each two beside a shortcut."""
+
+    def forward(self, x: torch.Tensor, *angles: torch.Tensor) -> torch.Tensor:
+        norm, attention, second_norm, mlp = self.values()
+        x = x + attention(norm(x), *angles)
+        return x + mlp(second_norm(x))
+
+
+class Decoder(nn.Module):
+    """The layers of a language model by their names in ``part``, the embedding first, and its head."""
+
+    def __init__(self, part: str, layers: dict[str, nn.Module], *, tied: bool) -> None:
+        super().__init__()
+        setattr(self, part, nn.ModuleDict(layers))
+        embedding = next(iter(layers.values()))
+        self.lm_head = nn.Linear(embedding.embedding_dim, embedding.num_embeddings, bias=False)
+        if tied:
+            self.lm_head.weight = embedding.weight
+
+    def positions(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Of the tokens of a call, in the sequence that begins with those that are kept."""
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
+        kept = next(each.kept for each in self.modules() if isinstance(each, CausalAttention))
+        return positions if kept is None else positions + kept[0].shape[-2]
 
 
 class Conv1D(nn.Module):
@@ -125,55 +137,36 @@ class Conv1D(nn.Module):
 class Gpt2Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head = width // heads
         self.attention = CausalAttention()
         self.c_attn = Conv1D(width, 3 * width)
         self.c_proj = Conv1D(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, tokens, width = x.shape
-        heads = [
-            each.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
-            for each in self.c_attn(x).split(width, dim=-1)
-        ]
-        y = self.attention(*heads)
-        return self.c_proj(y.transpose(1, 2).reshape(batch, tokens, width))
+        parts = self.c_attn(x).split(x.shape[-1], dim=-1)
+        return self.c_proj(_joined(self.attention(*(_heads(each, self.head) for each in parts)), x))
 
 
-class Gpt2Block(nn.Module):
-    def __init__(self, width: int, heads: int, eps: float) -> None:
-        super().__init__()
-        self.ln_1 = nn.LayerNorm(width, eps)
-        self.attn = Gpt2Attention(width, heads)
-        self.ln_2 = nn.LayerNorm(width, eps)
-        layers = {"c_fc": Conv1D(width, 4 * width), "act": nn.GELU("tanh"), "c_proj": Conv1D(4 * width, width)}
-        self.mlp = nn.Sequential(OrderedDict(layers))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
-
-
-class Gpt2(nn.Module):
+class Gpt2(Decoder):
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
         width, eps = config["n_embd"], config["layer_norm_epsilon"]
-        blocks = [Gpt2Block(width, config["n_head"], eps) for _ in range(config["n_layer"])]
-        self.transformer = nn.ModuleDict(
-            {
-                "wte": nn.Embedding(config["vocab_size"], width),
-                "wpe": nn.Embedding(config["n_positions"], width),
-                "h": nn.ModuleList(blocks),
-                "ln_f": nn.LayerNorm(width, eps),
-            }
-        )
-        self.lm_head = nn.Linear(width, config["vocab_size"], bias=False)
-        if config["tied"]:
-            self.lm_head.weight = self.transformer.wte.weight
+
+        def block() -> Block:
+            layers = {"c_fc": Conv1D(width, 4 * width), "act": nn.GELU("tanh"), "c_proj": Conv1D(4 * width, width)}
+            attention, mlp = Gpt2Attention(width, config["n_head"]), nn.Sequential(OrderedDict(layers))
+            norms = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
+            return Block({"ln_1": norms[0], "attn": attention, "ln_2": norms[1], "mlp": mlp})
+
+        layers = {
+            "wte": nn.Embedding(config["vocab_size"], width),
+            "wpe": nn.Embedding(config["n_positions"], width),
+            "h": nn.ModuleList(block() for _ in range(config["n_layer"])),
+            "ln_f": nn.LayerNorm(width, eps),
+        }
+        super().__init__("transformer", layers, tied=config["tied"])
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        positions = _positions(self, input_ids)
-        x = self.transformer.wte(input_ids) + self.transformer.wpe(positions)
+        x = self.transformer.wte(input_ids) + self.transformer.wpe(self.positions(input_ids))
         for block in self.transformer.h:
             x = block(x)
         return self.lm_head(self.transformer.ln_f(x))
@@ -202,26 +195,20 @@ class Rotary(nn.Module):
 
 
 class LlamaAttention(nn.Module):
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, width: int, heads: int, groups: int) -> None:
         super().__init__()
-        width = config["hidden_size"]
-        self.heads, self.groups = config["num_attention_heads"], config["num_key_value_heads"]
-        self.head = width // self.heads
+        self.head, self.repeats = width // heads, heads // groups
         self.rotary, self.attention = Rotary(), CausalAttention()
         self.q_proj = nn.Linear(width, width, bias=False)
-        self.k_proj = nn.Linear(width, self.groups * self.head, bias=False)
-        self.v_proj = nn.Linear(width, self.groups * self.head, bias=False)
+        self.k_proj = nn.Linear(width, groups * self.head, bias=False)
+        self.v_proj = nn.Linear(width, groups * self.head, bias=False)
         self.o_proj = nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        batch, tokens, width = x.shape
-        shape = (batch, tokens, -1, self.head)
-        query = self.rotary(self.q_proj(x).view(shape).transpose(1, 2), cos, sin)
-        key = self.rotary(self.k_proj(x).view(shape).transpose(1, 2), cos, sin)
-        value = self.v_proj(x).view(shape).transpose(1, 2)
-        repeats = self.heads // self.groups
-        y = self.attention(query, key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1))
-        return self.o_proj(y.transpose(1, 2).reshape(batch, tokens, width))
+        query, key, value = (_heads(made(x), self.head) for made in (self.q_proj, self.k_proj, self.v_proj))
+        query, key = self.rotary(query, cos, sin), self.rotary(key, cos, sin)
+        key, value = (each.repeat_interleave(self.repeats, dim=1) for each in (key, value))
+        return self.o_proj(_joined(self.attention(query, key, value), x))
 
 
 class LlamaMlp(nn.Module):
@@ -235,41 +222,26 @@ class LlamaMlp(nn.Module):
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class LlamaBlock(nn.Module):
+class Llama(Decoder):
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        width, eps = config["hidden_size"], config["rms_norm_eps"]
-        self.input_layernorm = RmsNorm(width, eps)
-        self.self_attn = LlamaAttention(config)
-        self.post_attention_layernorm = RmsNorm(width, eps)
-        self.mlp = LlamaMlp(width, config["intermediate_size"])
+        width, eps, heads = config["hidden_size"], config["rms_norm_eps"], config["num_attention_heads"]
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        def block() -> Block:
+            attention = LlamaAttention(width, heads, config["num_key_value_heads"])
+            parts = RmsNorm(width, eps), attention, RmsNorm(width, eps), LlamaMlp(width, config["intermediate_size"])
+            return Block(dict(zip(_LLAMA_BLOCK, parts, strict=True)))
 
-
-class Llama(nn.Module):
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        width = config["hidden_size"]
-        self.model = nn.ModuleDict(
-            {
-                "embed_tokens": nn.Embedding(config["vocab_size"], width),
-                "layers": nn.ModuleList([LlamaBlock(config) for _ in range(config["num_hidden_layers"])]),
-                "norm": RmsNorm(width, config["rms_norm_eps"]),
-            }
-        )
-        self.lm_head = nn.Linear(width, config["vocab_size"], bias=False)
-        if config["tied"]:
-            self.lm_head.weight = self.model.embed_tokens.weight
-        head = width // config["num_attention_heads"]
-        frequencies = config["rope_theta"] ** (-torch.arange(0, head, 2) / head)
+        layers = {
+            "embed_tokens": nn.Embedding(config["vocab_size"], width),
+            "layers": nn.ModuleList(block() for _ in range(config["num_hidden_layers"])),
+            "norm": RmsNorm(width, eps),
+        }
+        super().__init__("model", layers, tied=config["tied"])
+        frequencies = config["rope_theta"] ** (-torch.arange(0, width // heads, 2) / (width // heads))
         self.register_buffer("inv_freq", frequencies, persistent=False)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        positions = _positions(self, input_ids)
-        angles = positions[:, None].float() * self.inv_freq
+        angles = self.positions(input_ids)[:, None].float() * self.inv_freq
         angles = torch.cat([angles, angles], dim=-1)
         cos, sin = angles.cos(), angles.sin()
         x = self.model.embed_tokens(input_ids)

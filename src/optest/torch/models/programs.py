@@ -16,15 +16,12 @@ from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.eager import open_device
-from optest.torch.models.adapters import TorchModel, tensors_in
-from optest.torch.models.graphs import Graph, exported, graph_of
+from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
+from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.models.language import CausalAttention
-from optest.torch.tensors import from_torch, on_cpu
+from optest.torch.tensors import from_torch
 
 __all__ = ["TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
-
-_LEVELS = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
-"""Backends of torch.compile, each of which does what the one before it does and more."""
 
 
 class TorchProgram:
@@ -35,6 +32,9 @@ class TorchProgram:
     """
 
     is_shown = True
+    passes: Sequence[str] = ()
+    levels: Sequence[str] = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+    """Backends of torch.compile, each of which does what the one before it does and more."""
 
     def __init__(
         self,
@@ -76,17 +76,9 @@ class TorchProgram:
             self._graph, self._shapes = graph_with_feeds(self._model, feeds)[0], _shapes(feeds)
         return self._graph
 
-    @property
-    def levels(self) -> Sequence[str]:
-        return _LEVELS
-
     @cached_property
     def regions(self) -> Sequence[Region]:
         return regions_of(self.graph, _tensors_of(self.graph))
-
-    @property
-    def passes(self) -> Sequence[str]:
-        return ()
 
     def specs(self) -> list[tuple[str, str, list[int | str]]]:
         return [(name, each.dtype.name, [f"size {n}" for n in range(each.ndim)]) for name, each in self._feeds.items()]
@@ -159,7 +151,7 @@ class TorchProgram:
         return module if self._variant == "eager" else torch.compile(module, backend=self._variant)
 
     def _called(self, module: Any, feeds: Mapping[str, Array]) -> list[Array]:
-        tensors = {name: each.to(self._device) for name, each in _tensors(feeds).items()}
+        tensors = {name: each.to(self._device) for name, each in as_tensors(feeds).items()}
         try:
             with torch.no_grad():
                 made = module(**tensors)
@@ -199,10 +191,6 @@ def _shapes(feeds: Mapping[str, Array]) -> list[tuple[int, ...]]:
     return [each.shape for each in feeds.values()]
 
 
-def _tensors(feeds: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-    return dict(zip(feeds, on_cpu(list(feeds.values())), strict=True))
-
-
 def inputs_of(model: TorchModel, seed: int) -> dict[str, Array]:
     """Example inputs by the names of forward's parameters."""
     return {name: from_torch(each) for name, each in model.inputs(seed).items()}
@@ -214,13 +202,8 @@ def graph_with_feeds(model: TorchModel, feeds: Mapping[str, Array]) -> tuple[Gra
     Raises:
         Fault: COMPILE if torch.export fails.
     """
-    graph = graph_of(model, _tensors(dict(zip(model.inputs(0), feeds.values(), strict=True))))
+    graph = graph_of(model, dict(zip(model.inputs(0), feeds.values(), strict=True)))
     return graph, dict(zip(graph.inputs, feeds.values(), strict=True))
-
-
-def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
-    """As :func:`optest.torch.models.graphs.exported`."""
-    return exported(model, _tensors(feeds))
 
 
 def exported_model(
@@ -231,11 +214,8 @@ def exported_model(
     graph, given = graph_with_feeds(model, feeds)
     region, outputs = graph.region(graph.outputs, graph.inputs), dict[str, Array]()
     other = {name: moved(each) for name, each in given.items()}
-    for suffix, each, fed in (
-        ("", graph, given),
-        (".float64", graph.widened, given),
-        (".moved", graph.perturbed, other),
-    ):
+    graphs = (("", graph, given), (".float64", graph.widened, given), (".moved", graph.perturbed, other))
+    for suffix, each, fed in graphs:
         made = {**fed, **{name: value for name, value in each.stream(region, fed) if name in graph.outputs}}
         outputs |= {f"{name}{suffix}": made[value] for name, value in graph.outputs_of.items()}
     return exported_content(model, feeds), outputs

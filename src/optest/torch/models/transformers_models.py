@@ -10,11 +10,16 @@ from typing import Any
 import torch
 
 from optest.errors import Unavailable, UsageError, did_you_mean
-from optest.registry import load_object
+from optest.registry import is_installed, load_extension
 
-__all__ = ["transformers_model"]
+__all__ = ["library", "transformers_model"]
 
 _REMEDY = "pip install transformers; or capture a script of your own, or name its model: model.py:FUNCTION"
+_TOKENS = (1, 16)
+_SAMPLES = 4000
+"""Of raw sound: a quarter of a second at 16 kHz."""
+_IMAGE = 64
+"""Pixels of a side, where a model takes images of any size."""
 
 
 def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Callable[[], dict[str, torch.Tensor]]]:
@@ -24,11 +29,11 @@ def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Calla
         Unavailable: if transformers is not installed.
         UsageError: for a class or a key of its configuration that does not exist; from making inputs, for other kinds.
     """
-    library = _library()
-    kind = getattr(library, name, None)
+    package = library("transformers", _REMEDY)
+    kind = getattr(package, name, None)
     configuration = getattr(kind, "config_class", None)
     if kind is None or configuration is None:
-        public = [each for each in dir(library) if each[0] != "_"]
+        public = [each for each in dir(package) if each[0] != "_"]
         hint = did_you_mean(name, public, text="; did you mean hf:{}?")
         raise UsageError(f"transformers has no model {name}{hint}")
     stated = configuration()
@@ -41,22 +46,14 @@ def transformers_model(name: str, config: Mapping[str, Any]) -> tuple[Any, Calla
     return model, lambda: _inputs_of(model, stated, name)
 
 
-def _library() -> Any:
+def library(name: str, remedy: str) -> Any:
+    """A package of models, imported; raises ``Unavailable``, with ``remedy``, if it cannot be."""
     try:
-        load_object("transformers:__version__")
-    except (UsageError, Unavailable):
-        raise Unavailable("transformers, which hf: needs,", _REMEDY) from None
-    return sys.modules["transformers"]
-
-
-# Inputs for a model of Hugging Face's transformers, made up from what its forward takes and its configuration says.
-
-_TOKENS = (1, 16)
-_SAMPLES = 4000
-"""Of raw sound: a quarter of a second at 16 kHz."""
-
-_IMAGE = 64
-"""Pixels of a side, where a model takes images of any size."""
+        load_extension(name, f"{name}:__version__")
+    except (UsageError, Unavailable) as error:
+        why = f"cannot be imported ({str(error).splitlines()[0]})" if is_installed(name) else "its models need"
+        raise Unavailable(f"{name}, which {why},", remedy) from None
+    return sys.modules[name]
 
 
 def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
@@ -65,54 +62,36 @@ def _inputs_of(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
     Raises:
         UsageError: if one of them is of another kind.
     """
-    main = getattr(model, "main_input_name", "input_ids")
     takes = inspect.signature(model.forward).parameters
-    needed = [main]
+    needed = [getattr(model, "main_input_name", "input_ids")]
     if "pixel_values" in takes and hasattr(config, "vision_config"):
         needed.append("pixel_values")
     if "decoder_input_ids" in takes and getattr(config, "is_encoder_decoder", False):
         needed.append("decoder_input_ids")
-    given = {}
-    for each in needed:
-        made = _MAKERS.get(each, lambda _: None)(config)
+    given = {each: _made_up(each, config) for each in needed}
+    for each, made in given.items():
         if made is None:
-            raise UsageError(
-                f"{name} takes {each}, which hf: cannot make up\n"
-                "  write a script that does, and name a function of it: model.py:FUNCTION"
-            )
-        given[each] = made
+            remedy = "write a script that does, and name a function of it: model.py:FUNCTION"
+            raise UsageError(f"{name} takes {each}, which hf: cannot make up\n  {remedy}")
     return given
 
 
-def _tokens(config: Any) -> torch.Tensor | None:
-    size = _config_value(config, "text_config", "vocab_size")
-    return None if size is None else torch.randint(size, _TOKENS)
-
-
-def _pixels(config: Any) -> torch.Tensor:
-    size = _config_value(config, "vision_config", "image_size") or _IMAGE
-    height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    return torch.randn(1, _config_value(config, "vision_config", "num_channels") or 3, height, width)
-
-
-def _sound(config: Any) -> torch.Tensor | None:
-    """Samples of a wave, where the model begins with convolutions over them."""
-    return torch.randn(1, _SAMPLES) if hasattr(config, "conv_kernel") else None
-
-
-def _spectrum(config: Any) -> torch.Tensor | None:
-    """Bands by time, as many steps as the encoder's positions, which two strides halve."""
-    bands, steps = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
-    return torch.randn(1, bands, 2 * steps) if bands and steps else None
-
-
-_MAKERS: Mapping[str, Callable[[Any], torch.Tensor | None]] = {
-    "input_ids": _tokens,
-    "decoder_input_ids": _tokens,
-    "pixel_values": _pixels,
-    "input_features": _spectrum,
-    "input_values": _sound,
-}
+def _made_up(name: str, config: Any) -> Any:
+    """An input as a configuration wants it, None for what is not known."""
+    match name:
+        case "input_ids" | "decoder_input_ids":
+            size = _config_value(config, "text_config", "vocab_size")
+            return None if size is None else torch.randint(size, _TOKENS)
+        case "pixel_values":
+            size = _config_value(config, "vision_config", "image_size") or _IMAGE
+            height, width = size if isinstance(size, (list, tuple)) else (size, size)
+            return torch.randn(1, _config_value(config, "vision_config", "num_channels") or 3, height, width)
+        case "input_features":  # bands by time, as many steps as the encoder's positions, which two strides halve
+            bands, steps = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
+            return torch.randn(1, bands, 2 * steps) if bands and steps else None
+        case "input_values" if hasattr(config, "conv_kernel"):  # where convolutions over samples are the first layers
+            return torch.randn(1, _SAMPLES)
+    return None
 
 
 def _config_value(config: Any, part: str, key: str) -> Any:

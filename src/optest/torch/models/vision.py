@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from optest.torch.models.adapters import TorchModel, effective_config, normal_tensor
+from optest.torch.models.adapters import TorchModel, effective_config, images
 
 __all__ = ["mobilenet_v2", "resnet34"]
-
 
 _SMALL = {"batch": 2, "image_size": 64, "num_classes": 10}
 _FULL = {"batch": 1, "image_size": 224, "num_classes": 1000}
@@ -35,24 +34,24 @@ def mobilenet_v2(config: Mapping[str, Any]) -> TorchModel:
 
 def _classifier(name: str, module: nn.Module, config: Mapping[str, Any]) -> TorchModel:
     shape = (config["batch"], 3, config["image_size"], config["image_size"])
+    return TorchModel(name=name, module=module, inputs=images("x", shape), outputs=("logits",))
 
-    def inputs(seed: int) -> dict[str, torch.Tensor]:
-        return {"x": normal_tensor(f"image {seed}", shape)}
 
-    return TorchModel(name=name, module=module, inputs=inputs, outputs=("logits",))
+def _conv(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
+    return nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
 
 
 class BasicBlock(nn.Module):
-    def __init__(self, channels: int, out: int, stride: int) -> None:
+    def __init__(self, channels: int, out: int, stride: int = 1) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
+        self.conv1 = _conv(channels, out, 3, stride)
         self.bn1 = nn.BatchNorm2d(out)
         self.relu = nn.ReLU()
-        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.conv2 = _conv(out, out, 3)
         self.bn2 = nn.BatchNorm2d(out)
         self.downsample: nn.Module | None = None
         if stride != 1 or channels != out:
-            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            self.downsample = nn.Sequential(_conv(channels, out, 1, stride), nn.BatchNorm2d(out))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -63,16 +62,14 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, width, 7, 2, padding=3, bias=False)
+        self.conv1 = _conv(3, width, 7, 2)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         channels = width
         for stage, blocks in enumerate((3, 4, 6, 3)):
             out = width << stage
-            strides = [2 if stage else 1] + [1] * (blocks - 1)
-            inputs = [channels] + [out] * (blocks - 1)
-            layer = [BasicBlock(each, out, stride) for each, stride in zip(inputs, strides, strict=True)]
+            layer = [BasicBlock(channels, out, 2 if stage else 1), *(BasicBlock(out, out) for _ in range(blocks - 1))]
             setattr(self, f"layer{stage + 1}", nn.Sequential(*layer))
             channels = out
         self.avgpool = nn.AdaptiveAvgPool2d(1)
@@ -89,7 +86,7 @@ class InvertedResidual(nn.Module):
         super().__init__()
         inner = channels * expansion
         layers = [] if expansion == 1 else [_activated(channels, inner, 1)]
-        layers += [_activated(inner, inner, 3, stride, inner), nn.Conv2d(inner, out, 1, bias=False)]
+        layers += [_activated(inner, inner, 3, stride, inner), _conv(inner, out, 1)]
         self.conv = nn.Sequential(*layers, nn.BatchNorm2d(out))
         self.has_shortcut = stride == 1 and channels == out
 
@@ -98,8 +95,7 @@ class InvertedResidual(nn.Module):
 
 
 def _activated(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Module:
-    conv = nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(out), nn.ReLU6())
+    return nn.Sequential(_conv(channels, out, kernel, stride, groups), nn.BatchNorm2d(out), nn.ReLU6())
 
 
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

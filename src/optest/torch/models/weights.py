@@ -17,7 +17,7 @@ from optest.torch.tensors import from_torch, to_read
 __all__ = ["load_weights", "save_weights"]
 
 _SHOWN = 8
-_WIDENED = (torch.float16, torch.bfloat16)
+_WIDE = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
 
 
 def save_weights(model: TorchModel, path: Path) -> None:
@@ -44,13 +44,15 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
         Unavailable: without the package safetensors.
     """
     state = module.state_dict()
-    stored = _under_own_names(_read(path), state)
+    if path.suffix != ".safetensors":
+        raise UsageError(f"{path} is no .safetensors file")
+    stored = _under_own_names({name: to_read(each) for name, each in tensors_in_file(path)[0].items()}, state)
     aliases = _aliases(state)
     present = {aliases[name] for name in stored if name in state}
     missing = [name for name in state if aliases[name] not in present and not name.endswith("num_batches_tracked")]
     pairs = [(name, stored[name], state[name]) for name in stored if name in state]
     shapes = [_differs(name, list(a.shape), list(b.shape)) for name, a, b in pairs if a.shape != b.shape]
-    dtypes = [_differs(name, a.dtype, b.dtype) for name, a, b in pairs if not _fits(a.dtype, b.dtype)]
+    dtypes = [_differs(name, a.dtype, b.dtype) for name, a, b in pairs if b.dtype not in (a.dtype, _WIDE.get(a.dtype))]
     untied = [name for name, theirs, _ in pairs if not torch.equal(theirs, stored.get(aliases[name], theirs))]
     problems = [
         *_listed("missing", missing),
@@ -65,12 +67,6 @@ def load_weights(module: torch.nn.Module, path: Path) -> tuple[str, ...]:
     for _, theirs, own in pairs:
         own.copy_(theirs)
     return tuple(f"weights of {path.name} are {each}, widened to float32" for each in sorted(narrow))
-
-
-def _read(path: Path) -> dict[str, torch.Tensor]:
-    if path.suffix != ".safetensors":
-        raise UsageError(f"{path} is no .safetensors file")
-    return {name: to_read(each) for name, each in tensors_in_file(path)[0].items()}
 
 
 _MASK = re.compile(r"\.attn\.(masked_)?bias$")
@@ -90,10 +86,6 @@ def _aliases(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """For each name the first one of the same memory."""
     first: dict[tuple[int, torch.Size], str] = {}
     return {name: first.setdefault((each.data_ptr(), each.shape), name) for name, each in state.items()}
-
-
-def _fits(theirs: torch.dtype, own: torch.dtype) -> bool:
-    return theirs == own or (own == torch.float32 and theirs in _WIDENED)
 
 
 def _differs(name: str, theirs: Any, own: Any) -> str:
