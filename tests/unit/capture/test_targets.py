@@ -139,7 +139,7 @@ def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> N
 @pytest.mark.skipif("transformers" in sys.modules, reason="transformers is loaded")
 def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Unavailable, match=r"pip install optest\[models\]; or capture a script of your own"):
+    with pytest.raises(Unavailable, match=r"pip install transformers; or capture a script of your own"):
         captured("hf:GPT2LMHeadModel", selection=Selection())
 
 
