@@ -27,14 +27,10 @@ def sarif_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     single = [FailureGroup(first=each) for each in ordered if each.status in BAD_STATUSES]  # a plan has a line for each
     groups = failure_groups(ordered) if is_check(info) else single
     rules = list(dict.fromkeys(_rule_id(group.first) for group in groups))
-    invocation = {
-        "executionSuccessful": not summary.interrupted and summary.exit_status in (0, 1),
-        "exitCode": summary.exit_status,
-        **({"startTimeUtc": f"{info.started_at[:19]}Z"} if info.started_at else {}),
-    }
+    ran = not summary.interrupted and summary.exit_status in (0, 1)
     run = {
         "tool": {"driver": {"name": "optest", "version": __version__, "rules": [_rule(each) for each in rules]}},
-        "invocations": [invocation],
+        "invocations": [{"executionSuccessful": ran, "exitCode": summary.exit_status}],
         "results": [
             {
                 **_result(group.first, group_block(group) if group.others else block(group.first)),
