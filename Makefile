@@ -50,6 +50,7 @@ house: $(VENV)/.test
 docs: $(VENV)/.run
 	$(BIN)/python -m optest.operators.documentation docs
 	$(BIN)/python -m optest.reporting.reasons_page > docs/reasons.md
+	$(BIN)/python -m optest.api.reference_page > docs/api.md
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

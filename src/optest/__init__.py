@@ -9,20 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optest.api import RunOptions, bootstrap, cases, run
+    from optest import testing
+    from optest.api import RunOptions, bootstrap, cases, check, run
+    from optest.api.report import Report
     from optest.backends.function import kernel
 
 __version__ = "0.1.0"
-__all__ = ["RunOptions", "__version__", "bootstrap", "cases", "kernel", "run"]
+__all__ = ["Report", "RunOptions", "__version__", "bootstrap", "cases", "check", "kernel", "run", "testing"]
+
+
+_PLACES = {
+    **dict.fromkeys(("RunOptions", "bootstrap", "cases", "check", "run"), "optest.api"),
+    "Report": "optest.api.report",
+    "kernel": "optest.backends.function",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("RunOptions", "bootstrap", "cases", "run"):
-        from optest import api
+    if name == "testing":
+        import optest.testing as module
 
-        return getattr(api, name)
-    if name == "kernel":
-        from optest.backends.function import kernel
+        return module
+    if name in _PLACES:
+        from optest.registry import load_object
 
-        return kernel
+        return load_object(f"{_PLACES[name]}:{name}")
     raise AttributeError(f"module 'optest' has no attribute {name!r}")

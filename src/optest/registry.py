@@ -40,7 +40,7 @@ Entry = TypeVar("Entry")
 
 OPTIONAL = (
     *("torch", "triton", "jax", "onnx", "onnxruntime", "onnxscript", "openvino"),
-    *("pyopencl", "safetensors", "pycparser", "ray"),
+    *("pyopencl", "safetensors", "pycparser", "ray", "jinja2"),
 )
 """Packages that optest can do without, each under the name of its module, which is also what pip installs."""
 

@@ -53,7 +53,7 @@ def test_lines_to_add_are_printed(name: str, project: Path, optest: Shell) -> No
     assert (project / name).read_text() == before
     told = [f"add to {name}, beside what stands there:", *(f"    {line}" for line in lines)]
     assert "\n".join(told) in done.out
-    assert "pytest --list-models" in done.out
+    assert "pytest --list-cases" in done.out
 
 
 @pytest.mark.slow
@@ -104,3 +104,14 @@ def test_a_test_file_is_there_to_be_named(project: Path, optest: Shell) -> None:
     (project / "tests" / "test_model_ops.py").write_text("# mine\n")
     optest("init", "pytest")
     assert (project / "tests" / "test_model_ops.py").read_text() == "# mine\n"
+
+
+def test_plans_go_by_their_names(tmp_path: Path, optest: Shell) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "plan.yaml").write_text("cases: [{op: relu, shapes: {input0: 2}}]\n")
+    done = optest("init", "pytest")
+    assert (tmp_path / "pytest.ini").read_text() == f"[pytest]\naddopts = {SWITCH}\n"
+    assert "no model cases" not in done.out
+    assert "collected are plans called plan.yaml, plan_*.yaml, *_plan.yaml" in done.out
+    assert "-::relu  (" in listed(tmp_path)
+    assert not (tmp_path / "tests" / "test_model_ops.py").exists()

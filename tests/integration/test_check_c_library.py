@@ -16,7 +16,7 @@ import yaml
 from library_faults import headers_of
 
 from optest.api.checking import check, write
-from optest.api.running import RunOutcome, run
+from optest.api.running import Report, run
 from optest.clib.ffi.headers import read_headers
 from optest.clib.library.mapping_file import mapping_path
 from optest.spec import BAD_STATUSES, CaseResult, Reason
@@ -80,11 +80,11 @@ def options(library: Path, folder: Path, *names: str) -> dict[str, object]:
     }
 
 
-def bad(outcome: RunOutcome) -> list[CaseResult]:
+def bad(outcome: Report) -> list[CaseResult]:
     return [each for each in outcome.results if each.status in BAD_STATUSES]
 
 
-def told(outcome: RunOutcome) -> list[str]:
+def told(outcome: Report) -> list[str]:
     return [f"{each.id}: {each.verdict.message}" for each in bad(outcome)]
 
 

@@ -13,7 +13,7 @@ import yaml
 from ffi_plans import ffi_case as case
 from ffi_plans import run_ffi_plan
 
-from optest.api.running import RunOutcome, run
+from optest.api.running import Report, run
 from optest.errors import OptestError
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, CheckState, Reason, Status
@@ -29,7 +29,7 @@ SPECIAL = {"fill": "data", "values": [-float("inf"), -3.0, -1e-40, 0.0, 0.5, 2.0
 TRANSPOSED = {"shape": [4, 5], "strides": [1, 4]}
 
 
-def answered(folder: Path, cases: list[dict[str, Any]], **config: Any) -> RunOutcome:
+def answered(folder: Path, cases: list[dict[str, Any]], **config: Any) -> Report:
     return run_ffi_plan(folder, cases, **{"mapping": "infiniop", **config})
 
 

@@ -11,7 +11,7 @@ import pytest
 from ffi_plans import ffi_case, run_ffi_plan
 from library_faults import headers_of, in_rounds
 
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.spec import CheckState, Reason, Status
 
@@ -35,7 +35,7 @@ def case(op: str, *, dtypes: list[str], out: Any = None, **stated: Any) -> dict[
     return {"op": op, "dtypes": dtypes, "shapes": shapes, "backend_config": config, **further}
 
 
-def answered(folder: Path, cases: list[dict[str, Any]], library: Path, **config: Any) -> RunOutcome:
+def answered(folder: Path, cases: list[dict[str, Any]], library: Path, **config: Any) -> Report:
     place = {"mapping": "infiniop", "library": str(library), "headers": str(headers_of(library))}
     return run_ffi_plan(folder, cases, **place, **config)
 

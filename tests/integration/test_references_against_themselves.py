@@ -25,13 +25,14 @@ WITHOUT_NUMBERS = {
     *((op, f"special{rate}") for op in ("gated_feed_forward", "multi_head_attention") for rate in ("", "(rate=0.25)")),
     *(("training_step", f"special{rate}") for rate in ("", "(rate=0.25)")),
 }
-PLACED = ("paged_attention", "paged_caching")
+PLACED = ("paged_attention", "paged_prefill_attention", "paged_caching", "varlen_attention", "grouped_matmul")
 """Operators whose positions no fill of all inputs can be."""
 UNDEFINED = {
     *((op, fill) for op in ("floor_divide", "remainder", "fmod") for fill in ("zeros", "arange")),
     *(("cast", fill) for fill in ("special", "special(rate=0.25)", "integer-exact", "arange")),
     *(("quantize", fill) for fill in FILLS if fill not in ("randn", "uniform", "ones")),
-    *((op, "arange") for op in ("gather", "scatter_add", "embedding", "scatter")),
+    *((op, "arange") for op in ("gather", "scatter_add", "embedding", "scatter", "moe_align")),
+    *((f"top_k_top_p_{op}", fill) for op in ("mask", "sampling") for fill in ("zeros", "arange")),
     ("erfinv", "integer-exact"),
 }
 """Division of integers by 0, conversions out of range, scales of 0, indices outside: bad inputs, whoever is asked."""

@@ -21,7 +21,7 @@ import yaml
 from filelock import FileLock
 
 from optest.api.run_request import run_request
-from optest.api.running import RunOutcome, run
+from optest.api.running import Report, run
 from optest.api.streaming import CaseStream
 from optest.errors import UsageError
 from optest.reporting import Reporter
@@ -53,7 +53,7 @@ class Toys:
         path.write_text(yaml.safe_dump({"backend": self.backend, "cases": entries}))
         return str(path)
 
-    def run(self, cases: Mapping[str, Case], device: str = "0", **options: Any) -> RunOutcome:
+    def run(self, cases: Mapping[str, Case], device: str = "0", **options: Any) -> Report:
         self.stream = io.StringIO()
         return run({"plan": self.plan(cases), "device": device, **options}, stream=self.stream)
 
@@ -72,15 +72,15 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toys:
     return Toys(tmp_path)
 
 
-def by_name(outcome: RunOutcome) -> dict[str, CaseResult]:
+def by_name(outcome: Report) -> dict[str, CaseResult]:
     return {result.id: result for result in outcome.results}
 
 
-def statuses(outcome: RunOutcome) -> dict[str, str]:
+def statuses(outcome: Report) -> dict[str, str]:
     return {result.id: result.status.value for result in outcome.results}
 
 
-def all_passed(outcome: RunOutcome, count: int) -> bool:
+def all_passed(outcome: Report, count: int) -> bool:
     return Counter(statuses(outcome).values()) == {"passed": count}
 
 

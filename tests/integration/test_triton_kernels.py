@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from optest.api.checking import check
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.backends import backend_manager
 from optest.backends.function import _DECLARED
 from optest.errors import Unavailable
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, w
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "triton" / "rows_and_tiles.py").read_text()
 
 MISTAKES = {
+    "load of unused elements without a mask": ("matmul", "mask=(rows < M) & (left < K)", "mask=left < K"),
     "store without a mask": (
         "softmax",
         ", mask=at < columns)\n\n\n@triton.jit\ndef layer",
@@ -44,8 +45,9 @@ MISTAKES = {
     "stride of the output": ("matmul", "rows * N + columns", "rows * K + columns"),
 }
 REASONS = {
+    "load of unused elements without a mask": Reason.READ_OUT_OF_BOUNDS,
     "store without a mask": Reason.OUT_OF_BOUNDS,
-    "load without a mask": Reason.NAN,
+    "load without a mask": Reason.READ_OUT_OF_BOUNDS,
     "no maximum": Reason.NAN,
     "result in the input": Reason.INPUT_MUTATED,
     "mean of the block": Reason.VALUE,
@@ -56,7 +58,7 @@ REASONS = {
 }
 
 
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, operator: str, **options: Any) -> RunOutcome:
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, operator: str, **options: Any) -> Report:
     (folder / "kernels_in_triton.py").write_text(source)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))

@@ -12,7 +12,7 @@ from wrong_kernels import FAULTS, ORDINARY, RARE, WITHOUT_FAULT, first_findings,
 
 from optest.api import bootstrap
 from optest.api.checking import check
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.spec import BAD_STATUSES, Status
 
 FOUND_BY_CHECK = (
@@ -33,7 +33,7 @@ def faulty_backends() -> Iterator[None]:
         yield
 
 
-def asked(backend: str, tmp_path: Path, **options: object) -> tuple[RunOutcome, str]:
+def asked(backend: str, tmp_path: Path, **options: object) -> tuple[Report, str]:
     stream = io.StringIO()
     outcome = check({"backend": backend, "runs_dir": str(tmp_path / "runs"), **options}, stream=stream)
     return outcome, stream.getvalue()

@@ -87,7 +87,7 @@ def test_the_sdist_holds_what_its_tests_need(sdist: Path) -> None:
 def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "optest/py.typed" in names
-    files = (path for kind in ("*.yaml", "*.h") for path in (ROOT / "src").rglob(kind))
+    files = (path for kind in ("*.yaml", "*.h", "*.html", "*.css", "*.js") for path in (ROOT / "src").rglob(kind))
     data = {path.relative_to(ROOT / "src").as_posix() for path in files}
     assert data <= set(names)
     assert all(name.startswith(("optest/", "optest-")) for name in names)

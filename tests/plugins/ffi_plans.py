@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from optest.api.running import RunOutcome, run
+from optest.api.running import Report, run
 
 
 def ffi_case(op: str, *shapes: Any, dtype: Any = "float32", **further: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def ffi_case(op: str, *shapes: Any, dtype: Any = "float32", **further: Any) -> d
     return {"op": op, "dtypes": dtypes, "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
 
 
-def run_ffi_plan(folder: Path, cases: Sequence[dict[str, Any]], **config: Any) -> RunOutcome:
+def run_ffi_plan(folder: Path, cases: Sequence[dict[str, Any]], **config: Any) -> Report:
     """``config`` is what backend ffi is given for all cases."""
     defaults = {"timeout": 200, "backend_config": {"ffi": config}}
     file = folder / "plan.yaml"

@@ -20,7 +20,7 @@ ROWS: list[set[str]] = [
     {"core"},
     {"reporting"},
     {"torch", "clib", "jax", "onnx", "cluster"},
-    {"infiniop", "suites", "scenes", "models"},
+    {"infiniop", "suites", "scenes", "models", "testing"},
     {"api"},
     {"cli", "pytest_plugin"},
     {"__main__"},
@@ -53,6 +53,7 @@ THIRD_PARTY = {
     "importlib": {"registry"},
     "filelock": {"core"},
     "ray": {"cluster"},
+    "jinja2": {"reporting"},
 }
 
 

@@ -16,6 +16,7 @@ from optest.api import bootstrap
 from optest.api.baseline import offers, require_new
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
+from optest.api.report import Report
 from optest.api.run_request import (
     RunRequest,
     configure,
@@ -27,7 +28,7 @@ from optest.api.run_request import (
     with_driver_options,
     with_tolerances,
 )
-from optest.api.running import RunOutcome, run_cases, unused_expectations
+from optest.api.running import run_cases, unused_expectations
 from optest.api.validation_cases import graph_samples, selection
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
@@ -109,8 +110,8 @@ class CheckRequest:
     """What the backend does not have of the catalogue, one sentence for each reason."""
 
 
-def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutcome:
-    """Ask the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
+def check(given: Mapping[str, Any], *, stream: TextIO | None = None, driver: BackendDriver | None = None) -> Report:
+    """Ask ``driver``, or the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
 
     The exit status is that of a run, and 1 if an expectation excused nothing; with another seed than the default, with
     which such files are written, that is a note: the values that show a difference may not have been drawn.
@@ -118,7 +119,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     Raises:
         OptestError: for anything that keeps the check from starting.
     """
-    request = check_request(as_the_resumed_check(given))
+    request = check_request(as_the_resumed_check(given), driver)
     settings = request.run.settings
     out = stream or sys.stdout
     unused: list[str] = []
@@ -207,8 +208,8 @@ def write(given: Mapping[str, Any], path: str) -> str:
     return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
 
 
-def check_request(given: Mapping[str, Any]) -> CheckRequest:
-    """Resolve settings, driver, expectations and cases.
+def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None) -> CheckRequest:
+    """Resolve settings, driver (unless it is handed over), expectations and cases.
 
     Raises:
         UsageError, UnknownName, PlanError: for whatever cannot be carried out as written.
@@ -217,7 +218,10 @@ def check_request(given: Mapping[str, Any]) -> CheckRequest:
     """
     bootstrap()
     settings = with_backend_of_options(as_in_the_earlier_check(given))
-    driver = _ready_driver(settings)
+    if driver is None:
+        driver = _ready_driver(settings)
+    else:
+        configure(driver, settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"], settings["variant"])
     expectations = _expectations(settings, driver)

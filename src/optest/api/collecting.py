@@ -31,6 +31,7 @@ from optest.store.joined_runs import joined_runs
 
 __all__ = [
     "GUARD",
+    "PLAN_NAMES",
     "Listed",
     "SceneWorkers",
     "failure_text",
@@ -38,6 +39,7 @@ __all__ = [
     "file_request",
     "gist",
     "is_bad",
+    "is_plan",
     "is_scene",
     "joined_runs",
     "lines_expected",
@@ -57,7 +59,9 @@ __all__ = [
 
 _MOST_BYTES = 16 * 2**20
 """What is larger is no plan."""
-_TOP_KEY = re.compile(rb"^(?:\{[ \t]*)?[\"']?(model|cases)[\"']?[ \t]*:", re.MULTILINE)
+_TOP_KEY = re.compile(rb"^(?:\{[ \t]*)?[\"']?(model|cases|include)[\"']?[ \t]*:", re.MULTILINE)
+PLAN_NAMES = tuple(name + suffix for name in ("plan", "plan_*", "*_plan") for suffix in (".yaml", ".yml"))
+"""How plans are called that pytest collects by their names, unless the ini says otherwise."""
 
 
 class Listed(NamedTuple):
@@ -71,13 +75,19 @@ class Listed(NamedTuple):
 
 
 def top_keys(path: Path) -> frozenset[str]:
-    """Which of ``model`` and ``cases`` a YAML file has at its top, told without reading it as YAML."""
+    """Which of ``model``, ``cases`` and ``include`` a YAML file has at its top, told without reading it as YAML."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return frozenset()
         return frozenset(key.decode() for key in _TOP_KEY.findall(path.read_bytes()))
     except OSError:
         return frozenset()
+
+
+def is_plan(path: Path) -> bool:
+    """Whether a YAML file looks like a plan without model cases."""
+    keys = top_keys(path)
+    return "cases" in keys and "model" not in keys
 
 
 def file_request(path: Path, options: Mapping[str, Any]) -> RunRequest:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.collecting import top_keys
+from optest.api.collecting import PLAN_NAMES, is_plan, top_keys
 from optest.errors import UsageError
 from optest.store import write_atomically
 
@@ -38,7 +38,7 @@ optest.pytest_plugin collects them from the files that the ini names (optest_mod
 
 
 def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
-    """Yield what to add to which file, and what was written.
+    """Yield what to add to which file, and what was written; plans go by their names.
 
     ``models`` are the files and folders of cases, relative to ``folder``; without any, those that lie below it.
 
@@ -48,18 +48,20 @@ def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
     for name in models:
         if not (folder / name).exists():
             raise UsageError(f"{name} is not there\n  create it first, or name the folder where the model cases lie")
-    folders = tuple(models) or tuple(_folders_with(folder, {"model", "cases"}))
+    with_models, with_plans = _folders_with(folder, _has_models), _folders_with(folder, is_plan)
+    folders = tuple(models) or tuple(with_models)
     path = _file_that_pytest_reads(folder)
     yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in folders])
-    if folders:
+    if with_models:
         yield from _test_file(folder, folders[0])
-        yield "look at them: pytest --list-models"
-        return
-    yield "no model cases (YAML files with the keys model and cases) lie below this folder"
-    yield "    when there are some, say where: optest init pytest FOLDER; or name their file: pytest FILE.yaml"
-    plans = [Path(each).as_posix() for each in _folders_with(folder, {"cases"})]
-    if plans:
-        yield f"    plans lie there; to have them as tests: optest init pytest {' '.join(plans)}"
+    if folders or with_plans:
+        yield "look at them: pytest --list-cases"
+    else:
+        yield "no model cases (YAML files with the keys model and cases) lie below this folder, and no plans"
+        yield "    when there are some, say where: optest init pytest FOLDER; or name their file: pytest FILE.yaml"
+    if with_plans and not folders:
+        yield f"    collected are plans called {', '.join(PLAN_NAMES[::2])} (optest_plans in the ini)"
+        yield f"    to collect all in these folders: optest init pytest {shlex.join(with_plans)}"
 
 
 def _ini_lines(path: Path, models: Sequence[str]) -> Iterator[str]:
@@ -114,13 +116,17 @@ def _test_file(folder: Path, models: str) -> Iterator[str]:
     yield f"{name} is there for command lines that name a test: pytest {name} --model NAME"
 
 
-def _folders_with(folder: Path, keys: Collection[str]) -> Iterable[str]:
-    """The topmost folders that hold YAML files with these keys themselves, relative to ``folder``."""
+def _has_models(path: Path) -> bool:
+    return top_keys(path).issuperset(("model", "cases"))
+
+
+def _folders_with(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
+    """The topmost folders that hold wanted YAML files themselves, relative to ``folder``."""
     found: list[str] = []
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in _NO_PLACE_FOR_CASES and not name.startswith("."))
         yaml = (Path(here, name) for name in sorted(files) if name.endswith((".yaml", ".yml")))
-        if any(top_keys(each).issuperset(keys) for each in yaml):
+        if any(map(wanted, yaml)):
             found.append(Path(here).relative_to(folder).as_posix())
             folders.clear()
     return found

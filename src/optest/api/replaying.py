@@ -12,8 +12,9 @@ from typing import Any, TextIO
 from optest.api import bootstrap
 from optest.api.earlier_runs import is_check, is_run, latest_run
 from optest.api.listing import unknown_among
+from optest.api.report import Report
 from optest.api.run_request import RunRequest, configure, driver_options
-from optest.api.running import RunOutcome, run_cases
+from optest.api.running import run_cases
 from optest.api.saving import file_stem, save
 from optest.api.scripts import Replayed, script_for
 from optest.backends import BackendDriver, backend_manager
@@ -41,7 +42,7 @@ def replay(
     save_to: str | None = None,
     script: str | None = None,
     stream: TextIO | None = None,
-) -> RunOutcome:
+) -> Report:
     """Run the cases of these results again: same inputs, same backend unless ``given`` names another.
 
     ``save_to`` is a folder for their tensors. ``script`` is a file or folder for scripts, "" for files here.
@@ -219,7 +220,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterable[str]:
+def _written(outcome: Report, request: RunRequest, files: _Files) -> Iterable[str]:
     """Write what was asked for and say so, case by case."""
     kept = outcome.directory.tensors_dir()
     taken: set[str] = set()

@@ -14,8 +14,10 @@ from typing import Any, TextIO
 
 from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
+from optest.api.report import Report
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
+from optest.backends import backend_manager
 from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.backends.worker_abilities import EndsRuns
 from optest.core.provenance import changed, fingerprint, run_info
@@ -35,22 +37,10 @@ from optest.settings import Origin, Settings, environment, plugin_modules, resol
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
-__all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
+__all__ = ["Report", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
-    """How a run went. ``exit_status`` also counts what went wrong outside the cases."""
-
-    summary: RunSummary
-    results: Sequence[CaseResult]
-    directory: RunDirectory
-    exit_status: int
-    unused_expectations: tuple[str, ...] = ()
-    """Lines of expectations that excused nothing, with what to do about each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +63,7 @@ class _BegunRun:
     earlier: Mapping[object, CaseResult]
 
 
-def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
+def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> Report:
     """Run what the options in ``given`` ask for; names and meanings are those of :data:`optest.settings.OPTIONS`.
 
     ``reporters`` hear the run beside those that the options name.
@@ -88,7 +78,7 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
     return dataclasses.replace(outcome, unused_expectations=lines, exit_status=outcome.exit_status or int(bool(unused)))
 
 
-def closing_lines(given: Mapping[str, Any], outcome: RunOutcome) -> Iterator[str]:
+def closing_lines(given: Mapping[str, Any], outcome: Report) -> Iterator[str]:
     """Lines about the whole run, told below its report: slow cases, notes of guests, expectations not come true."""
     settings = resolve(given)
     yield from slowest(outcome.results, settings["durations"])
@@ -127,7 +117,7 @@ def run_cases(
     reporters: Sequence[Reporter] = (),
     terminal: Reporter | None = None,
     steering: Steering | None = None,
-) -> RunOutcome:
+) -> Report:
     """Run cases that were selected already; ``terminal`` takes the place of the report on the terminal.
 
     Raises:
@@ -168,7 +158,7 @@ def run_cases(
             steering.interruption.done()
 
 
-def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering) -> RunOutcome:
+def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering) -> Report:
     lanes = lanes_of(begun.request, begun.directory, steering.interruption)
     try:
         return _run_in_lanes(begun, lanes, manager, steering)
@@ -176,7 +166,7 @@ def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering
         lanes.close()
 
 
-def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steering: Steering) -> RunOutcome:
+def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steering: Steering) -> Report:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
     info = _info(begun, lanes)
     directory.write_info(info)
@@ -217,7 +207,7 @@ def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steeri
         status = 2
         for line in (*map(str, request.problems), f"optest: {_left_out(request)}"):
             print(line, file=sys.stderr)  # noqa: T201
-    return RunOutcome(summary=summary, results=session.results, directory=directory, exit_status=status)
+    return Report(summary=summary, results=session.results, directory=directory, exit_status=status)
 
 
 def _report_files(request: RunRequest) -> dict[str, Path | None]:
@@ -334,7 +324,10 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     """The command that runs exactly this case again, in a shell that knows nothing of this one.
 
     What flags cannot say is written to a one-case plan, which also holds the driver's options that every case has.
+    Empty for a driver that nobody finds by its name.
     """
+    if request.driver.name not in backend_manager.names():
+        return ""
     settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)

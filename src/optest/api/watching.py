@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from optest.api.running import RunOutcome, closing_lines
+from optest.api.report import Report
+from optest.api.running import closing_lines
 from optest.errors import OptestError
 from optest.process import fork_and_run
 from optest.registry import file_of_module
@@ -23,7 +24,7 @@ _FILE = re.compile(r"(?:included plan|command file|data file|file) (.+)")
 """A fingerprint's name of a file that a run reads, and does not build."""
 
 
-def watch(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, Any]) -> NoReturn:
+def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> NoReturn:
     """Run, and run again after each change, until Ctrl-C; a wrong plan or plug-in is said and waited for."""
     files: set[str] = set()
     while True:
@@ -45,7 +46,7 @@ def watch(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, An
             time.sleep(_LOOK_S)
 
 
-def _files_of_run(run: Callable[[Mapping[str, Any]], RunOutcome], given: Mapping[str, Any]) -> list[str]:
+def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> list[str]:
     """Run once; the files of modules that nobody installed, and those that the run says it rests on."""
     names: Iterable[str] = ()
     try:

@@ -9,7 +9,7 @@ case runs; ``worker_abilities`` has what is asked for its process, ``command_abi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -208,3 +208,27 @@ def guards_memory(driver: object) -> bool:
     """Whether a driver says ``guards_memory = True``: foreign code gets copies that it makes and watches, and what it
     returns is nobody else's. It is optest's own, is handed the inputs themselves and leaves them as they are."""
     return bool(getattr(driver, "guards_memory", False))
+
+
+def writes_outputs(driver: object, case: TestCase) -> bool:
+    """Whether ``run_into`` is called for the case: if there is one, unless the driver's ``runs_into`` says no."""
+    return isinstance(driver, WritesOutputs) and bool(getattr(driver, "runs_into", lambda _: True)(case))
+
+
+def mutated_inputs(driver: object, case: TestCase) -> Collection[str]:
+    """The names of inputs that a call may change: the operator's, and those that the driver's ``writes_inputs`` names,
+    in which it makes the outputs."""
+    own: Collection[str] = getattr(driver, "writes_inputs", lambda _: ())(case)
+    return {*case.descriptor.mutates, *own} if own else case.descriptor.mutates
+
+
+def reads_inputs(driver: object) -> bool:
+    """Whether kernels may read beside the arrays that ``run`` gets: they are called once more with other numbers there.
+    A driver that copies its inputs elsewhere says ``reads_inputs = False``."""
+    return bool(getattr(driver, "reads_inputs", True))
+
+
+def margin_bytes(driver: object) -> int:
+    """How much memory of its own is on each side of an input, and watched on each side of an output: ``margin_bytes``,
+    a page if the driver says nothing."""
+    return int(getattr(driver, "margin_bytes", 1 << 12))

@@ -9,7 +9,7 @@ from typing import Any
 from optest.errors import UsageError, did_you_mean
 from optest.spec import OperatorDescriptor, TensorSpec, TestCase, dtype_names
 
-__all__ = ["LAYOUTS", "Capabilities", "Capability", "capability_of"]
+__all__ = ["LAYOUTS", "Capabilities", "Capability", "capability_of", "layout_of"]
 
 LAYOUTS = ("dense", "strided", "overlapping", "negative")
 """Of an input in memory: row by row without gaps; with gaps, another order or an offset; with elements that share a
@@ -57,7 +57,7 @@ class Capability:
                 return f"it takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"
             if self.ranks and each.spec.rank not in self.ranks:
                 return f"it takes no {each.name} of {each.spec.rank} dimensions"
-            if self.layouts and (layout := _layout(each.spec)) not in self.layouts:
+            if self.layouts and (layout := layout_of(each.spec)) not in self.layouts:
                 return f"it takes {' or '.join(self.layouts)} tensors, but {each.name} is {layout}"
         return None
 
@@ -72,7 +72,8 @@ def capability_of(capabilities: Capabilities, descriptor: OperatorDescriptor) ->
     return next((capabilities[name] for name in names if name in capabilities), None)
 
 
-def _layout(spec: TensorSpec) -> str:
+def layout_of(spec: TensorSpec) -> str:
+    """One of :data:`LAYOUTS`."""
     if spec.is_dense and not spec.offset:
         return "dense"
     moving = [stride for size, stride in zip(spec.shape, spec.strides or (), strict=False) if size > 1]

@@ -48,6 +48,7 @@ class CommandBackendDriver(BackendDriver):
 
     name = "command"
     kind = "command"
+    reads_inputs = False
     chips: tuple[str, ...] = ("*",)
     runs_programs = True
     isolated = False  # the foreign code has processes of its own, under a guard

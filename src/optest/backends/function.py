@@ -10,13 +10,14 @@ from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import at_their_places
-from optest.backends.capabilities import LAYOUTS, Capability
+from optest.backends.arrays import to_array
+from optest.backends.capabilities import LAYOUTS, Capability, layout_of
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
-from optest.registry import load_extension, load_object
-from optest.spec import OperatorDescriptor, TestCase, dtype_names
+from optest.registry import is_installed, load_extension, load_object
+from optest.spec import Check, OperatorDescriptor, TestCase, dtype_names
 
-__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "outputs_of"]
+__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "kernel_of", "outputs_of"]
 
 _ARRAYS = ("numpy", "torch")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -27,6 +28,7 @@ class Kernel:
     """A function and what it promises; a case outside of that is a declared gap.
 
     ``ignores`` are attributes that it sees from the shapes. ``arrays`` is what it takes: ``numpy`` or ``torch``.
+    ``out`` are its parameters for outputs to write into, ``in_place`` the operator's inputs that it leaves them in.
     """
 
     operator: str
@@ -35,6 +37,8 @@ class Kernel:
     ignores: tuple[str, ...] = ()
     arrays: str = "numpy"
     numerics: Numerics = field(default_factory=Numerics)
+    out: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -48,9 +52,11 @@ class Kernel:
         """Why the case is none for this function, None if it is one."""
         if outside := self.promised.lacks(case):
             return f"{self.name}: {outside}"
-        tensors, kinds = self._tensors(case, [each.name for each in case.inputs]), self._kinds()
-        if inspect.Parameter.VAR_POSITIONAL not in kinds and len(tensors) > sum(each in _POSITIONAL for each in kinds):
+        tensors, takes = self._tensors(case, [each.name for each in case.inputs]), self._takes(case)
+        if inspect.Parameter.VAR_POSITIONAL not in self._kinds() and len(tensors) > takes:
             return f"{self.name} takes fewer tensors than the {len(tensors)} of the case"
+        if why := self._cannot_write(case):
+            return f"{self.name} {why}"
         usual = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
         for name, key in self._keywords(case):
             value = case.attributes[name]
@@ -58,14 +64,51 @@ class Kernel:
                 return f"{self.name} takes no {name}, which is {value!r} here"
         return None
 
-    def call(self, case: TestCase, inputs: Sequence[Any]) -> Any:
+    def call(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
         """What the function returns for these tensors, in the operator's order, and the attributes that it takes."""
         keywords = {key: case.attributes[name] for name, key in self._keywords(case) if key}
-        return self.function(*self._tensors(case, inputs), **keywords)
+        tensors, written = iter(self._tensors(case, inputs)), dict(zip(self.outputs(case), outputs, strict=False))
+        first: list[Any] = []
+        for name in [each.name for each in self.parameters.values() if each.kind in _POSITIONAL] if written else ():
+            if name not in written and (tensor := next(tensors, self)) is self:
+                break
+            first.append(written.pop(name) if name in written else tensor)
+        return self.function(*first, *tensors, **keywords, **written)
 
     @property
     def name(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
+
+    def outputs(self, case: TestCase) -> tuple[str, ...]:
+        """Its parameters for the outputs: those that it states, else those that have their names and no default."""
+        described = case.descriptor
+        taken = {each.name for each in described.tensors.inputs} | {each.name for each in described.attributes}
+        return self.out or tuple(
+            name
+            for name in described.tensors.outputs
+            if name not in taken and (own := self.parameters.get(name)) and own.default is own.empty
+        )
+
+    def _takes(self, case: TestCase) -> int:
+        """How many of its parameters may be inputs."""
+        out = self.outputs(case)
+        return sum(each.kind in _POSITIONAL and each.name not in out for each in self.parameters.values())
+
+    def _cannot_write(self, case: TestCase) -> str:
+        """Why the outputs of the case cannot be written where the function writes them."""
+        places = self.outputs(case) or self.in_place
+        if places and case.outputs and len(places) != len(case.outputs):
+            return f"writes {len(places)} outputs, and the case has {len(case.outputs)}"
+        specs = {each.name: each.spec for each in case.inputs}
+        for name, output in zip(self.in_place, case.outputs, strict=False):
+            spec = specs.get(name)
+            if (
+                spec is None
+                or (spec.shape, spec.dtype) != (output.shape, output.dtype)
+                or layout_of(spec) == "overlapping"
+            ):
+                return f"leaves its result in {name}, which is no tensor of {output}"
+        return ""
 
     def _kinds(self) -> list[Any]:
         return [each.kind for each in self.parameters.values()]
@@ -106,6 +149,8 @@ def kernel(
     refuses: bool = False,
     arrays: str = "",
     numerics: Numerics | None = None,
+    out: Sequence[str] = (),
+    in_place: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function below is an implementation of ``operator``, for ``--backend function``.
 
@@ -113,6 +158,10 @@ def kernel(
     tensor, or a tuple or dict of them. The promises are those of :class:`Capability`; cases outside of them are gaps.
     Without ``arrays`` an annotation such as ``torch.Tensor`` decides, else it is NumPy. ``numerics`` says how it
     computes, where that is not the way of the dtype: ``Numerics(operands="tf32")``.
+
+    ``out`` names parameters for tensors that it writes the outputs into, in the operator's order; one that is called
+    like an output of the operator needs no mention. ``in_place`` names inputs of the operator that it leaves its
+    outputs in. What it returns does not count, then.
 
     Raises:
         UsageError: for a dtype or a layout that does not exist, or another word in ``arrays``.
@@ -132,8 +181,9 @@ def kernel(
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):
             raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
+        more: dict[str, Any] = {"numerics": numerics or Numerics(), "out": tuple(out), "in_place": tuple(in_place)}
         _DECLARED[operator] = Kernel(
-            operator, function, promised, tuple(ignores), arrays or _arrays_of(function), numerics or Numerics()
+            operator, function, promised, tuple(ignores), arrays or _arrays_of(function), **more
         )
         return function
 
@@ -141,8 +191,13 @@ def kernel(
 
 
 def _arrays_of(function: Callable[..., Any]) -> str:
+    """By its annotations; without any by the module that it belongs to, or that its own module imports."""
     annotations = getattr(function, "__annotations__", {}).values()
-    return "torch" if any("Tensor" in str(each) for each in annotations) else "numpy"
+    if annotations:
+        return "torch" if any("Tensor" in str(each) for each in annotations) else "numpy"
+    used = {getattr(each, "__name__", "") for each in getattr(function, "__globals__", {}).values()}
+    is_of_torch = str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
+    return "torch" if is_of_torch or ("torch" in used and "numpy" not in used) else "numpy"
 
 
 def _stated(text: str) -> Kernel:
@@ -155,10 +210,15 @@ def _stated(text: str) -> Kernel:
     function = load_extension("function", path)
     if not callable(function):
         raise UsageError(f"--function {text}: {path} is {function!r}, but should be a function")
+    return kernel_of(function, operator, path.rpartition(":")[2])
+
+
+def kernel_of(function: Callable[..., Any], operator: str = "", otherwise: str = "") -> Kernel:
+    """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name."""
     declared = next((each for each in _DECLARED.values() if each.function is function), None)
     if declared is not None and operator in ("", declared.operator):
         return declared
-    name = operator or str(getattr(function, "__name__", path.rpartition(":")[2]))
+    name = operator or str(getattr(function, "__name__", otherwise))
     return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
 
 
@@ -167,18 +227,26 @@ class FunctionBackend(BackendDriver):
 
     name = "function"
     kind = "cpu"
-    options = ("function",)
+    options: tuple[str, ...] = ("function", "torch_device")
+    arrays = ""
+    """What every function gets, whatever it says of itself."""
+    margin_bytes = 1 << 16  # a block of Triton's without its mask reaches as far as the block is large
 
     def __init__(self) -> None:
         self._named: dict[str, str] = {}
         self._kernels: dict[str, Kernel] = {}
+        self._torch_device = ""
+        self._tensor_calls: Any = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Take ``function``: ``[OPERATOR=]MODULE:NAME``, one or several.
+        """Take ``function``: ``[OPERATOR=]MODULE:NAME``, one or several; and ``torch_device``, for torch tensors.
 
         Raises:
-            UsageError, Unavailable: for one that cannot be imported.
+            UsageError, Unavailable: for one that cannot be imported, or if there is no such device.
         """
+        if self._torch_device != (device := str(options.get("torch_device") or "")):
+            self._torch_device, self._tensor_calls = device, None
+            self._calls_of_torch()
         self._named = {}
         for text in options.get("function") or ():
             found = _stated(text)
@@ -198,6 +266,9 @@ class FunctionBackend(BackendDriver):
             return None
         return f"not among the functions, which are for {', '.join(known)}"
 
+    def device(self) -> str | None:
+        return self._torch_device or None
+
     def problems(self, case: TestCase) -> Sequence[str]:
         stated: Any = case.backend_config.get(self.name, {})
         if isinstance(stated, Mapping) and all(isinstance(each, str) for each in stated.values()):
@@ -212,26 +283,65 @@ class FunctionBackend(BackendDriver):
         found = self._kernel(case)
         return self.numerics if found is None else found.numerics
 
+    def runs_into(self, case: TestCase) -> bool:
+        """Whether the function writes into outputs that it gets."""
+        return bool((found := self._kernel(case)) and found.outputs(case))
+
+    def writes_inputs(self, case: TestCase) -> Sequence[str]:
+        """The inputs that the function leaves its outputs in."""
+        return found.in_place if (found := self._kernel(case)) else ()
+
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
-        """Return what the function for the case's operator returns, as arrays.
+        """Return what the function for the case's operator returns or leaves in its inputs, as arrays.
 
         Raises:
             Fault: UNSUPPORTED where it raises NotImplementedError.
             Unavailable: for a function of torch tensors without torch.
         """
+        if self.runs_into(case):
+            return super().run(case, inputs)
+        returned, in_place = self._called(case, inputs), self.writes_inputs(case)
+        if in_place:
+            by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
+            return [by_name[name].copy() for name in in_place]
+        outputs = {name: to_array(each) for name, each in outputs_of(returned)}
+        return outputs if isinstance(returned, Mapping) else list(outputs.values())
+
+    def run_into(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Have the function write into ``outputs``; as :meth:`run`."""
+        self._called(case, inputs, outputs)
+
+    def checks(self, case: TestCase) -> Sequence[Check]:
+        found = self._kernel(case)
+        return self._tensor_calls.checks() if found and self._tensor_calls and self._of_torch(found) else ()
+
+    def _called(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
+        """What the function returns, tensors of torch as arrays."""
         found = self._kernel(case)
         if found is None:
             raise Fault(Reason.UNSUPPORTED, f"no function for {case.descriptor.name}")
-        try:
-            returned = self.returned(found, case, inputs)
-        except NotImplementedError as error:
-            raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
-        outputs = {name: _to_array(each) for name, each in outputs_of(returned)}
-        return outputs if isinstance(returned, Mapping) else list(outputs.values())
 
-    def returned(self, kernel: Kernel, case: TestCase, inputs: Sequence[Any]) -> Any:
-        """What the function returns for the inputs, in its own kind of arrays."""
-        return kernel.call(case, [_to_torch(each) for each in inputs] if kernel.arrays == "torch" else inputs)
+        def call(tensors: Sequence[Any], written: Sequence[Any] = ()) -> Any:
+            try:
+                return found.call(case, tensors, written)
+            except NotImplementedError as error:
+                raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
+
+        if not self._of_torch(found):
+            return call(inputs, outputs)
+        return self._calls_of_torch().outputs(call, inputs, case.descriptor.tensors.outputs, outputs)
+
+    def _of_torch(self, found: Kernel) -> bool:
+        return (self.arrays or found.arrays) == "torch"
+
+    def _calls_of_torch(self) -> Any:
+        """Raises ``Unavailable`` without torch, or without the device."""
+        if self._tensor_calls is None:
+            if not is_installed("torch"):
+                raise Unavailable("torch", "the function takes torch tensors; pip install torch")
+            device = load_object("optest.torch.devices:open_device")(self._torch_device or "cpu")
+            self._tensor_calls = load_object("optest.torch.driver:TensorCalls")(device)
+        return self._tensor_calls
 
     def _kernel(self, case: TestCase) -> Kernel | None:
         """The one that the case names, else the declared one."""
@@ -252,25 +362,6 @@ def outputs_of(returned: Any) -> list[tuple[Any, Any]]:
     if isinstance(returned, Mapping):
         return list(returned.items())
     return list(enumerate(returned if isinstance(returned, (tuple, list)) else (returned,)))
-
-
-def _to_torch(array: Any) -> Any:
-    try:
-        device = load_object("torch:device")
-    except UsageError:
-        raise Unavailable("torch", "the function takes torch tensors; pip install torch") from None
-    try:
-        return load_object("optest.torch.tensors:to_torch")(array, device("cpu"))
-    except load_object("optest.torch.tensors:Inexpressible") as error:
-        raise Fault(Reason.UNSUPPORTED, str(error)) from None
-
-
-def _to_array(returned: Any) -> Any:
-    """A tensor of torch or of another library as an array; what is none is left to whoever checks outputs."""
-    library = type(returned).__module__.partition(".")[0]
-    if library == "torch":
-        return load_object("optest.torch.tensors:from_torch")(returned)
-    return returned.__array__() if library != "numpy" and hasattr(returned, "__array__") else returned
 
 
 GUEST = Guest(

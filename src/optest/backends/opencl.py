@@ -34,6 +34,7 @@ class OpenClBackend(BackendDriver):
 
     name = "opencl"
     kind = "opencl"
+    reads_inputs = False
     runs_programs = True
 
     def configure(self, options: Mapping[str, Any]) -> None:  # noqa: ARG002 - it takes none

@@ -16,12 +16,13 @@ import numpy as np
 from optest.compare.elements import NO_SCATTER, Ends, Judged, Scatter, dot, flat, judge_of
 from optest.compare.fast_tolerance import meets_tolerance
 from optest.compare.locate import Sketch
+from optest.compare.picture import Drawing
 from optest.compare.policy import Allowance, Method
 from optest.compare.statistic import Sides, shows_rounding
 from optest.numerics import Array, Quiet, ulp, widen
-from optest.spec import DType
+from optest.spec import DType, Picture
 
-__all__ = ["BLOCK", "Outcome", "compare", "wrong_elements"]
+__all__ = ["BLOCK", "Outcome", "compare", "draw", "wrong_elements"]
 
 
 BLOCK = 1 << 15
@@ -137,6 +138,20 @@ def compare(
     return outcome
 
 
+def draw(drawing: Drawing, actual: Array, reference: Array, dtype: DType, allowance: Allowance, ends: Ends) -> Picture:
+    """The picture of an output that :func:`compare` has judged by the same allowance."""
+    judge = judge_of(allowance, dtype, ends=ends, size=reference.size, with_rounding=False, detailed=True)
+    left, right = flat(actual), flat(reference)
+    with Quiet():
+        for where in _blocks(actual.size):
+            block = judge(left[where], right[where], where)
+            if allowance.signed_zeros and dtype.is_float and not block.actual.all():
+                block = _with_signs(Outcome(), block, right[where], dtype, allowance)
+            error = block.error if block.odd is None else np.where(block.odd, 0.0, block.error)
+            drawing.add(block, _of_wrong(error / block.bound, block), where.start)
+    return drawing.picture()
+
+
 def wrong_elements(actual: Array, reference: Array, dtype: DType, allowance: Allowance) -> Array:
     """Which elements are wrong, as a mask in the shape of both arrays."""
     judge = judge_of(allowance, dtype, ends=Ends(), size=actual.size, with_rounding=False, detailed=True)
@@ -219,16 +234,22 @@ def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
     _find_worst(outcome, block, error, in_ulp, offset)
 
 
+def _of_wrong(used: Array, block: Judged) -> Array:
+    """The share of the allowance that each error takes, where elements are wrong or no numbers: more than 1 for every
+    wrong one."""
+    used[np.isnan(used)] = 0.0  # no error, where none is allowed; what else is no number is wrong
+    if block.wrong is not None:
+        if block.odd is not None:
+            used[block.wrong & block.odd] = inf
+        used[block.wrong & ~(used > 1.0)] = inf  # a bit of difference, or a bound that is no number
+    return used
+
+
 def _find_worst(outcome: Outcome, block: Judged, error: Array, in_ulp: Array, offset: int) -> None:
     used = error / block.bound
     worst = _largest(used, offset)
     if block.wrong is not None or not worst.value < inf:
-        used[np.isnan(used)] = 0.0  # no error, where none is allowed; what else is no number is wrong
-        if block.wrong is not None:
-            if block.odd is not None:
-                used[block.wrong & block.odd] = inf
-            used[block.wrong & ~(used > 1.0)] = inf  # a bit of difference, or a bound that is no number
-        worst = _largest(used, offset)
+        worst = _largest(_of_wrong(used, block), offset)
     if worst.value > outcome.worst.value:
         place = worst.place - offset
         outcome.worst = worst

@@ -13,7 +13,8 @@ from optest.compare import Expected
 from optest.compare.assert_close import fitting_tolerance, zeros_are_within
 from optest.compare.bounds import Statistic
 from optest.compare.elements import Ends, flat
-from optest.compare.kernels import BLOCK, Outcome, compare
+from optest.compare.kernels import BLOCK, Outcome, compare, draw
+from optest.compare.picture import Drawing
 from optest.compare.policy import Allowance, NoRule, defines_signs, for_stored, remembered_tolerance, resolve
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, byte_beyond_bool, dtype_of, numpy_dtype, widen
@@ -24,6 +25,7 @@ from optest.spec import (
     Evidence,
     Measure,
     Numerics,
+    Picture,
     Reason,
     RuleClass,
     Status,
@@ -57,12 +59,20 @@ _Finding = tuple[Reason | None, str]
 """A reason and its message; without a reason, why a pass proves little."""
 
 
+class _Looks(NamedTuple):
+    """What is asked beside the verdict: all numbers even on a pass, pictures of what is wrong."""
+
+    every_measure: bool
+    draws: bool
+
+
 class _Judged(NamedTuple):
     """What is known of one output, what is wrong with it, and what is to be noted."""
 
     measure: Measure | None
     finding: _Finding | None = None
     note: Check | None = None
+    picture: Picture | None = None
 
 
 def judge(
@@ -74,15 +84,17 @@ def judge(
     every_measure: bool = False,
     inputs: Sequence[Any] | None = None,
     checks: tuple[Check, ...] = (),
+    draws: bool = False,
 ) -> Verdict:
     """Compare outputs, NumPy arrays, in order: the first reason by rank decides, all messages and measures are kept.
 
     Number, shape and dtype of the outputs are part of the verdict. ``every_measure`` computes all numbers even on a
     pass. ``inputs``, where they are known, tell sums over operands of few distinct values, whose roundings add up, from
-    all others. ``checks`` is what else was looked at; the verdict holds them.
+    all others. ``checks`` is what else was looked at; the verdict holds them. ``draws`` adds pictures of wrong outputs.
     """
+    looks = _Looks(every_measure, draws)
     if len(actual) == len(expected) == 1:
-        only = _judge_output(case, 0, actual, expected, numerics, every_measure, inputs)
+        only = _judge_output(case, 0, actual, expected, numerics, looks, inputs)
         measure = only.measure
         if only.finding is None and only.note is None and measure is not None and measure.compared:
             return _new_verdict(status=_PASSED, evidence=_MEASURED, measures=(measure,), checks=checks)
@@ -94,9 +106,7 @@ def judge(
     if not expected and not actual:
         findings.append((Reason.NOTHING_COMPARED, "there is no output, so nothing was compared"))
     padded = [*actual, *[None] * (len(expected) - len(actual))]
-    judged = [
-        _judge_output(case, index, padded, expected, numerics, every_measure, inputs) for index in range(len(expected))
-    ]
+    judged = [_judge_output(case, index, padded, expected, numerics, looks, inputs) for index in range(len(expected))]
     return _sum_up(case, expected, judged, findings, checks)
 
 
@@ -132,6 +142,7 @@ def _sum_up(
         message="; ".join(told),
         measures=measures,
         checks=checks,
+        pictures=tuple(each.picture for each in judged if each.picture is not None),
     )
 
 
@@ -141,7 +152,7 @@ def _judge_output(
     outputs: Sequence[Any],
     every: Sequence[Expected],
     numerics: Numerics,
-    every_measure: bool,
+    looks: _Looks,
     inputs: Sequence[Any] | None,
 ) -> _Judged:
     got, expected = outputs[index], every[index]
@@ -161,25 +172,30 @@ def _judge_output(
         return _Judged(None, (Reason.BAD_CASE, f"{expected.name}: {error}"))
     if reference.dtype not in _UNROUNDED and expected.dtype.is_inexact:
         allowance = for_stored(allowance, dtype_of(reference.dtype))
-    looks = every_measure, defines_signs(case, expected)
+    judging = (expected, allowance, numerics, looks.every_measure, defines_signs(case, expected))
     try:
-        judged = _judge_values(actual, reference, expected, allowance, numerics, *looks)
+        judged = _judge_values(actual, reference, *judging)
         if (
-            judged.finding is None
-            or expected.alternatives is None
-            or _has_explicit_tolerance(case, expected, allowance)
+            judged.finding is not None
+            and expected.alternatives is not None
+            and not _has_explicit_tolerance(case, expected, allowance)
+            and (as_right := expected.alternatives(outputs)) is not None
         ):
+            mask, doubt = as_right if isinstance(as_right, AsRight) else (as_right, "")
+            reference = np.where(mask, _like(actual, reference), reference)
+            judged = _judge_values(actual, reference, *judging)
+            if doubt and judged.finding is None:
+                return judged._replace(finding=(None, f"{expected.name}: {doubt}"))
+        if not looks.draws or judged.finding is None or judged.measure is None:
             return judged
-        as_right = expected.alternatives(outputs)
-        if as_right is None:
-            return judged
-        mask, doubt = as_right if isinstance(as_right, AsRight) else (as_right, "")
-        chosen = np.where(mask, _like(actual, reference), reference)
-        judged = _judge_values(actual, chosen, expected, allowance, numerics, *looks)
-        doubtful = doubt and judged.finding is None
-        return judged._replace(finding=(None, f"{expected.name}: {doubt}")) if doubtful else judged
+        drawing = Drawing(expected.name, tuple(expected.shape), judged.measure.mismatched)
+        return judged._replace(picture=draw(drawing, actual, reference, expected.dtype, allowance, _ends(numerics)))
     except ValueError as error:
         return _Judged(None, (Reason.REFERENCE_FAILED, f"{expected.name}: {error}"))
+
+
+def _ends(numerics: Numerics) -> Ends:
+    return Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "saturate")
 
 
 def _has_explicit_tolerance(case: TestCase, expected: Expected, allowance: Allowance) -> bool:
@@ -273,7 +289,6 @@ def _judge_values(
     every_measure: bool,
     with_signs: bool = False,
 ) -> _Judged:
-    ends = Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "saturate")
     detailed = every_measure or actual.size < ALWAYS_DETAILED
     law, draws, with_rounding = allowance.law, 0, False
     if law is not None and law.statistic is not Statistic.NONE:
@@ -287,7 +302,7 @@ def _judge_values(
             reference,
             expected.dtype,
             allowance,
-            ends=ends,
+            ends=_ends(numerics),
             detailed=detailed,
             with_rounding=with_rounding,
             with_sides=with_sides,

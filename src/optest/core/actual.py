@@ -4,31 +4,36 @@ are a list of arrays in the operator's order."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from optest.backends import BackendDriver, FurtherAnswer
-from optest.backends.abilities import GivesFurtherAnswers, WritesOutputs, guards_memory
+from optest.backends.abilities import (
+    GivesFurtherAnswers,
+    guards_memory,
+    margin_bytes,
+    mutated_inputs,
+    writes_outputs,
+)
 from optest.backends.command_abilities import StatesCapabilities
 from optest.core.border import Border
 from optest.core.layers import composed_outputs, is_composed
 from optest.errors import UnknownName
 from optest.memory.buffers import Buffer, never_written, require_written
+from optest.memory.margins import Margins, Padded
 from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import (
-    MARGIN_BYTES,
     ErrorStateKept,
     are_same_memory,
     bits,
     have_same_gaps,
     is_known,
-    private_copy,
     reset_float_mode,
 )
 from optest.process import leave
-from optest.spec import Argument, Check, CheckState, Fault, Reason, TensorSpec, TestCase
+from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
 __all__ = ["BackendAnswer", "actual_outputs", "ask_backend", "further_answers", "in_order"]
 
@@ -42,7 +47,7 @@ _ALLOCATED_BY_BACKEND = (
 _INTO_OUR_BUFFERS = (
     Check(name="inputs unchanged", state=CheckState.DONE),
     Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
-    Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side"),
+    Check(name="guard zones", state=CheckState.DONE),
 )
 _OF_PARTS = Check(name="layer", state=CheckState.NOTE, detail="made of calls of operators, which optest makes")
 _SMALL_BYTES = 1 << 14
@@ -122,21 +127,23 @@ def actual_outputs(
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     interrupted: Callable[[], bool] | None,
     own: list[Array] | None = None,
+    margins: Margins | None = None,
 ) -> tuple[Sequence[Array], tuple[Check, ...]]:
     """Return the outputs in the operator's order and what was checked beside their values; and in ``own`` the arrays
-    themselves that a backend allocated, of which these are copies.
+    themselves that a backend allocated, of which these are copies. ``margins`` are those of the inputs.
 
     Raises:
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
     """
     if is_composed(driver, case.descriptor):
         return _outputs_of_layer(case, driver, inputs, interrupted)
-    buffers = _buffers_for(case, layouts) if isinstance(driver, WritesOutputs) else []
+    margins = margins or Margins(margin_bytes(driver))
+    buffers = _buffers_for(case, layouts) if writes_outputs(driver, case) else []
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
-        outputs = _ask(case, driver, inputs, buffers, interrupted, own)
+        outputs = _ask(case, driver, inputs, buffers, interrupted, margins, own)
         if driver.numerics_of(case).invariant:
-            _require_same_bits(outputs, _ask(case, driver, inputs, buffers, interrupted))
+            _require_same_bits(outputs, _ask(case, driver, inputs, buffers, interrupted, margins))
             checks = (*checks, _SAME_BITS)
     finally:
         left_behind = reset_float_mode()
@@ -171,13 +178,15 @@ def _ask(
     inputs: Sequence[Array],
     buffers: list[tuple[str, TensorSpec]],
     interrupted: Callable[[], bool] | None,
+    margins: Margins,
     own: list[Array] | None = None,
 ) -> Sequence[Array]:
-    if buffers and isinstance(driver, WritesOutputs):
-        outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)
+    if buffers:
+        outputs = _fill_our_buffers(case, driver, inputs, buffers, interrupted, margins)
+    elif guards_memory(driver):
+        outputs = in_order(case, _call_on_ours(driver.run, case, inputs, (), interrupted))
     else:
-        call = _call_on_ours if guards_memory(driver) else _call
-        outputs = in_order(case, call(driver.run, case, inputs, (), interrupted))
+        outputs = in_order(case, _call(driver, "run", case, inputs, (), interrupted, margins))
     # What counts is what stands there when the call is over: a kernel that is still running is not done.
     if driver.is_reference or guards_memory(driver):
         return outputs
@@ -201,20 +210,28 @@ def _float_mode_note(left_behind: str) -> Check:
 
 
 def _call(
-    run: Callable[..., Any],
+    driver: BackendDriver,
+    method: str,
     case: TestCase,
     inputs: Sequence[Array],
     further: tuple[Any, ...],
     interrupted: Callable[[], bool] | None,
+    margins: Margins,
 ) -> Any:
     """Call foreign code on private copies of the inputs and see that it left them as they were.
 
     It gets views in a list of its own, so that no new shape, dtype or order of them hides what it did to the memory.
     NumPy's error mode is put back, and a copy of this process that foreign code made ends where the call ends.
     """
-    private = list(map(_placed_alike, case.inputs, inputs))
-    returned = _call_on_ours(run, case, private, further, interrupted)
-    _require_unchanged(case, inputs, private)
+    private = [
+        margins.around(array, place, before=argument.spec.lowest_index if argument.spec.offset else 0)
+        for place, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True))
+    ]
+    run = getattr(driver, method)
+    if margins.before_call is not None:
+        margins.before_call()
+    returned = _call_on_ours(run, case, [each.array for each in private], further, interrupted)
+    _require_unchanged(case, inputs, private, mutated_inputs(driver, case))
     return returned
 
 
@@ -239,12 +256,6 @@ def _call_on_ours(
     return returned
 
 
-def _placed_alike(argument: Argument, array: Array) -> Array:
-    """A private copy that begins as far behind its allocation as the case says; what lies around it shows if read."""
-    spec = argument.spec
-    return private_copy(array, spec.lowest_index if spec.offset else 0, margin=MARGIN_BYTES)
-
-
 def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
     """Reports, later rounds and replays go by the case as the plan states it, not by what a backend made of it."""
     changed = dict(case.attributes)
@@ -254,9 +265,13 @@ def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
     raise Fault(Reason.STATE, f"the backend changed the case's attributes from {dict(attributes)} to {changed}")
 
 
-def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Array]) -> None:
-    mutates = case.descriptor.mutates
-    for argument, given, left in zip(case.inputs, before, after, strict=True):
+def _require_unchanged(
+    case: TestCase, before: Sequence[Array], after: Sequence[Padded], mutates: Collection[str]
+) -> None:
+    for argument, given, padded in zip(case.inputs, before, after, strict=True):
+        left = padded.array
+        if change := padded.written(f"{argument.path} ({argument.name})"):
+            raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"input": argument.name})
         if argument.name in mutates or _are_same(given, left):
             continue
         changed = bits(given) != bits(left)
@@ -286,17 +301,19 @@ def _are_same(one: Array, other: Array) -> bool:
 
 def _fill_our_buffers(
     case: TestCase,
-    run_into: Callable[[TestCase, Sequence[Array], Sequence[Array]], Any],
+    driver: BackendDriver,
     inputs: Sequence[Array],
     outputs: Sequence[tuple[str, TensorSpec]],
     interrupted: Callable[[], bool] | None,
+    margins: Margins,
 ) -> Sequence[Array]:
     """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
 
     def filled(poison: Poison) -> list[Buffer]:
-        buffers = [Buffer.allocate(spec, name=f"output {name}", poison=poison) for name, spec in outputs]
+        room: dict[str, Any] = {"poison": poison, "guard_bytes": margins.nbytes}
+        buffers = [Buffer.allocate(spec, name=f"output {name}", **room) for name, spec in outputs]
         arrays = [buffer.array for buffer in buffers]
-        _call(run_into, case, inputs, (arrays,), interrupted)
+        _call(driver, "run_into", case, inputs, (arrays,), interrupted, margins)
         for (name, _), buffer in zip(outputs, buffers, strict=True):
             change = buffer.outside()
             if change is not None:

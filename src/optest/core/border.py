@@ -11,7 +11,12 @@ from optest.spec import Fault, Reason
 
 __all__ = ["Border", "UserInterrupt"]
 
-_OWN_FRAMES = ("optest/core/",)
+_OWN_FRAMES = (
+    "optest/core/",
+    "optest/backends/function.py",
+    "optest/torch/driver.py",
+    "optest/torch/guarded_memory.py",
+)
 
 
 class UserInterrupt(KeyboardInterrupt):

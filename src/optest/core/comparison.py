@@ -45,9 +45,14 @@ class Comparison(NamedTuple):
         return replace(stated, accumulator=None) if is_wide else stated  # what lies between parts is rounded
 
     def judged(
-        self, *, numerics: Numerics | None = None, every_measure: bool = False, checks: tuple[Check, ...] = ()
+        self,
+        *,
+        numerics: Numerics | None = None,
+        every_measure: bool = False,
+        checks: tuple[Check, ...] = (),
+        draws: bool = False,
     ) -> Verdict:
-        """The verdict by the rules alone.
+        """The verdict by the rules alone; ``draws`` adds pictures of wrong outputs.
 
         Raises:
             Fault: INTERNAL if the comparison itself fails.
@@ -61,6 +66,7 @@ class Comparison(NamedTuple):
                 every_measure=every_measure,
                 inputs=self.inputs,
                 checks=checks,
+                draws=draws,
             )
 
     def with_inputs(self, inputs: Sequence[Array]) -> Comparison | str:

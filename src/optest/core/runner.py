@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.abilities import MeasuresCompilation, WritesOutputs
+from optest.backends.abilities import MeasuresCompilation, writes_outputs
 from optest.backends.command_abilities import outside_capabilities
 from optest.compare import Expected
 from optest.core.actual import BackendAnswer, ask_backend, further_answers
@@ -26,6 +26,7 @@ from optest.core.layers import is_composed
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
+from optest.core.surroundings import call_in_other_surroundings, has_surroundings
 from optest.core.validation import validated
 from optest.core.verdicts import excused, fault_verdict, verdict_of
 from optest.numerics import reset_float_mode
@@ -150,16 +151,26 @@ class _Run:
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
-            return self._with_further_calls(answer) if invariants_of(case) and answer.fault is None else answer
+            further = answer.fault is None and (has_surroundings(driver, case) or invariants_of(case))
+            return self._with_further_calls(answer) if further else answer
         except Fault as fault:
             return fault
 
     def _with_further_calls(self, answer: BackendAnswer) -> BackendAnswer:
-        """The answer with those to the calls of its invariants, whose time is not that of the case."""
-        known = further_answers(self._cases[0], self._driver)  # before it runs anything else
+        """The answer with what further calls show, whose time is not that of the case: one in other surroundings, and
+        those of its invariants."""
+        case, driver = self._cases[0], self._driver
+        known = further_answers(case, driver)  # before it runs anything else
         self._clock.enter(COMPARE)
-        further, checks = further_calls(self._comparison(self._cases[0], answer, ()), self._layouts)
-        return answer._replace(further=(*known, *further), checks=(*answer.checks, *checks))
+        first = self._comparison(case, answer, ())
+        checks = answer.checks
+        if has_surroundings(driver, case):
+            try:
+                checks += call_in_other_surroundings(first, self._layouts)
+            except Fault as fault:
+                return answer._replace(fault=fault)
+        further, of_invariants = further_calls(first, self._layouts) if invariants_of(case) else ([], ())
+        return answer._replace(further=(*known, *further), checks=(*checks, *of_invariants))
 
     def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:
         outputs, clock = answer.outputs, self._clock
@@ -178,7 +189,7 @@ class _Run:
             return
         expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
         _put_on_shelf(self, expected)
-        if isinstance(self._driver, WritesOutputs):
+        if writes_outputs(self._driver, cases[0]):
             self._layouts = _layouts(expected)
 
     def judged(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -63,6 +63,9 @@ _LOOKED_AHEAD = 16
 
 _SHARE = 4
 """A lane looks ahead by at most this part of its fair share of what remains."""
+
+_PICTURES, _PICTURES_OF_AN_OPERATOR = 200, 20
+"""That a journal holds, of some 6 kB each."""
 
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
@@ -143,6 +146,7 @@ class Session:
     bad: int = 0
     failure: OptestError | None = None
     _began: float = field(default_factory=time.monotonic, init=False)
+    _drawn: Counter[str] = field(default_factory=Counter, init=False)
 
     def run(self) -> RunSummary:
         """Run every case that has no earlier result and return what all of them add up to.
@@ -157,6 +161,7 @@ class Session:
                 self.listener.on_start(self.info)
                 for result in self.earlier.values():
                     self.results.append(result)
+                    self._drawn[result.operator] += len(result.verdict.pictures)
                     self._tell(result, len(self.results))
                 self._run_all(self._remaining())
         except (KeyboardInterrupt, Closed):
@@ -383,7 +388,7 @@ class Session:
         if self.interruption():
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, executed.verdicts, strict=True)):
-            verdict = self.revise(case, judged)
+            verdict = self._with_few_pictures(case.descriptor.name, self.revise(case, judged))
             yield result_of(
                 case,
                 verdict,
@@ -397,6 +402,15 @@ class Session:
                 began_s=None if outcome.began is None else outcome.began - self._began,
                 devices=executed.devices,
             )
+
+    def _with_few_pictures(self, operator: str, verdict: Verdict) -> Verdict:
+        """``verdict`` without pictures unless it is bad and the run has room: most of a result's bytes are theirs."""
+        if not verdict.pictures:
+            return verdict
+        room = min(_PICTURES - self._drawn.total(), _PICTURES_OF_AN_OPERATOR - self._drawn[operator])
+        kept = verdict.pictures[:room] if room > 0 and verdict.status in BAD_STATUSES else ()
+        self._drawn[operator] += len(kept)
+        return replace(verdict, pictures=kept)
 
     def _tell(self, result: CaseResult, count: int) -> None:
         self.listener.on_case_result(result, count - 1, len(self.cases) * self.policy.rounds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
         wrong = _wrong_among_written(comparison, answer.fault)
         if wrong is not None:
             message = f"{verdict.message}; elements that were written are wrong, too"
-            verdict = replace(verdict, message=message, measures=wrong.measures)
+            verdict = replace(verdict, message=message, measures=wrong.measures, pictures=wrong.pictures)
         return replace(verdict, checks=answer.checks)
     if not comparison.expected and isinstance(driver, JudgesItself):
         return driver.own_verdict(case)
@@ -119,14 +120,14 @@ def _wrong_among_written(comparison: Comparison, fault: Fault) -> Verdict | None
     for each in expected:
         values, never = fault.written[each.name]
         outputs.append(np.where(never, round_to(np.asarray(each.value), each.dtype), values))
-    verdict = comparison._replace(outputs=outputs).judged()
+    verdict = comparison._replace(outputs=outputs).judged(draws=True)
     return verdict if verdict.status is Status.FAILED else None
 
 
 def _judged(comparison: Comparison, *, every_measure: bool, checks: tuple[Check, ...] = ()) -> Verdict:
     """Outputs compared, also by what is right for operands that the backend reads otherwise, with the worst operands
     and the operator's definition where the values are wrong."""
-    verdict = comparison.judged(every_measure=every_measure, checks=checks)
+    verdict = comparison.judged(every_measure=every_measure, checks=checks, draws=True)
     if verdict.status is not Status.FAILED:
         return verdict
     verdict = judged_by_readings(comparison, verdict)
@@ -148,7 +149,7 @@ def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
     own = comparison._replace(expected=expected)
     verdict = own.judged(checks=answer.checks)
     if verdict.status is _PASSED:
-        verdict = _verdict_of_further(own, answer, verdict, Comparison.judged)
+        verdict = _verdict_of_further(own, answer, verdict, partial(Comparison.judged, draws=True))
         if verdict.status is Status.FAILED:
             return replace(verdict, message=f"{verdict.message} (no reference: compared with the first call)")
     if verdict.status is not _PASSED:

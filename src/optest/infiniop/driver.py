@@ -54,6 +54,7 @@ class TestFunction(BackendDriver):
     __test__ = False  # pytest would take the name for a test class
     name = "infiniop"
     kind = "test function"
+    reads_inputs = False
 
     def __init__(self, function: Callable[..., Any], on: InfiniDeviceEnum, seed: int) -> None:
         self.function = function

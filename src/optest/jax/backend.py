@@ -45,6 +45,7 @@ class JaxBackend(BackendDriver):
 
     name = "jax"
     kind = "jax"
+    reads_inputs = False
     variants = (_OP_BY_OP, _JIT)
     # XLA for CPUs reads subnormal operands as 0 and writes 0 for subnormal results, function by function.
     numerics = Numerics(denormals="flush", processor="cpu")

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.backends.whole_models import Region
-from optest.models.hooks import Program
+from optest.backends.whole_models import ModelProgram, Region
 from optest.models.opened import program_for, subject_for
 from optest.models.subjects import Subject, judged_by_accuracy, read_tensors
 from optest.numerics import Array
@@ -52,7 +51,7 @@ def subject_of(case: TestCase) -> Subject:
     return _subject(_stated(case), case)
 
 
-def program_of(case: TestCase) -> Program:
+def program_of(case: TestCase) -> ModelProgram:
     """The model on the backend that the case names."""
     stated = _stated(case)
     return _program(stated, _subject(stated, case))
@@ -62,7 +61,7 @@ def _subject(stated: Mapping[str, str], case: TestCase) -> Subject:
     return subject_for(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
 
 
-def _program(stated: Mapping[str, str], subject: Subject) -> Program:
+def _program(stated: Mapping[str, str], subject: Subject) -> ModelProgram:
     return program_for(subject, *(stated[name] for name in ("backend", "variant", "device", "optimized")))
 
 
@@ -102,6 +101,7 @@ class ModelDriver(BackendDriver):
 
     name = "model"
     kind = "model"
+    reads_inputs = False
 
     def __init__(self) -> None:
         self._agreement = ""

@@ -73,7 +73,7 @@ class ModelRunHooks(RunHooks):
         wrong = [each for each in traced if each.status in BAD_STATUSES]
         if wrong:
             place = wrong[0].where.partition(": ")[2]
-            yield f"first mismatch: {wrong[0].id} ({place}); {len(wrong)} of {len(traced)} values differ"
+            yield f"first mismatch: {wrong[0].id} ({place}); {len(wrong)} of {len(traced)} values fail"
 
 
 _COMMANDS = (

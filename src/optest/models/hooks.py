@@ -18,9 +18,8 @@ from optest.reporting.typography import columns, plural
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
-__all__ = ["Hooks", "Program", "same_bits"]
+__all__ = ["Hooks", "same_bits"]
 
-Program = ModelProgram
 _SHOWN_ROWS = 20
 _BORDER = Border("the backend", Reason.RAISED)
 

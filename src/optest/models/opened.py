@@ -15,9 +15,9 @@ import numpy as np
 
 from optest.backends import backend_manager
 from optest.backends.command_abilities import HasVariants
+from optest.backends.whole_models import ModelProgram
 from optest.errors import UsageError
 from optest.generators.files import save_tensors
-from optest.models.hooks import Program
 from optest.models.subjects import Subject, moved, read_tensors, subject_of_file
 from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
@@ -46,7 +46,7 @@ class Runnable:
     """A program with feeds, ready to run. ``vocabulary`` and ``context``, the most tokens, are 0 where not known."""
 
     backend: str
-    program: Program
+    program: ModelProgram
     feeds: Mapping[str, Array]
     notes: Sequence[str] = ()
     vocabulary: int = 0
@@ -171,10 +171,10 @@ def runnable(given: Mapping[str, Any], *, batch: int = 0, tokens: int = 0, room:
 
 
 @lru_cache(maxsize=4)
-def program_for(subject: Subject, backend: str, variant: str, device: str = "", optimized: str = "") -> Program:
+def program_for(subject: Subject, backend: str, variant: str, device: str = "", optimized: str = "") -> ModelProgram:
     """A model on a backend; ``optimized`` is the file that another optimiser has made of it."""
     if not isinstance(subject.graph, Graph):
-        make: Callable[..., Program] = load_object(f"{_PROGRAMS}TorchProgram")
+        make: Callable[..., ModelProgram] = load_object(f"{_PROGRAMS}TorchProgram")
         return make(subject.model, subject.feeds, variant, device, graph=subject.graph)
     content = opened_file(Path(optimized)) if optimized else None
     return OnnxProgram(_onnx_backend(backend), subject.graph, variant, content)

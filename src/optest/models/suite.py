@@ -18,6 +18,7 @@ from optest.models.commands import CASES_OF
 from optest.models.driver import ModelDriver
 from optest.models.guest import GUEST
 from optest.plan.problems import Ledger, read_document
+from optest.spec import Fault, TestCase
 
 __all__ = ["suite_command"]
 
@@ -41,9 +42,9 @@ def suite_command(context: CommandContext, **given: Any) -> int:
         PlanError: with everything that is wrong with the file.
     """
     runs = list(_runs(given))
-    judged = [CASES_OF[workload](context, stated) for workload, stated in runs if workload in CASES_OF]
-    cases = [case for each in judged for case in each]
-    status = context.run(cases, ModelDriver(), {}, given) if cases else 0
+    judged = [_cases(context, *each) for each in runs if each[0] in CASES_OF]
+    cases = [case for each in judged for case in each or ()]
+    status = max(int(None in judged), context.run(cases, ModelDriver(), {}, given) if cases else 0)
     for workload, stated in runs:
         if workload not in CASES_OF:
             context.echo(f"\n{stated['what']}, {workload}")
@@ -51,11 +52,23 @@ def suite_command(context: CommandContext, **given: Any) -> int:
     return status
 
 
+def _cases(context: CommandContext, workload: str, stated: Mapping[str, Any]) -> list[TestCase] | None:
+    """None for a model that cannot be opened, which is said: the others are run."""
+    try:
+        return CASES_OF[workload](context, stated)
+    except Fault as fault:
+        context.echo(f"{stated['what']}, {workload}: {fault.reason.value}: {fault.message}", err=True)
+        return None
+
+
 def _runs(given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each workload with the options that its command is called with: the run's, else the defaults'; flags go first."""
     path = Path(given["what"])
-    if not path.suffix and (_SHIPPED / f"{path}.yaml").is_file():
-        path = _SHIPPED / f"{path}.yaml"
+    if not path.suffix and not path.exists():
+        shipped = {each.stem: each for each in _SHIPPED.glob("*.yaml")}
+        if str(path) not in shipped:
+            raise UnknownName("suite", str(path), sorted(shipped))
+        path = shipped[str(path)]
     document, source = read_document(path, "the suite", _Document, lambda _: list(_Document.model_fields))
     ledger = Ledger(source)
     options = {option.name: option for each in _COMMANDS.values() for option in each.options}

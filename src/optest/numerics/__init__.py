@@ -3,8 +3,8 @@
 from optest.numerics.float_state import ErrorStateKept, Quiet, reset_float_mode
 from optest.numerics.formats import Array, bits, byte_beyond_bool, dtype_of, is_known, numpy_dtype, widen
 from optest.numerics.layout import (
-    MARGIN_BYTES,
     are_same_memory,
+    copy_between,
     empty_storage,
     have_same_gaps,
     is_packed,
@@ -14,13 +14,13 @@ from optest.numerics.layout import (
 from optest.numerics.rounding import round_to, summation_errors, ulp
 
 __all__ = [
-    "MARGIN_BYTES",
     "Array",
     "ErrorStateKept",
     "Quiet",
     "are_same_memory",
     "bits",
     "byte_beyond_bool",
+    "copy_between",
     "dtype_of",
     "empty_storage",
     "have_same_gaps",

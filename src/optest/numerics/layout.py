@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from optest.numerics.formats import Array, dtype_of, numpy_dtype
 from optest.spec import TensorSpec
 
 __all__ = [
-    "MARGIN_BYTES",
     "are_same_memory",
+    "copy_between",
     "empty_storage",
     "have_same_gaps",
     "is_packed",
@@ -54,48 +54,29 @@ def view(storage: Array, spec: TensorSpec) -> Array:
     return tensor
 
 
-MARGIN_BYTES = 64
-"""A cache line, and the widest vector of today's processors: what is read that rounds a size up to its vectors."""
-
-
-def private_copy(array: Array, before: int = 0, *, margin: int = 0) -> Array:
+def private_copy(array: Array, before: int = 0) -> Array:
     """A writeable copy with the same strides: elements that share memory in ``array`` share it in the copy.
 
     What lies in the gaps of a strided array is copied too. ``before`` is how many elements of the storage lie below
-    the lowest one: it decides how the copy is aligned. ``margin`` bytes on either side hold what shows in a result:
-    NaN, and for integers the largest and the smallest number.
+    the lowest one: it decides how the copy is aligned.
     """
-    copy: Array
-    if not before and not margin and is_packed(array):
-        copy = array.copy()
+    if not before and is_packed(array):
+        copy: Array = array.copy()
         return copy
+    return copy_between(array, np.empty, before * array.itemsize, 0)[0]
+
+
+def copy_between(
+    array: Array, allocate: Callable[[int, Any], Array], before: int, behind: int
+) -> tuple[Array, Array, int, int]:
+    """A private copy with so many bytes of its storage on either side; that storage, and where in it the copy begins
+    and ends. ``allocate`` makes bytes, as ``np.empty`` does."""
     memory, first = _span(array) if array.size else (np.empty(0, np.uint8), 0)
-    lowest = margin + before * array.itemsize
-    end = lowest + memory.size
-    storage = np.empty(end + margin, np.uint8)
-    storage[lowest:end] = memory
-    if margin:
-        never_read = _never_read(array.dtype)
-        _tile(storage[:lowest], never_read)
-        _tile(storage[end:], never_read)
-    copy = np.ndarray(array.shape, array.dtype, buffer=storage, offset=lowest + first, strides=array.strides)
-    return copy
-
-
-@cache
-def _never_read(dtype: np.dtype[Any]) -> Array:
-    """Bytes of a few elements: NaN in every float type of IEEE 754, a maximum and a minimum of integers."""
-    if dtype.kind in "iu":
-        ends = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
-        return np.tile(ends, MARGIN_BYTES // ends.nbytes).view(np.uint8)
-    return np.full(MARGIN_BYTES, 1 if dtype.kind == "b" else 0xFF, np.uint8)
-
-
-def _tile(memory: Array, pattern: Array) -> None:
-    if memory.size == pattern.size:
-        memory[:] = pattern
-    else:
-        memory[:] = np.resize(pattern, memory.size)
+    end = before + memory.size
+    storage = allocate(end + behind, np.uint8)
+    storage[before:end] = memory
+    copy: Array = np.ndarray(array.shape, array.dtype, buffer=storage, offset=before + first, strides=array.strides)
+    return copy, storage, before, end
 
 
 def have_same_gaps(one: Array, other: Array) -> bool:

@@ -33,6 +33,7 @@ class OnnxBackend(BackendDriver):
     """Makes a model of a case, loads it unless one of the last models was the same, and calls it."""
 
     kind = "onnx"
+    reads_inputs = False
     numerics = Numerics(processor="cpu")
     sized: ClassVar[Mapping[str, int]] = {}
     """Operators of which sizes have to be known when a model is loaded: of inputs from this place on."""

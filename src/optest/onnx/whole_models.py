@@ -24,8 +24,8 @@ __all__ = ["OnnxProgram"]
 
 
 class OnnxProgram:
-    """As :class:`optest.models.hooks.Program` says. ``given`` is the model before anybody optimises it, ``optimized``
-    what another optimiser than the backend's has made of it."""
+    """As :class:`optest.backends.whole_models.ModelProgram` says. ``given`` is the model before anybody optimises it,
+    ``optimized`` what another optimiser than the backend's has made of it."""
 
     def __init__(self, driver: OnnxBackend, given: Graph, variant: str, optimized: bytes | None = None) -> None:
         self._driver = driver

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from optest.pytest_plugin.scenes import (
 )
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
+from optest.settings import plugin_modules, variables_set
 from optest.settings.platforms import PLATFORMS, Platform, register_platform, why_skipped
 from optest.suites import BackendTests, needs_the_plugin
 
@@ -61,11 +63,15 @@ def pytest_load_initial_conftests(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the project's files to what is collected, where that was not said.
+    """Name the project's plug-ins, and add its files to what is collected, where that was not said.
 
     Raises:
         pytest.UsageError: for a platform that nobody knows.
     """
+    if named := (*config.getini("optest_plugins"), *config.getoption("optest_plugins")):
+        plugins = ExitStack()
+        plugins.enter_context(variables_set({"OPTEST_PLUGINS": ",".join(dict.fromkeys([*plugin_modules(), *named]))}))
+        config.add_cleanup(plugins.close)
     platform = stated(config, "platform")
     for name in config.getini("optest_platforms"):
         if name not in PLATFORMS:
@@ -107,8 +113,9 @@ class _Counting:
         if "]::" in (getattr(getattr(report, "id", None), "params", None) or ""):
             names = tuple(report.nodeid.split("::")[1:])
             setattr(report, "_id", dataclasses.replace(report.id, names=names, params=None))  # noqa: B010 - pytest 9 has it
-        if "]::" in report.nodeid and (xml := self._config.stash.get(xml_key, None)) is not None:
-            file, _, name = report.nodeid.partition("::")  # pytest takes all behind a bracket for parameters here, too
+        file, _, name = report.nodeid.partition("::")  # pytest takes all behind a bracket for parameters here, too
+        is_more = "]::" in name or ("[" in name and not name.endswith("]"))
+        if is_more and (xml := self._config.stash.get(xml_key, None)) is not None:
             reporter = xml.node_reporter(report)
             reporter.add_attribute("classname", file.removesuffix(".py").replace("/", "."))
             reporter.add_attribute("name", name)

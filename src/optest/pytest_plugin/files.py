@@ -1,4 +1,5 @@
-"""Which files hold cases: those that were named, those of the ini, and what looks like them in other folders."""
+"""Which files hold cases: those that were named, those of the ini, and in other folders what has the keys of model
+cases, or the name and the keys of a plan."""
 
 from __future__ import annotations
 
@@ -37,9 +38,9 @@ def add_ini_files(config: pytest.Config) -> None:
 
 
 def is_taken(path: Path, config: pytest.Config) -> bool:
-    """Whether this file is one of cases: by its name on the command line, else by its keys.
+    """Whether this file is one of cases: by its name on the command line, else by its keys; a plan by its name, too.
 
-    Where the ini says which files are, and the command line names none, no others are.
+    Where the ini says which files are of model cases, and the command line names none, no others are.
     """
     if path.suffix not in _SUFFIXES:
         return False
@@ -47,6 +48,8 @@ def is_taken(path: Path, config: pytest.Config) -> bool:
         return True
     if any(path.is_relative_to(folder) for folder in config.stash[_STATED]):
         return not collecting.top_keys(path).isdisjoint(("model", "cases"))
+    if any(fnmatch.fnmatch(path.name, each) for each in config.getini("optest_plans")) and collecting.is_plan(path):
+        return True
     return not config.stash[_ONLY_STATED] and collecting.top_keys(path).issuperset(("model", "cases"))
 
 

@@ -87,7 +87,8 @@ class PlanFile(pytest.File, CaseCollector):
     """A file of cases; those of a model lie below a collector of its name."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        request = self._requested(_file_request, options_of_a_run(self.config))
+        compiles = not collecting.top_keys(self.path).isdisjoint(("model", "include"))
+        request = self._requested(_file_request, options_of_a_run(self.config, compiles=compiles))
         return _below(self, [(parts_of(_id_in_file(case)), request, case) for case in request.cases])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from optest.api.collecting import runs_of_workers
+from optest.api.collecting import PLAN_NAMES, runs_of_workers
 from optest.settings import OPTIONS, Option, environment
 from optest.suites import TIER_NAMES
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Those of the RFC, ``--torch-device``, ``--show-skipped``, and the ini's ``optest_models``."""
+    """Those of the RFC, those that name backend and plug-ins, and the keys of the ini."""
     group = parser.getgroup("optest", "operator cases (optest)")
     group.addoption("--model", action="append", default=[], metavar="NAME", help="run this model only; repeatable")
     group.addoption("--dedupe", dest="dedupe", action="store_true", default=True, help="share executions (default)")
@@ -36,10 +36,10 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--show-skipped", action="store_true", help="say why cases were skipped")
     group.addoption(
         "--compile-backend",
-        default=environment().get("TEST_COMPILE_BACKEND") or "inductor",
+        default=environment().get("TEST_COMPILE_BACKEND") or None,
         type=_option_value,
         metavar="NAME",
-        help="backend of torch.compile; eager compiles nothing (default: $TEST_COMPILE_BACKEND or inductor)",
+        help="backend of torch.compile; eager compiles nothing ($TEST_COMPILE_BACKEND, else inductor for model cases)",
     )
     group.addoption(
         "--torch-device", default=None, type=_option_value, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)"
@@ -51,6 +51,10 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="known differences, known wrong data and skips, each with its reason; beside the ini's; repeatable",
     )
+    group.addoption("--optest-backend", default=None, type=_option_value, metavar="NAME", help="backend of the cases")
+    group.addoption(
+        "--optest-plugins", action="append", default=[], metavar="MODULE", help="module to load for them; repeatable"
+    )
     group.addoption(
         "--optest-tier",
         default="",
@@ -60,6 +64,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--optest-bench", action="store_true", default=False, help="time every case that passes; the table stands last"
     )
+    parser.addini("optest_backend", "backend of the cases, unless OPTEST_BACKEND names one", default="")
+    parser.addini("optest_plugins", "modules to load for the cases, as OPTEST_PLUGINS does", type="args", default=[])
+    parser.addini("optest_plans", "how plans are called", type="args", default=list(PLAN_NAMES))
     parser.addini("optest_platforms", "further names for --platform", type="args", default=[])
     parser.addini("optest_tier", "tier of suites: smoke, parity or full", default="")
     parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
@@ -106,7 +113,7 @@ def options_of_scenes(config: pytest.Config) -> dict[str, Any]:
     for name in ("runtime", "level", "manual", "case"):
         given.pop(name)
     given["log_level"] = level_of_a_runtime(config.getoption("log_level"))
-    given |= {name: value for name, value in options_of_a_run(config).items() if name not in (*_OF_TORCH, "jobs")}
+    given |= {name: value for name, value in options_of_a_run(config).items() if name not in _NOT_OF_SCENES}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -127,6 +134,7 @@ def _option_value(name: str) -> str:
 
 
 _OF_TORCH = ("torch_device", "compile_backend")
+_NOT_OF_SCENES = (*_OF_TORCH, "jobs", "backend")
 
 
 def beside_the_backend(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,11 +142,16 @@ def beside_the_backend(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in _OF_TORCH}
 
 
-def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
-    """Options of ``optest run`` by name. Cases are asked for one after the other: ``pytest -n`` is the way to more."""
+def options_of_a_run(config: pytest.Config, *, compiles: bool = False) -> dict[str, Any]:
+    """Options of ``optest run`` by name; with ``compiles`` calls of torch are compiled unless somebody says otherwise.
+
+    Cases are asked for one after the other: ``pytest -n`` is the way to more.
+    """
+    of_the_ini = "" if "OPTEST_BACKEND" in environment() else config.getini("optest_backend")
     given: dict[str, Any] = {
+        "backend": config.getoption("optest_backend") or of_the_ini,
         "torch_device": config.getoption("torch_device"),
-        "compile_backend": config.getoption("compile_backend"),
+        "compile_backend": config.getoption("compile_backend") or (compiles and "inductor"),
         "bench": config.getoption("optest_bench"),
         "no_dedupe": not config.getoption("dedupe"),
         "jobs": 1,

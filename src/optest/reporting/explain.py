@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optest.reporting.bias import lean_of_measure, sentence
+from optest.reporting.block_map import map_lines
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
 from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
@@ -72,8 +73,11 @@ _TOLD_ELSEWHERE = frozenset(
 )
 
 
-def explain(result: CaseResult, more: Sequence[str] = ()) -> list[str]:
-    """The failure block of one result, header first, the line that runs it again last, ``more`` before it."""
+def explain(result: CaseResult, more: Sequence[str] = (), *, with_map: bool = False) -> list[str]:
+    """The failure block of one result, header first, the line that runs it again last, ``more`` before it.
+
+    ``with_map`` is for whoever can show block characters.
+    """
     verdict = result.verdict
     lines = [headline(result), *_what_the_name_hides(result)]
     told = _measured(verdict.measures, result.reason, rounds_less=_ROUNDS_LESS in verdict.details)
@@ -81,7 +85,7 @@ def explain(result: CaseResult, more: Sequence[str] = ()) -> list[str]:
         lines += _message(result)
     elif how := _how(result):
         lines.append(f"  not in every call, but {how}:")
-    lines += told
+    lines += [*told, *(map_lines(result) if with_map else ())]
     if diagnosis := texts(verdict.details.get("diagnosis")):
         lines.append(f"  diagnosis: {printable('; '.join(diagnosis))}")
     lines += [*_layouts(result), *_description(result)]

@@ -182,11 +182,11 @@ def _badness(result: CaseResult) -> float:
     return max(finite, default=0.0)
 
 
-def group_lines(group: FailureGroup) -> list[str]:
+def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:
     """The failure block of a group: of its simplest call, then which cases fail so."""
     pattern = [f"  fails: {group.pattern}"] if group.pattern else []
     others = [f"  {others_text(group)}"] if group.others else []
-    return [*explain(group.first, pattern), *others]
+    return [*explain(group.first, pattern, with_map=with_map), *others]
 
 
 def others_text(group: FailureGroup) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "figures_of",
     "group_cells",
     "outcome_text",
+    "provenance",
     "slowest",
     "status_cells",
     "total_text",
@@ -70,6 +71,22 @@ def outcome_text(tally: Tally, summary: RunSummary) -> str:
     text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
     spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
     return f"{'interrupted: ' if summary.interrupted else ''}{text}{spent}"
+
+
+def provenance(info: RunInfo, summary: RunSummary) -> list[tuple[str, str]]:
+    """What a run was and where, by name; without what is not known."""
+    facts = [
+        ("run", info.run_id),
+        ("plan", info.plan),
+        ("target", info.target),
+        ("seed", str(info.seed)),
+        ("started", info.started_at),
+        ("isolation", f"{info.isolation}, {plural(info.jobs, 'job')}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in info.versions.items())),
+        ("host", ", ".join(str(fact) for fact in info.host.values())),
+        ("exit status", str(summary.exit_status)),
+    ]
+    return [(name, value) for name, value in facts if value]
 
 
 def total_text(tally: Tally) -> str:

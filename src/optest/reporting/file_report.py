@@ -52,6 +52,9 @@ FILE_FORMATS = {
     "markdown": FileFormat(
         text="optest.reporting.markdown:markdown_text", file_name="summary.md", begins=("## ✅ optest", "## ❌ optest")
     ),
+    "html": FileFormat(
+        text="optest.reporting.html_report:html_text", file_name="report.html", begins=("<!doctype html>\n<!-- optest",)
+    ),
     "csv": FileFormat(
         text="optest.reporting.csv_report:csv_text", file_name="report.csv", begins=("id,operator,target,",)
     ),

@@ -19,7 +19,7 @@ from optest.reporting.check_summary import (
     sum_up,
 )
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_block
-from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
+from optest.reporting.figures import coverage_text, group_cells, outcome_text, provenance, status_cells, total_text
 from optest.reporting.tally import Tally, in_plan_order, skip_text
 from optest.reporting.typography import clip, plural, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary
@@ -201,20 +201,7 @@ def _fence(text: str) -> str:
 
 
 def _provenance(info: RunInfo, summary: RunSummary) -> list[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in info.versions.items())
-    host = ", ".join(str(fact) for fact in info.host.values())
-    facts = [
-        ("run", info.run_id),
-        ("plan", info.plan),
-        ("target", info.target),
-        ("seed", str(info.seed)),
-        ("started", info.started_at),
-        ("isolation", f"{info.isolation}, {plural(info.jobs, 'job')}"),
-        ("versions", versions),
-        ("host", host),
-        ("exit status", str(summary.exit_status)),
-    ]
-    rows = [_row([name, escaped(value)]) for name, value in facts if value]
+    rows = [_row([name, escaped(value)]) for name, value in provenance(info, summary)]
     return ["<details><summary>provenance</summary>", "", "| | |", "| --- | --- |", *rows, "", "</details>"]
 
 

@@ -71,6 +71,11 @@ class Page:
         self._reader_left = False
 
     @property
+    def is_decorated(self) -> bool:
+        """Whether somebody looks at a terminal, or wants all that one can show; no log of a CI service."""
+        return self._terminal or self._color
+
+    @property
     def width(self) -> int | None:
         """Columns, None for a stream that has no width: nothing is wrapped there."""
         if self._width is not None:

@@ -1,18 +1,19 @@
 """What tells one case from another: which cases of an operator fail where others pass (one dtype, strided inputs,
-sizes that are no multiple of 4), and how inputs lie in memory that are not row after row from the start."""
+sizes that are no multiple of 4), how inputs lie in memory that are not row after row from the start, and the tiles at
+whose edges an output turns wrong."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
-from optest.spec import CaseResult, TensorSpec, dtype
+from optest.spec import LIMIT, CaseResult, Picture, TensorSpec, dtype
 from optest.spec.tensors import format_shape
 
-__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of"]
+__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "tile_of"]
 
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
@@ -195,3 +196,39 @@ def layouts_data(result: CaseResult) -> Mapping[str, Mapping[str, Any]]:
         path: {"strides": None if spec.strides is None else list(spec.strides), "offset": spec.offset}
         for path, spec in layouts_of(result).items()
     }
+
+
+_LEAST_TILE = 8
+_CLEAR = 0.5
+"""Of the changes at the clearest edge: with fewer, elements of a wrong tile are right by chance."""
+
+
+def tile_of(picture: Picture) -> tuple[int, int]:
+    """Rows and columns of the tiles at whose edges elements turn wrong, the largest powers of two; 0 for none."""
+    grid, (high, wide) = picture.grid(), picture.cell
+    rows, columns = _tile(grid, high), _tile(list(zip(*grid, strict=True)), wide)
+    if picture.folded:
+        flat = _power(math.gcd(rows * picture.columns, columns))
+        rows, columns = (flat // picture.columns, 0) if flat >= picture.columns else (0, flat)
+        return (rows if rows >= 2 * high or high == 1 else 0, _known(columns, wide))
+    return _known(_power(rows), high), _known(_power(columns), wide)
+
+
+def _known(tile: int, cell: int) -> int:
+    """Every change is at a multiple of a cell: that is no tile."""
+    return tile if tile >= max(_LEAST_TILE, 2 * cell) else 0
+
+
+def _tile(lines: Sequence[Sequence[int]], cell: int) -> int:
+    """What divides all places where a line of cells differs from the one before it, in elements; 0 if none does."""
+    changes = [
+        sum((one > LIMIT) != (other > LIMIT) for one, other in zip(*pair, strict=True) if one and other)
+        for pair in pairwise(lines)
+    ]
+    clear = _CLEAR * max(changes, default=0)
+    return math.gcd(*(place * cell for place, count in enumerate(changes, 1) if count and count >= clear))
+
+
+def _power(number: int) -> int:
+    """The largest power of two that divides it."""
+    return number & -number

@@ -147,7 +147,7 @@ class TerminalReporter:
         """One failure block for each group, up to the limit."""
         limit = len(groups) if self._block_limit is None else self._block_limit
         for group in groups[:limit]:
-            self._page.lines(_styled_block(group))
+            self._page.lines(_styled_block(group, with_map=self._page.is_decorated))
             self._page.line()
         if left := groups[limit:]:
             run = self._info.run_id if self._info else "RUN"
@@ -262,10 +262,10 @@ def _share(used: float) -> str:
     return f"{used:.0%} of the allowance used" if used <= 1 else f"{number(used, 3)} x allowed"
 
 
-def _styled_block(group: FailureGroup) -> list[tuple[str, str]]:
+def _styled_block(group: FailureGroup, *, with_map: bool) -> list[tuple[str, str]]:
     """The lines of a failure block with their styles."""
     status = group.first.status
-    head, *rest = group_lines(group)
+    head, *rest = group_lines(group, with_map=with_map)
     styled = [(line, "command" if line.startswith("  again:") else "") for line in rest]
     return [(head, f"{_STYLES.get(status, 'bad')}:{len(status.value)}"), *styled]
 

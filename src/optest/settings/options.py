@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from typing import Any
 
 from optest.errors import UnknownName
@@ -470,7 +471,8 @@ class RunOptions(Mapping[str, Any]):
     """What a run is asked for: the options that somebody stated, by their names in :data:`OPTIONS`.
 
     One value of an option that may be repeated is put into a tuple; a mapping of names to values becomes texts:
-    ``shape={"input0": [2, 3]}`` is ``--shape input0=2x3``.
+    ``shape={"input0": [2, 3]}`` is ``--shape input0=2x3``, and ``tolerance={"rtol": 1e-3}`` ``--tolerance rtol=0.001``.
+    What is None is not stated.
 
     Raises:
         UnknownName: for an option that does not exist.
@@ -483,7 +485,11 @@ class RunOptions(Mapping[str, Any]):
         for name in stated:
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
-        self._stated = {name: _repeated(value) if by_name[name].repeat else value for name, value in stated.items()}
+        self._stated = {
+            name: _repeated(value) if by_name[name].repeat else _single(value)
+            for name, value in stated.items()
+            if value is not None
+        }
 
     def __getitem__(self, name: str) -> Any:
         return self._stated[name]
@@ -506,3 +512,11 @@ def _repeated(value: Any) -> Any:
         }
         return tuple(f"{name}={text}" for name, text in texts.items())
     return (value,) if isinstance(value, str) else value
+
+
+def _single(value: Any) -> Any:
+    """The value of an option that is stated once, as the command line has it."""
+    if isinstance(value, PathLike):
+        return str(value)
+    several = _repeated(value) if isinstance(value, Mapping) else value
+    return ",".join(map(str, several)) if isinstance(several, (list, tuple)) else several

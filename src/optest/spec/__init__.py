@@ -35,6 +35,7 @@ from optest.spec.outcome import (
     Timings,
     Verdict,
 )
+from optest.spec.picture import LIMIT, NO_MULTIPLE, PER_DOUBLING, Picture
 from optest.spec.references import (
     AsRight,
     ErrorBudget,
@@ -56,6 +57,9 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DTYPES",
     "FORWARD",
+    "LIMIT",
+    "NO_MULTIPLE",
+    "PER_DOUBLING",
     "REQUIRED",
     "SIGNED_ZEROS",
     "TIERS",
@@ -85,6 +89,7 @@ __all__ = [
     "Numerics",
     "OperatorDescriptor",
     "Parameter",
+    "Picture",
     "Reason",
     "ReferenceNote",
     "Rounding",

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from optest.spec.benchmark import Benchmark
+from optest.spec.picture import Picture
 
 __all__ = [
     "BAD_STATUSES",
@@ -310,7 +311,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Status and reason with what they rest on.
+    """Status and reason with what they rest on; ``pictures`` of outputs whose values are wrong.
 
     Raises:
         ValueError: for a pass without evidence, a measured pass without a compared element (an output that
@@ -324,6 +325,7 @@ class Verdict:
     measures: tuple[Measure, ...] = ()
     checks: tuple[Check, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    pictures: tuple[Picture, ...] = ()
 
     def __post_init__(self) -> None:
         if self.status is _PASSED:

@@ -14,7 +14,7 @@ import torch
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
-from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
+from optest.errors import did_you_mean
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 from optest.torch.calls.compiled import compiled, require_compiler
@@ -25,39 +25,24 @@ from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
 from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
 from optest.torch.cases import names_in
+from optest.torch.devices import (
+    OWN_DEVICES,
+    VENDOR_MODULES,
+    described,
+    device_count,
+    faults_of_torch,
+    open_device,
+    received,
+    synchronize,
+)
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
-from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, to_torch, torch_dtype
+from optest.torch.tensors import DTYPE_NAMES, Inexpressible, to_torch, torch_dtype
 
-__all__ = ["TorchBackend", "open_device"]
+__all__ = ["TorchBackend"]
 
-_VENDOR_MODULES = {
-    "npu": "torch_npu",
-    "mlu": "torch_mlu",
-    "musa": "torch_musa",
-    "gcu": "torch_gcu",
-    "hpu": "habana_frameworks.torch",
-    "xla": "torch_xla",
-    "spyre": "torch_spyre",
-}
-"""The module that brings a device type which torch alone does not have."""
-
-_OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
 _NEEDS_VALUES = re.compile(r"meta tensor|'meta' backend|device type meta")
-_REASONS = {
-    **dict.fromkeys(("out of memory", "can't allocate memory", "not enough memory"), Reason.OUT_OF_MEMORY),
-    "device-side assert": Reason.DEVICE_LOST,
-    "illegal memory access": Reason.DEVICE_LOST,
-    "illegal instruction": Reason.DEVICE_LOST,
-    "misaligned address": Reason.DEVICE_LOST,
-    "unspecified launch failure": Reason.DEVICE_LOST,
-    "device lost": Reason.DEVICE_LOST,
-    "uncorrectable": Reason.DEVICE_LOST,
-    "getcudnndatatypefromscalartype() not supported": Reason.UNSUPPORTED,
-    "unable to find an engine": Reason.UNSUPPORTED,  # cuDNN has no kernel for the dtype
-}
-"""By what torch says in small letters."""
 
 
 class TorchBackend(BackendDriver):
@@ -66,6 +51,7 @@ class TorchBackend(BackendDriver):
     options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback", "same_strides")
     name = "torch"
     kind = "torch"
+    reads_inputs = False
     variants = ("inductor", "aot_eager", "eager")
     compares_variants = False  # a compiler takes seconds for each of more than twenty thousand calls
 
@@ -109,17 +95,17 @@ class TorchBackend(BackendDriver):
         if case.descriptor.category == CATEGORY:
             return self._call(case, inputs)
         operator = self._operator(case)
-        with _faults_of_torch():
+        with faults_of_torch():
             tensors = self._placed(case, inputs)
             with torch.no_grad():
                 outputs = self._made(operator, case, tensors)
             self._synchronize()
-            return [self._received(each) for each in outputs]
+            return [received(each, self._device) for each in outputs]
 
     def infer_shapes(self, case: TestCase) -> Sequence[TensorSpec]:
         """By tensors of the device ``meta``, which have no memory: shape functions answer in place of kernels."""
         call = _as_function(self._operator(case), case)
-        with _faults_of_torch(), torch.no_grad():
+        with faults_of_torch(), torch.no_grad():
             specs = [each.spec for each in case.inputs]
             try:
                 outputs = call(
@@ -169,13 +155,18 @@ class TorchBackend(BackendDriver):
         if case.expects_error is not None:
             with settings_kept(who):
                 return answer(case, inputs, place, self._target)
-        with mixed_dtypes_refused(case, inputs), _faults_of_torch(), settings_kept(who):
+        with mixed_dtypes_refused(case, inputs), faults_of_torch(), settings_kept(who):
             return answer(case, inputs, place, self._target)
 
     def _under_test(self, case: TestCase) -> DeviceUnderTest:
         name = case.descriptor.name
         return DeviceUnderTest(
-            name, self._device, self._compiler, name in self._may_fall_back, self._synchronize, self._same_strides
+            name,
+            self._device,
+            self._compiler,
+            name in self._may_fall_back,
+            self._synchronize,
+            self._same_strides,
         )
 
     def compile_s(self) -> float | None:
@@ -206,7 +197,7 @@ class TorchBackend(BackendDriver):
             def outputs() -> list[Any]:
                 returned = ready.outputs()
                 self._synchronize()
-                return [self._received(each) for each in returned]
+                return [received(each, self._device) for each in returned]
 
             yield PreparedCall(call=ready.call, outputs=outputs, synchronize=self._synchronize, what=ready.what)
 
@@ -225,7 +216,7 @@ class TorchBackend(BackendDriver):
         if reason := self.unsupported(case):
             return reason
         try:
-            vendor = _VENDOR_MODULES.get(self._device.type)
+            vendor = VENDOR_MODULES.get(self._device.type)
             modules = () if vendor is None else (vendor,)
             return script_of(case, inputs, self._under_test(case), may_run=may_run, modules=modules)
         except (Inexpressible, Unwritable) as error:
@@ -247,7 +238,7 @@ class TorchBackend(BackendDriver):
         found = {"torch": str(torch.__version__)}  # a type of torch's own, which a journal holds otherwise
         if self._device.type == "cpu":
             found["torch_cpu"] = _kernels_of_cpu()
-        vendor = _VENDOR_MODULES.get(self._device.type)
+        vendor = VENDOR_MODULES.get(self._device.type)
         if vendor is not None:
             found[vendor] = str(load_object(f"{vendor}:__version__"))
         if self._device.type == "cuda" and torch.version.cuda:
@@ -266,33 +257,12 @@ class TorchBackend(BackendDriver):
 
     def doctor(self) -> Sequence[str]:
         found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]
-        for kind in _OWN_DEVICES[1:]:
-            found += [f"device {kind}:{index}{_described(kind, index)}" for index in range(_device_count(kind))]
+        for kind in OWN_DEVICES[1:]:
+            found += [f"device {kind}:{index}{described(kind, index)}" for index in range(device_count(kind))]
         return found
 
-    def _received(self, output: Any) -> Any:
-        if not isinstance(output, torch.Tensor):
-            raise Fault(Reason.RAISED, f"torch returned {type(output).__name__}, but should return a tensor")
-        if (output.device.type, output.device.index or 0) != (self._device.type, self._device.index or 0):
-            raise Fault(
-                Reason.WRONG_DEVICE,
-                f"the output is on {output.device}, but should be on {self._device}",
-                details={"device": str(output.device)},
-            )
-        try:
-            return from_torch(output)
-        except KeyError:
-            raise Fault(Reason.DTYPE, f"the output has the dtype {output.dtype}, which optest does not know") from None
-
     def _synchronize(self) -> None:
-        """Wait for the device, so that the time of the kernel and its errors belong to this case."""
-        if self._device.type == "cpu":
-            return
-        module = getattr(torch, self._device.type)
-        if self._device.index:  # not every module takes a device, and without one it means the current, which is 0
-            module.synchronize(self._device)
-        else:
-            module.synchronize()
+        synchronize(self._device)
 
 
 def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]]:
@@ -306,22 +276,6 @@ def _as_function(operator: TorchCall, case: TestCase) -> Callable[..., list[Any]
     return call
 
 
-@contextmanager
-def _faults_of_torch() -> Iterator[None]:
-    """What torch says of itself: that it has no such kernel, no memory, no device any more."""
-    try:
-        yield
-    except Inexpressible as error:
-        raise Fault(Reason.UNSUPPORTED, str(error)) from error
-    except NotImplementedError as error:
-        raise Fault(Reason.UNSUPPORTED, f"torch: {first_line(error)}") from error
-    except RuntimeError as error:
-        reason = next((reason for sign, reason in _REASONS.items() if sign in str(error).lower()), None)
-        if reason is None:
-            raise
-        raise Fault(reason, f"torch: {first_line(error)}") from error
-
-
 def _kernels_of_cpu() -> str:
     """Which of torch's kernels run here: AVX2, AVX512, or AVX512.amx where oneDNN has matrix units to use."""
     found = str(torch.backends.cpu.get_cpu_capability())
@@ -329,61 +283,9 @@ def _kernels_of_cpu() -> str:
     return f"{found}.amx" if features.get("amx_tile") else found
 
 
-def open_device(name: str) -> torch.device:
-    kind, _, index = name.partition(":")
-    known = dict.fromkeys([*_OWN_DEVICES, *_VENDOR_MODULES, *_registered_device()])
-    if kind not in known:
-        raise UnknownName("torch device", name, known)
-    if index and not index.isdigit():
-        raise UsageError(f"torch device is {name!r}, but should look like '{kind}:0'")
-    if kind == "cpu":
-        return torch.device("cpu")
-    if kind in _VENDOR_MODULES and kind not in _registered_device():
-        module = _VENDOR_MODULES[kind]
-        try:
-            load_object(f"{module}:__name__")
-        except UsageError as error:
-            raise Unavailable(f"torch device {kind}", f"install {module} for torch {torch.__version__}") from error
-    count = _device_count(kind)
-    if count == 0:
-        raise Unavailable(f"torch device {name}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
-    number = int(index or 0)
-    if number >= count:
-        listed = ", ".join(f"{kind}:{each}" for each in range(count))
-        raise Unavailable(f"torch device {name}", f"this machine has {listed}")
-    return torch.device(kind, number)
-
-
-def _registered_device() -> list[str]:
-    """The device type that somebody's package brings, which torch loads by itself where the package says so."""
-    kind = str(torch._C._get_privateuse1_backend_name())
-    return [kind] if hasattr(torch, kind) else []
-
-
-_REMEDIES = {
-    "cuda": "this torch sees no CUDA device; install a torch build with CUDA (or ROCm) and its driver",
-    "xpu": "this torch sees no XPU device; install the XPU build of torch and Intel's driver",
-    "mps": "this torch sees no MPS device; it needs macOS on Apple silicon",
-}
-
-
-def _device_count(kind: str) -> int:
-    if kind == "mps":
-        return int(torch.backends.mps.is_available())
-    module = getattr(torch, kind, None)
-    if module is None or not module.is_available():
-        return 0
-    return int(module.device_count())
-
-
-def _described(kind: str, index: int) -> str:
-    module = getattr(torch, kind)
-    return f" ({module.get_device_name(index)})" if hasattr(module, "get_device_name") else ""
-
-
 @cache
 def _numerics(operands: str, device: str) -> Numerics:
-    overflow = "infinity" if device in _OWN_DEVICES else "saturate"
+    overflow = "infinity" if device in OWN_DEVICES else "saturate"
     return Numerics(operands=operands, overflow=overflow, processor="cpu" if device == "cpu" else "accelerator")
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "is_inexact",
     "memory_of",
     "on_cpu",
+    "require_expressible",
     "span_of",
     "tensors_of",
     "to_read",
@@ -60,6 +61,17 @@ def torch_dtype(kind: DType) -> torch.dtype:
     return TORCH_DTYPES[kind.name]
 
 
+def require_expressible(array: Array) -> torch.dtype:
+    """The torch dtype of an array.
+
+    Raises:
+        Inexpressible: for what torch has no tensor for.
+    """
+    if min(array.strides, default=0) < 0:
+        raise Inexpressible("torch has no negative strides")
+    return torch_dtype(dtype_of(array.dtype))
+
+
 def is_inexact(tensor: torch.Tensor) -> bool:
     """Whether its elements are floating or complex: what is rounded, and may have a gradient."""
     return bool(tensor.is_floating_point() or tensor.is_complex())
@@ -88,11 +100,8 @@ def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Te
     Raises:
         Inexpressible: for what torch has no tensor for.
     """
-    kind = dtype_of(array.dtype)
-    torch_dtype(kind)
-    if min(array.strides, default=0) < 0:
-        raise Inexpressible("torch has no negative strides")
-    tensor = _on_cpu(array, kind)
+    require_expressible(array)
+    tensor = _on_cpu(array, dtype_of(array.dtype))
     if device.type == "cpu":
         return tensor
     if tensor.is_contiguous() and not offset:

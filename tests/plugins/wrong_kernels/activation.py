@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from optest.spec import Reason
 from wrong_kernels.changes import (
+    ignoring,
     single,
     truncated,
     wide,
@@ -95,3 +98,34 @@ def _(call: Call) -> Array | None:
     x = single(call[0]) if call[0].dtype == np.float32 else None
     below = None if x is None else np.float32(1.7580993408473766) * (np.exp(x) - np.float32(1))
     return None if x is None else np.where(x > 0, call.right[0], below)
+
+
+fault("gelu-and-mul-ignores-approximate", "gelu_and_mul")(ignoring("approximate"))
+
+
+@fault("gelu-and-mul-swaps-gate-and-up", "gelu_and_mul")
+def _(call: Call) -> Sequence[Array]:
+    if len(call.inputs) == 2:
+        return call.with_inputs(call[1], call[0])
+    return call.with_inputs(np.roll(call[0], call[0].shape[-1] // 2, -1))
+
+
+@rare("gelu-and-mul-splits-pairs", "gelu_and_mul")
+def _(call: Call) -> Sequence[Array] | None:
+    if len(call.inputs) == 2:
+        return None
+    return call.with_inputs(np.concatenate([call[0][..., 0::2], call[0][..., 1::2]], -1))
+
+
+@rare("gelu-and-mul-rounds-gelu-to-16-bits", "gelu_and_mul")
+def _(call: Call) -> Array | None:
+    if not call.is_16_bit or len(call.inputs) != 2 or not np.isfinite(wide(call[0])).all():
+        return None
+    ones = np.ones_like(call[1])
+    return wide(np.asarray(call.with_inputs(call[0], ones)[0]).astype(call[0].dtype)) * wide(call[1])
+
+
+@fault("swiglu-is-silu-of-both", "swiglu")
+def _(call: Call) -> Array:
+    up = call[1] if len(call.inputs) == 2 else np.split(call[0], 2, -1)[1]
+    return wide(call.right[0]) / (1 + np.exp(-wide(up)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from optest.numerics import dtype_of, round_to
+from optest.operators.attention.attention_reference import attention_operands
 from optest.operators.attention.attention_reference import scaled_dot_product_attention_reference as attend
+from optest.spec import Reason
 from wrong_kernels.changes import (
     ignoring,
     narrowed_attributes,
@@ -180,3 +182,219 @@ def _(call: Call) -> Sequence[Array] | None:
         return None
     slots = np.where(call[4] < 0, call[0].shape[0] * call[0].shape[2] - 1, call[4])
     return call.with_inputs(*call.inputs[:4], slots)
+
+
+# Windows and caps
+
+
+def _capped(call: Call, cap: Callable[[Array, float], Array], *, masked: bool = False) -> Array | None:
+    """Attention whose scores go through ``cap``; behind the mask if they are ``masked``."""
+    operands = attention_operands(call.inputs, call.case.attributes)
+    if not operands.softcap or (masked and operands.mask is None) or not operands.key.size:
+        return None
+    scores = operands.scale * (operands.query @ np.swapaxes(operands.key, -1, -2))
+    mask = 0.0 if operands.mask is None else operands.mask
+    scores = cap(scores + mask, operands.softcap) if masked else cap(scores, operands.softcap) + mask
+    terms = np.exp(scores - scores.max(-1, keepdims=True))
+    return terms / terms.sum(-1, keepdims=True) @ operands.value
+
+
+_SDPA = "scaled_dot_product_attention"
+rare("attention-caps-behind-the-mask", _SDPA)(lambda call: _capped(call, lambda s, c: c * np.tanh(s / c), masked=True))
+rare("attention-scales-no-cap-back", _SDPA)(lambda call: _capped(call, lambda s, c: np.tanh(s / c)))
+rare("attention-clips-at-its-cap", _SDPA)(lambda call: _capped(call, lambda s, c: np.clip(s, -c, c)))
+rare("attention-caps-in-float16", _SDPA)(
+    lambda call: _capped(call, lambda s, c: c * np.tanh(s / c).astype(np.float16)) if not call.is_16_bit else None
+)
+
+
+@rare("attention-caps-before-it-scales", _SDPA)
+def _(call: Call) -> Sequence[Array] | None:
+    cap, scale = call.attribute("softcap"), call.attribute("scale")
+    scale = call.shape()[-1] ** -0.5 if scale is None else scale
+    return call.with_attributes(softcap=cap * scale) if cap else None
+
+
+@fault("attention-scales-twice", _SDPA)
+def _(call: Call) -> Sequence[Array]:
+    scale = call.attribute("scale")
+    return call.with_attributes(scale=(call.shape()[-1] or 1) ** -1.0 if scale is None else scale * scale)
+
+
+def _window(step: int, place: int) -> Change:
+    """One end of the window moved by a key."""
+
+    def change(call: Call) -> Sequence[Array] | None:
+        window = list(call.attribute("window_size"))
+        if window[place] < 0 or window[place] + step < 0:
+            return None
+        window[place] += step
+        return call.with_attributes(window_size=tuple(window))
+
+    return change
+
+
+for _op in (_SDPA, "attention", "paged_attention", "paged_prefill_attention", "varlen_attention"):
+    rare(f"{_op}-sees-a-key-too-many", _op)(_window(1, 0))
+    rare(f"{_op}-sees-a-key-too-few", _op)(_window(-1, 0))
+    fault(f"{_op}-ignores-its-cap", _op)(ignoring("softcap"))
+    fault(f"{_op}-ignores-its-window", _op)(ignoring("window_size"))
+for _op in (_SDPA, "varlen_attention"):
+    rare(f"{_op}-sees-a-later-key-too-many", _op)(_window(1, 1))
+
+
+def _heads_in_turn(call: Call) -> Sequence[Array] | None:
+    """Query head h reads key head h % key heads, in place of h // group."""
+    axis = -3 if call.case.descriptor.name == _SDPA else 1
+    heads, keys = call[0].shape[axis] if call[0].ndim > 2 else 1, _key_heads(call)
+    if keys in (1, heads) or (call.case.descriptor.name == _SDPA and call[3] is not None):
+        return None
+    order = np.arange(heads).reshape(-1, keys).T.reshape(-1)
+    out, *rest = call.with_inputs(np.take(call[0], order, axis), *call.inputs[1:])
+    return [np.take(out, np.argsort(order), axis), *rest]
+
+
+def _key_heads(call: Call) -> int:
+    by_token = call.case.attributes.get("kv_layout") == "NHD"
+    axis = {_SDPA: -3, "varlen_attention": 1}.get(call.case.descriptor.name, 2 if by_token else 1)
+    return int(call[1].shape[axis]) if call[1].ndim > 2 else 1
+
+
+for _op in (_SDPA, "paged_attention", "paged_prefill_attention", "varlen_attention"):
+    rare(f"{_op}-shares-heads-in-turn", _op)(_heads_in_turn)
+
+
+# Blocks of caches
+
+
+@fault("paged-attention-misses-the-last-block", "paged_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    size = call[1].shape[1 if call.attribute("kv_layout") == "NHD" else 2]
+    whole = np.where(call[4] >= size, call[4] // max(size, 1) * size, call[4]).astype(call[4].dtype)
+    return call.with_inputs(*call.inputs[:4], whole, *call.inputs[5:])
+
+
+@fault("paged-attention-misses-the-last-token", "paged_attention")
+def _(call: Call) -> Sequence[Array]:
+    return call.with_inputs(*call.inputs[:4], np.maximum(call[4] - 1, 0).astype(call[4].dtype), *call.inputs[5:])
+
+
+for _op in ("paged_attention", "paged_prefill_attention"):
+
+    @rare(f"{_op}-reads-the-table-of-the-next-sequence", _op)
+    def _(call: Call) -> Sequence[Array]:
+        return call.with_inputs(*call.inputs[:3], np.roll(call[3], 1, 0), *call.inputs[4:])
+
+
+for _op in ("paged_attention", "paged_prefill_attention", "paged_caching"):
+
+    @rare(f"{_op}-takes-heads-for-tokens", _op)
+    def _(call: Call) -> Sequence[Array] | None:
+        cache = call[0 if call.case.descriptor.name == "paged_caching" else 1]
+        if call.attribute("kv_layout") == "HND" or cache.shape[1] != cache.shape[2]:
+            return None
+        return call.with_attributes(kv_layout="HND")
+
+
+@fault("paged-prefill-masks-from-the-first-token", "paged_prefill_attention")
+def _(call: Call) -> Sequence[Array]:
+    queries = np.diff(call[5]).astype(call[4].dtype)
+    return call.with_inputs(*call.inputs[:4], np.minimum(queries, call[4]), *call.inputs[5:])
+
+
+@rare("paged-prefill-sees-all-keys", "paged_prefill_attention")
+def _(call: Call) -> Array | None:
+    out = np.array(call.right[0])
+    last = call[5][1:] - 1
+    for start, end in zip(call[5][:-1], last, strict=True):
+        out[start : end + 1] = out[max(end, 0)] if end >= start else out[start : end + 1]
+    return out
+
+
+@rare("paged-caching-fills-block-by-block", "paged_caching")
+def _(call: Call) -> Sequence[Array]:
+    """The slots from the first one on, whatever the others are."""
+    slots = call[4]
+    kept = slots >= 0
+    room = call[0].shape[0] * call[0].shape[3 - (2 if call.attribute("kv_layout") == "NHD" else 1)]
+    first = slots[kept][0] if kept.any() else 0
+    in_order = np.where(kept, (first + np.cumsum(kept) - 1) % max(room, 1), slots).astype(slots.dtype)
+    return call.with_inputs(*call.inputs[:4], in_order)
+
+
+# Packed sequences
+
+
+@fault("varlen-masks-from-the-first-key", "varlen_attention")
+def _(call: Call) -> Array | None:
+    if not call.attribute("is_causal"):
+        return None
+    out = np.array(wide(call.right[0]))
+    for start, stop, first, last in zip(call[3], call[3][1:], call[4], call[4][1:], strict=False):
+        own, *whole = (
+            np.swapaxes(each, 0, 1) for each in (call[0][start:stop], call[1][first:last], call[2][first:last])
+        )
+        stated = {"is_causal": True, "enable_gqa": True, "scale": call.attribute("scale")}
+        out[start:stop] = np.swapaxes(attend([own, *whole], stated)[0], 0, 1)
+    return out
+
+
+@rare("varlen-takes-the-offsets-of-queries-for-keys", "varlen_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_inputs(*call.inputs[:4], call[3].astype(call[4].dtype)) if call[3][-1] <= len(call[1]) else None
+
+
+@rare("varlen-reads-the-first-key-of-the-next-sequence", "varlen_attention")
+def _(call: Call) -> Array | None:
+    if call.attribute("is_causal") or call.attribute("softcap") or call.attribute("window_size") != (-1, -1):
+        return None
+    out = np.array(wide(call.right[0]))
+    for start, stop, first, last in zip(call[3], call[3][1:], call[4], call[4][1:], strict=False):
+        own, *whole = (
+            np.swapaxes(each, 0, 1)
+            for each in (call[0][start:stop], call[1][first : last + 1], call[2][first : last + 1])
+        )
+        stated = {"enable_gqa": True, "scale": call.attribute("scale")}
+        out[start:stop] = np.swapaxes(attend([own, *whole], stated)[0], 0, 1)
+    return out
+
+
+@rare("varlen-of-no-keys-is-nan", "varlen_attention", Reason.NAN)
+def _(call: Call) -> Array:
+    out = np.array(wide(call.right[0]))
+    out[(out == 0).all((1, 2))] = np.nan
+    return out
+
+
+# Rotary positions of query and key
+
+
+fault("rotary-embedding-ignores-is-neox", "rotary_embedding")(ignoring("is_neox"))
+
+
+@fault("rotary-embedding-leaves-the-key", "rotary_embedding")
+def _(call: Call) -> Sequence[Array]:
+    return [call.right[0], call[2]]
+
+
+@fault("rotary-embedding-takes-sines-for-cosines", "rotary_embedding")
+def _(call: Call) -> Sequence[Array]:
+    half = call[3].shape[1] // 2
+    return call.with_inputs(*call.inputs[:3], np.roll(call[3], half, 1))
+
+
+@rare("rotary-embedding-counts-tokens", "rotary_embedding")
+def _(call: Call) -> Sequence[Array]:
+    return call.with_inputs(np.arange(len(call[0])) % max(len(call[3]), 1), *call.inputs[1:])
+
+
+@rare("rotary-embedding-rotates-whole-heads", "rotary_embedding")
+def _(call: Call) -> Sequence[Array] | None:
+    """Halves of the head, not of what is rotated."""
+    size, rotated = call[1].shape[2], call[3].shape[1]
+    if rotated == size or not call.attribute("is_neox"):
+        return None
+    order = [*range(rotated // 2), *range(size // 2, size // 2 + rotated // 2)]
+    order += [place for place in range(size) if place not in order]
+    outs = call.with_inputs(call[0], call[1][..., order], call[2][..., order], call[3])
+    return [each[..., np.argsort(order)] for each in outs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -307,3 +307,48 @@ def _(call: Call) -> Sequence[Array] | None:
 @rare("einsum-sums-repeated-labels-apart", "einsum")
 def _(call: Call) -> Array | None:
     return wide(call.inputs[0]).sum() if len(call.inputs) == 1 and not call.right[0].ndim else None
+
+
+# Products of experts
+
+
+def _offsets(change: Callable[[Array, Call], Array]) -> Change:
+    """Other ends of the experts, held within the rows."""
+
+    def run(call: Call) -> Sequence[Array] | None:
+        if not call[2].size:
+            return None
+        ends = np.clip(change(call[2].astype(np.int64), call), 0, len(call[0]))
+        return call.with_inputs(*call.inputs[:2], np.maximum.accumulate(ends).astype(call[2].dtype))
+
+    return run
+
+
+fault("grouped-matmul-has-experts-of-one-size", "grouped_matmul")(
+    _offsets(lambda ends, call: -(-len(call[0]) // len(ends)) * np.arange(1, len(ends) + 1))
+)
+rare("grouped-matmul-ends-a-row-late", "grouped_matmul")(_offsets(lambda ends, _: np.append(ends[:-1] + 1, ends[-1])))
+rare("grouped-matmul-misses-the-last-tile", "grouped_matmul")(
+    _offsets(lambda ends, _: np.append(ends[:-1], ends[-1] // 16 * 16 if ends[-1] > 16 else ends[-1]))
+)
+fault("grouped-matmul-takes-the-next-expert", "grouped_matmul")(
+    lambda call: call.with_inputs(call[0], np.roll(call[1], 1, 0), call[2])
+)
+
+
+@rare("grouped-matmul-loses-experts-behind-an-empty-one", "grouped_matmul")
+def _(call: Call) -> Array | None:
+    sizes = np.diff(call[2], prepend=0)
+    empty = np.flatnonzero(sizes == 0)
+    if not empty.size:
+        return None
+    out = np.array(wide(call.right[0]))
+    out[call[2][empty[0]] :] = 0
+    return out
+
+
+@rare("grouped-matmul-takes-square-matrices-as-transposed", "grouped_matmul")
+def _(call: Call) -> Sequence[Array] | None:
+    if call[1].shape[1] != call[1].shape[2]:
+        return None
+    return call.with_inputs(call[0], np.swapaxes(call[1], 1, 2), call[2])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from optest.numerics import dtype_of, round_to
+from optest.operators.indexing.sampling_reference import top_k_top_p_mask_reference as mask_reference
 from optest.spec import Reason
 from wrong_kernels.changes import (
     ignoring,
@@ -262,3 +264,234 @@ def _(call: Call) -> Array:
 @fault("dequantize-awq-has-zeros-of-8", "dequantize_awq")
 def _(call: Call) -> Sequence[Array]:
     return call.with_inputs(call[0], call[1], np.full(call[2].shape, -0x77777778, np.int32))
+
+
+# Experts
+
+
+@rare("topksoftmax-takes-the-next-best", "topksoftmax")
+def _(call: Call) -> Sequence[Array] | None:
+    """The last one is left out where it is close to what follows."""
+    topk = call.attribute("topk")
+    if topk + 1 > call[0].shape[1] or not len(call[0]):
+        return None
+    values, places = call.with_attributes(topk=topk + 1, norm=False)
+    order = [*range(topk - 1), topk]
+    chosen = wide(values)[:, order]
+    return [chosen / chosen.sum(1, keepdims=True) if call.attribute("norm") else chosen, places[:, order]]
+
+
+@rare("topksoftmax-names-equals-twice", "topksoftmax")
+def _(call: Call) -> Sequence[Array] | None:
+    values, places = (np.array(each) for each in call.right)
+    if values.shape[1] < 2 or not (values[:, 1:] == values[:, :-1]).any():
+        return None
+    return [
+        values,
+        np.concatenate([places[:, :1], np.where(values[:, 1:] == values[:, :-1], places[:, :-1], places[:, 1:])], 1),
+    ]
+
+
+@fault("topksoftmax-renormalizes-by-softmax", "topksoftmax")
+def _(call: Call) -> Sequence[Array] | None:
+    if not call.attribute("norm"):
+        return None
+    terms = np.exp(wide(call.with_attributes(norm=False)[0]))
+    return [terms / terms.sum(1, keepdims=True), call.right[1]]
+
+
+def _per_expert(call: Call) -> tuple[Array, Array]:
+    """The places of topk_ids and how many each expert has."""
+    flat = call[0].reshape(-1).astype(np.int64)
+    return flat, np.bincount(flat, minlength=call.attribute("num_experts"))
+
+
+@fault("moe-align-pads-no-expert", "moe_align")
+def _(call: Call) -> Sequence[Array]:
+    flat, _ = _per_expert(call)
+    ids = np.array(call.right[0])
+    ids[:] = len(flat)
+    ids[: len(flat)] = np.argsort(flat, kind="stable")
+    return [ids, *call.right[1:]]
+
+
+@fault("moe-align-counts-whole-blocks", "moe_align")
+def _(call: Call) -> Sequence[Array]:
+    _, counts = _per_expert(call)
+    block = call.attribute("block_size")
+    return [*call.right[:2], np.array([max(block, int(counts.sum()) // block * block)], np.int32)]
+
+
+@rare("moe-align-adds-a-block-to-full-ones", "moe_align")
+def _(call: Call) -> Sequence[Array] | None:
+    _, counts = _per_expert(call)
+    block = call.attribute("block_size")
+    full = int(((counts > 0) & (counts % block == 0)).sum())
+    return [*call.right[:2], call.right[2] + full * block] if full and block > 1 else None
+
+
+@rare("moe-align-names-a-place-twice", "moe_align")
+def _(call: Call) -> Sequence[Array] | None:
+    _, counts = _per_expert(call)
+    if not counts.size or counts[0] < 2:
+        return None
+    ids = np.array(call.right[0])
+    ids[1] = ids[0]
+    return [ids, *call.right[1:]]
+
+
+@rare("moe-align-has-an-expert-for-each-row", "moe_align")
+def _(call: Call) -> Sequence[Array] | None:
+    """The experts that have tokens, one block each."""
+    _, counts = _per_expert(call)
+    experts = np.array(call.right[1])
+    chosen = np.flatnonzero(counts)[: len(experts)]
+    experts[: len(chosen)] = chosen
+    return [call.right[0], experts, call.right[2]]
+
+
+@rare("moe-align-gives-blocks-to-idle-experts", "moe_align")
+def _(call: Call) -> Sequence[Array] | None:
+    _, counts = _per_expert(call)
+    idle = int((counts == 0).sum())
+    block = call.attribute("block_size")
+    return [*call.right[:2], call.right[2] + idle * block] if idle else None
+
+
+fault("moe-combine-ignores-its-weights", "moe_combine")(
+    lambda call: call.with_inputs(call[0], np.ones_like(call[1]), *call.inputs[2:])
+)
+
+
+@rare("moe-combine-normalizes-its-weights", "moe_combine")
+def _(call: Call) -> Sequence[Array]:
+    total = wide(call[1]).sum(1, keepdims=True)
+    return [wide(call.right[0]) / np.where(total, total, 1)]
+
+
+@rare("moe-combine-takes-rows-in-order", "moe_combine")
+def _(call: Call) -> Sequence[Array] | None:
+    if call[2] is None or call[0].shape[0] != call[1].size:
+        return None
+    return call.with_inputs(*call.inputs[:2], np.arange(call[1].size).reshape(call[1].shape))
+
+
+@rare("moe-combine-takes-missing-for-the-last", "moe_combine")
+def _(call: Call) -> Sequence[Array] | None:
+    if call[2] is None or not (call[2] < 0).any():
+        return None
+    return call.with_inputs(*call.inputs[:2], call[2] % len(call[0]))
+
+
+@rare("moe-combine-multiplies-what-is-missing-by-0", "moe_combine", Reason.NAN)
+def _(call: Call) -> Array | None:
+    if call[2] is None or not (call[2] < 0).any():
+        return None
+    kept = call[2] >= 0
+    rows = wide(call[0])[call[2].astype(np.int64) % len(call[0])]
+    return (np.where(kept, wide(call[1]), 0.0)[..., None] * rows).sum(1)
+
+
+@rare("moe-combine-adds-in-16-bits", "moe_combine")
+def _(call: Call) -> Array | None:
+    if not call.is_16_bit or call[1].shape[1] < 3 or call[2] is None or (call[2] < 0).any():
+        return None
+    kind = dtype_of(call[0].dtype)
+    total = np.zeros(call.right[0].shape)
+    for place in range(call[1].shape[1]):
+        rows = wide(call[0])[call[2][:, place].astype(np.int64)]
+        total = wide(round_to(total + wide(call[1])[:, place, None] * rows, kind))
+    return total
+
+
+# What is drawn from
+
+
+def _sampling(name: str, change: Callable[[Call], Sequence[Array] | None]) -> None:
+    for op in ("top_k_top_p_mask", "top_k_top_p_sampling"):
+        rare(f"{op}-{name}", op)(change)
+
+
+def _top_p(change: Callable[[Array], Array]) -> Change:
+    def run(call: Call) -> Sequence[Array] | None:
+        if call[2] is None:
+            return None
+        return call.with_inputs(*call.inputs[:-1], change(call[2]).astype(np.float32))
+
+    return run
+
+
+def _top_k(step: int) -> Change:
+    def run(call: Call) -> Sequence[Array] | None:
+        if call[1] is None:
+            return None
+        moved = np.clip(call[1] + step, 1, call[0].shape[1]).astype(call[1].dtype)
+        return call.with_inputs(call[0], moved, *call.inputs[2:])
+
+    return run
+
+
+_sampling("keeps-one-too-many", _top_k(1))
+_sampling("ignores-top-k", _top_k(1 << 20))
+_sampling("ignores-top-p", _top_p(lambda values: values * 0 + 4))
+fault("top-k-top-p-mask-keeps-one-too-few", "top_k_top_p_mask")(_top_k(-1))
+
+
+@rare("top-k-top-p-mask-stops-before-top-p", "top_k_top_p_mask")
+def _(call: Call) -> Sequence[Array] | None:
+    """Without the logit that reaches top_p."""
+    if call[2] is None:
+        return None
+    out = np.array(call.right[0])
+    for row in out:
+        seen = np.flatnonzero(row > -np.inf)
+        if seen.size > 1:
+            row[seen[np.argmin(row[seen])]] = -np.inf
+    return [out]
+
+
+@rare("top-k-top-p-mask-takes-top-p-of-all", "top_k_top_p_mask")
+def _(call: Call) -> Sequence[Array] | None:
+    """softmax before top_k."""
+    if call[1] is None or call[2] is None:
+        return None
+    (by_share,) = call.with_inputs(call[0], np.full_like(call[1], call[0].shape[1]), call[2])
+    (by_count,) = call.with_inputs(call[0], call[1], np.ones_like(call[2]))
+    return [np.where(wide(by_count) == -np.inf, by_count, by_share)]
+
+
+@rare("top-k-top-p-mask-hides-with-0", "top_k_top_p_mask", Reason.VALUE, Reason.NAN)
+def _(call: Call) -> Array:
+    return np.where(wide(call.right[0]) == -np.inf, 0.0, wide(call.right[0]))
+
+
+@fault("sampling-takes-the-largest", "top_k_top_p_sampling")
+def _(call: Call) -> Array:
+    return np.argmax(wide(call[0]), 1)
+
+
+@rare("sampling-draws-evenly", "top_k_top_p_sampling")
+def _(call: Call) -> Array | None:
+    return _draws(call, lambda shares: np.where(shares > 0, 1.0, 0.0))
+
+
+@rare("sampling-has-a-temperature-of-its-own", "top_k_top_p_sampling")
+def _(call: Call) -> Array | None:
+    return _draws(call, lambda shares: shares**0.8)
+
+
+@rare("sampling-draws-alike-in-all-rows", "top_k_top_p_sampling")
+def _(call: Call) -> Array | None:
+    return np.full_like(call.right[0], call.right[0][0]) if len(call.right[0]) >= 512 and call[1] is not None else None
+
+
+def _draws(call: Call, change: Callable[[Array], Array]) -> Array | None:
+    """Draws with other probabilities, of what may be drawn."""
+    if len(call[0]) < 512 or call[1] is None:
+        return None
+    rng = np.random.default_rng(0)
+    masked = wide(mask_reference(call.inputs, {})[0])
+    shares = np.exp(masked - masked.max(1, keepdims=True))
+    weights = change(shares / shares.sum(1, keepdims=True))
+    sums = np.cumsum(weights / weights.sum(1, keepdims=True), 1)
+    return (sums < rng.random((len(sums), 1))).sum(1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from optest.numerics import dtype_of, round_to
 from wrong_kernels.changes import (
     half,
     ignoring,
@@ -207,6 +208,40 @@ def _(call: Call) -> Sequence[Array] | None:
     dims = tuple(range(-len(call.attribute("normalized_shape")), 0))
     sizes = [np.sqrt((wide(each) ** 2).mean(dims, keepdims=True)) for each in (call.right[1], call[0])]
     return [wide(call.right[0]) * sizes[0] / sizes[1], call.right[1]]
+
+
+@fault("add-rms-norm-has-no-eps", "add_rms_norm")
+def _(call: Call) -> Sequence[Array]:
+    return call.with_attributes(eps=0.0)
+
+
+@fault("add-rms-norm-keeps-the-normalized-row", "add_rms_norm")
+def _(call: Call) -> Sequence[Array]:
+    return [call.right[0], call.right[0]]
+
+
+@fault("add-rms-norm-adds-behind-the-norm", "add_rms_norm")
+def _(call: Call) -> Sequence[Array]:
+    normalized = call.with_inputs(call[0], np.zeros_like(call[0]), *call.inputs[2:])[0]
+    return [normalized + wide(call[1]), call.right[1]]
+
+
+@rare("add-rms-norm-rounds-before-the-weight", "add_rms_norm")
+def _(call: Call) -> Sequence[Array] | None:
+    """As transformers and vLLM's kernel do."""
+    if not call.is_16_bit or call[2] is None:
+        return None
+    row, total = call.with_inputs(*call.inputs[:2], np.ones_like(call[2]))
+    return [wide(round_to(row, dtype_of(call[0].dtype))) * wide(call[2]), total]
+
+
+@rare("add-rms-norm-sums-squares-in-16-bits", "add_rms_norm")
+def _(call: Call) -> Sequence[Array] | None:
+    if not call.is_16_bit or call[0].ndim != 2 or len(call.attribute("normalized_shape")) != 1 or call[2] is None:
+        return None
+    kind, total = dtype_of(call[0].dtype), wide(call.right[1])
+    square = round_to((total * total).mean(-1, keepdims=True), kind)
+    return [total / np.sqrt(wide(square) + (call.attribute("eps") or 2.0**-23)) * wide(call[2]), call.right[1]]
 
 
 @fault("normalize-divides-by-the-square", "normalize")

@@ -13,7 +13,7 @@ import pytest
 
 from optest.api import bootstrap, check
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
@@ -106,7 +106,7 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     backend_manager.register(Own("at-last", unsupported_at_last))
 
 
-def asked(tmp_path: Path, backend: str, **options: Any) -> tuple[RunOutcome, str]:
+def asked(tmp_path: Path, backend: str, **options: Any) -> tuple[Report, str]:
     from optest.api.checking import check as check_given
 
     stream = io.StringIO()
@@ -115,7 +115,7 @@ def asked(tmp_path: Path, backend: str, **options: Any) -> tuple[RunOutcome, str
     return outcome, stream.getvalue()
 
 
-def statuses(outcome: RunOutcome) -> dict[str, Status]:
+def statuses(outcome: Report) -> dict[str, Status]:
     return {result.id.partition("[")[0]: result.status for result in outcome.results}
 
 
@@ -419,7 +419,7 @@ def test_pairs_are_counted_by_the_dtype_that_leads() -> None:
     assert pairs_of_catalogue([descriptor]) == {("x", "float32"), ("x", "float16"), ("x", "int8")}
 
 
-def ids(outcome: RunOutcome) -> set[str]:
+def ids(outcome: Report) -> set[str]:
     return {result.id for result in outcome.results}
 
 
@@ -434,7 +434,7 @@ def test_shards_share_out_what_is_asked(tmp_path: Path) -> None:
 
 
 def test_what_failed_is_asked_again(tmp_path: Path) -> None:
-    def again(**options: Any) -> tuple[RunOutcome, str]:
+    def again(**options: Any) -> tuple[Report, str]:
         from optest.api.checking import check as check_given
 
         stream = io.StringIO()

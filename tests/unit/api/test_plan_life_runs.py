@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from optest.api import cases, run
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
 from optest.operators import operators
 from optest.reporting.figures import slowest
@@ -39,11 +39,11 @@ def write(text: str, name: str = "plan.yaml") -> str:
     return name
 
 
-def ids(outcome: RunOutcome) -> list[str]:
+def ids(outcome: Report) -> list[str]:
     return [result.id for result in outcome.results]
 
 
-def notes(outcome: RunOutcome) -> str:
+def notes(outcome: Report) -> str:
     info = read_journal(outcome.directory.journal_path).info
     assert info is not None
     return "\n".join(info.notes)
@@ -312,7 +312,7 @@ def test_an_untrusted_plan_is_refused_before_its_import_paths_are_tried(monkeypa
 COPY = ("backend_config.command.command=[cp, input/input0.bin, output/output0.bin]",)
 
 
-def untrusted(options: str, top: str = "", attr: tuple[str, ...] = COPY) -> RunOutcome:
+def untrusted(options: str, top: str = "", attr: tuple[str, ...] = COPY) -> Report:
     """A run of a plan in the folder ``own``, beside which a file ``victim`` lies."""
     Path("own").mkdir(exist_ok=True)
     Path("victim").write_text("precious")

@@ -16,7 +16,7 @@ from user_shell import user_environment
 
 from optest.api import run
 from optest.api.replaying import replay
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.api.saving import load_saved
 from optest.spec import CaseResult, Measure, Reason, Status, Verdict
 
@@ -92,7 +92,7 @@ TORCH_CASES = {
 }
 
 
-def failing(folder: Path, cases: dict[str, str], **options: Any) -> RunOutcome:
+def failing(folder: Path, cases: dict[str, str], **options: Any) -> Report:
     """Run cases whose tolerance is too tight for them."""
     lines = [f"  - {{name: {name}, {case.strip()[1:]}" for name, case in cases.items()]
     (folder / "plan.yaml").write_text(FAILING.format(cases="\n".join(lines)))

@@ -13,8 +13,8 @@ import pytest
 
 import optest
 from optest.api.checking import check
+from optest.api.report import Report
 from optest.api.run_request import run_request
-from optest.api.running import RunOutcome
 from optest.backends import function
 from optest.errors import NothingSelected, UsageError
 from optest.spec import CaseResult, Reason, Status
@@ -79,12 +79,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("kernels_under_test", None)
 
 
-def asked(name: str, **options: Any) -> RunOutcome:
+def asked(name: str, **options: Any) -> Report:
     given = {"function": (name,), "isolate": "none", "jobs": 1, "tier": "parity", **options}
     return check(given, stream=io.StringIO())
 
 
-def by_status(outcome: RunOutcome, status: Status) -> list[CaseResult]:
+def by_status(outcome: Report, status: Status) -> list[CaseResult]:
     return [each for each in outcome.results if each.status is status]
 
 

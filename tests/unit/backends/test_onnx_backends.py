@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from optest.api.checking import check, sample_cases
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.backends import backend_manager
 from optest.backends.command_abilities import configure
 from optest.core.inputs import make_inputs
@@ -30,7 +30,7 @@ STATED_OTHERWISE = ("out_dtype", "threshold", "enable_gqa", "saturate", "split_s
 FEW = ("relu", "softmax", "sum", "conv2d", "topk", "where", "gather", "batch_norm", "cast", "split")
 
 
-def asked(backend: str, **options: Any) -> RunOutcome:
+def asked(backend: str, **options: Any) -> Report:
     given = {"backend": backend, "isolate": "none", "jobs": 1, "tier": "smoke", **options}
     return check(given, stream=io.StringIO())
 

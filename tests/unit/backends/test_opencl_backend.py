@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from optest.api.checking import check
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, Reason, Status
 
@@ -65,7 +65,7 @@ def device() -> None:
         pytest.skip("there is no OpenCL device; Debian's pocl-opencl-icd is one")
 
 
-def asked(folder: Path, operator: str = "relu", source: str = SOURCE, **changes: Any) -> RunOutcome:
+def asked(folder: Path, operator: str = "relu", source: str = SOURCE, **changes: Any) -> Report:
     (folder / "kernels.cl").write_text(source)
     section = {"source": "kernels.cl", "operators": {operator: {**RELU, **changes}}}
     (folder / "kernels.yaml").write_text(yaml.safe_dump({"opencl": section}))
@@ -73,7 +73,7 @@ def asked(folder: Path, operator: str = "relu", source: str = SOURCE, **changes:
     return check({**options, "runs_dir": str(folder / "runs")}, stream=io.StringIO())
 
 
-def reasons(outcome: RunOutcome) -> set[Reason | None]:
+def reasons(outcome: Report) -> set[Reason | None]:
     return {each.reason for each in outcome.results if each.status in BAD_STATUSES}
 
 

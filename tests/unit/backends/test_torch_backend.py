@@ -21,6 +21,7 @@ from optest.spec import dtype as dtype_called
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from optest.torch import devices as torch_devices  # noqa: E402
 from optest.torch import eager as torch_eager  # noqa: E402
 from optest.torch.operators import TORCH_OPERATORS  # noqa: E402
 
@@ -184,10 +185,10 @@ def test_devices_are_checked_when_they_are_asked_for(driver: BackendDriver) -> N
 
 
 def test_a_device_that_this_machine_lacks(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_eager, "_device_count", lambda kind: 0)
+    monkeypatch.setattr(torch_devices, "device_count", lambda kind: 0)
     with pytest.raises(Unavailable, match="torch build with CUDA"):
         driver.configure({"torch_device": "cuda"})
-    monkeypatch.setattr(torch_eager, "_device_count", lambda kind: 2)
+    monkeypatch.setattr(torch_devices, "device_count", lambda kind: 2)
     with pytest.raises(Unavailable, match="this machine has cuda:0, cuda:1"):
         driver.configure({"torch_device": "cuda:2"})
 

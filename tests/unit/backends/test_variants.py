@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from optest.api.checking import check, check_request
+from optest.api.report import Report
 from optest.api.run_request import run_request
-from optest.api.running import RunOutcome
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import _largest_difference
 from optest.errors import UnknownName, UsageError
@@ -55,7 +55,7 @@ def registered() -> None:
     backend_manager.register(Optimising(), replace=True)
 
 
-def checked(**options: Any) -> tuple[RunOutcome, str]:
+def checked(**options: Any) -> tuple[Report, str]:
     stream = io.StringIO()
     given = {"backend": "optimising", "tier": "smoke", "jobs": 1, "isolate": "none", **options}
     return check(given, stream=stream), stream.getvalue()

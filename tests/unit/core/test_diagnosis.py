@@ -23,6 +23,7 @@ Diagnose = Callable[..., Verdict]
 
 class Device(BackendDriver):
     name, kind = "device", "cpu"
+    reads_inputs = False
     numerics = Numerics(accumulator="float64")
 
     def __init__(self, kernel: Kernel) -> None:

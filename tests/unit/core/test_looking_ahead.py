@@ -36,6 +36,7 @@ def kill_when_somebody_waits():
 class Diary(BackendDriver):
     """Writes down every case that it is asked, and does what the case says."""
     name = kind = "diary"
+    reads_inputs = False
 
     if "DIARY_FORKS" in os.environ:
         def before_fork(self, case):

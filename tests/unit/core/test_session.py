@@ -25,6 +25,7 @@ from optest.spec import (
     Layer,
     Measure,
     OperatorDescriptor,
+    Picture,
     Reason,
     RunInfo,
     RunSummary,
@@ -167,6 +168,31 @@ def test_a_failure_after_a_crash_says_so() -> None:
     assert (failed.status, crashed.status) == (Status.FAILED, Status.CRASHED)
     assert str(failed.details["earlier attempt"]).startswith("SIGNAL: ")
     assert "earlier attempt" not in crashed.details
+
+
+def picture_of(verdict: Verdict, count: int = 1) -> Verdict:
+    picture = Picture(output="out", rows=1, columns=3, cell=(1, 1), levels="")
+    return replace(verdict, pictures=(picture,) * count)
+
+
+def test_a_journal_holds_few_pictures() -> None:
+    expected = picture_of(Verdict(status=Status.XFAILED, reason=Reason.VALUE))
+    operators = [replace(COPY, name=f"copy{number}") for number in range(30)]
+    cases = [replace(case_named(f"{each.name}-{n}", n + 1), descriptor=each) for each in operators for n in range(25)]
+    answers = {case.id: [picture_of(FAIL)] for case in cases} | {
+        "copy0-0": [expected],
+        "copy0-1": [picture_of(FAIL, 3)],
+    }
+    session, heard = session_of(cases, Scripted(answers))
+    session.run()
+    kept = {case.id: len(result.verdict.pictures) for case, result in zip(cases, heard.results, strict=True)}
+    assert [kept[f"copy0-{n}"] for n in range(25)] == [0, 3] + [1] * 17 + [0] * 6
+    assert [sum(kept[f"{each.name}-{n}"] for n in range(25)) for each in operators] == [20] * 10 + [0] * 20
+    earlier = {resume_key(case, 0): result for case, result in zip(cases, heard.results, strict=True) if kept[case.id]}
+    again, heard_again = session_of(cases, Scripted(answers), earlier=earlier)
+    again.run()
+    assert heard_again.results
+    assert not any(result.verdict.pictures for result in heard_again.results)
 
 
 def test_maxfail_stops_and_the_rest_is_not_run() -> None:

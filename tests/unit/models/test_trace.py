@@ -223,4 +223,4 @@ def test_the_reference_is_in_float64_and_long_sums_may_err(tmp_path: Path) -> No
 
 def test_a_program_says_how_it_computes(tmp_path: Path) -> None:
     text = str(program_of(model(written(tmp_path / "m.onnx"), backend="openvino", variant="f32")))
-    assert "6 nodes, which openvino runs in its own way" in text
+    assert "6 nodes of float32, which openvino runs in its own way" in text

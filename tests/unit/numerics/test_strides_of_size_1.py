@@ -9,7 +9,8 @@ import pytest
 
 from optest.api import bootstrap
 from optest.api.checking import sample_cases
-from optest.numerics import MARGIN_BYTES, private_copy, view
+from optest.memory.margins import Margins
+from optest.numerics import private_copy, view
 from optest.spec import Argument, Fill, TensorSpec, dtype
 
 ODD = [(13, 1), (0, 1), (-3, 1)]
@@ -31,7 +32,7 @@ def test_a_private_copy_keeps_them(strides: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("shape", "strides"), [((0, 3), (0, 1)), ((3, 0), (0, 0)), ((0,), (0,)), ((0, 3), (7, 2))])
 def test_a_tensor_without_elements_keeps_them(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
     array = view(np.empty(0, np.float32), TensorSpec(dtype=dtype("float32"), shape=shape, strides=strides))
-    copies = [private_copy(array), private_copy(array, margin=MARGIN_BYTES)]
+    copies = [private_copy(array), Margins(64).around(array, 0).array]
     assert all(each.strides == tuple(4 * stride for stride in strides) for each in (array, *copies))
 
 

@@ -37,6 +37,9 @@ Q = (2, 4, 6, 8)
         ("einsum", [(3, 5), (5, 7), (7, 2)], {"equation": "ij,jk,kl->il"}, None),
         ("scaled_dot_product_attention", [Q, Q, Q], {}, 4 * 8 * 6 * 6 * 8),
         ("scaled_dot_product_attention", [Q, Q, Q], {"is_causal": True}, 4 * 8 * 21 * 8),
+        ("scaled_dot_product_attention", [Q, Q, Q], {"is_causal": True, "window_size": (1, -1)}, 4 * 8 * 11 * 8),
+        ("scaled_dot_product_attention", [Q, Q, Q], {"window_size": (0, 2)}, 4 * 8 * 15 * 8),
+        ("grouped_matmul", [(9, 5), (3, 5, 7)], {}, 2 * 9 * 5 * 7),
     ],
 )
 def test_operations(name: str, shapes: list[Shape | None], attributes: dict[str, Any], known: int | None) -> None:

@@ -193,6 +193,38 @@ REFUSED |= {
         (of(*[(4, 2, 8)] * 3, *[(4, 5, 8)] * 2), {"pos": 4}, "key_cache has 5 tokens, but should have 6 or more"),
         (of((4, 2, 8), *[(3, 2, 8)] * 2, *[(3, 5, 8)] * 2), {"pos": 1}, "and a divisor of 4 heads"),
     ],
+    "scaled_dot_product_attention": [
+        (of(*[(2, 5, 8)] * 3), {"window_size": (3,)}, "window_size is [3], but should be two numbers of -1 or more"),
+        (of(*[(2, 5, 8)] * 3), {"softcap": -2.0}, "softcap is -2, but should be 0 or more"),
+    ],
+    "varlen_attention": [
+        (
+            [*of(*[(8, 2, 4)] * 3), spec((3,), "int32"), spec((4,), "int32")],
+            {},
+            "cu_seqlens_k is 4, but should be 3, as there are 2 sequences",
+        ),
+    ],
+    "paged_prefill_attention": [
+        (
+            [*of((8, 4, 4), *[(6, 3, 2, 4)] * 2), *(spec(each, "int64") for each in ((2, 3), (2,), (3,)))],
+            {},
+            "vectors of 4 and a divisor of 4 heads",
+        ),
+    ],
+    "rotary_embedding": [
+        ([spec((5,), "int64"), *of((5, 2, 8), (5, 1, 8), (9, 10))], {}, "but should have rows of an even size up to 8"),
+        ([spec((5,), "int64"), *of((5, 2, 8), (4, 1, 8), (9, 8))], {}, "the tokens and the size of query, 5x2x8"),
+    ],
+    "moe_align": [([spec((5, 2), "int32")], {"block_size": 0, "num_experts": 4}, "block_size is 0 and num_experts 4")],
+    "moe_combine": [(of((5, 8), (3, 2)), {}, "input has 5 rows, but should have 6, one for each weight")],
+    "grouped_matmul": [
+        ([*of((5, 8), (2, 7, 4)), spec((2,), "int32")], {}, "but should have matrices of 8 rows, as input is 5x8"),
+        ([*of((5, 8), (2, 8, 4)), spec((3,), "int32")], {}, "offs is 3, but should be 2, the experts of weight"),
+    ],
+    "top_k_top_p_mask": [(of((5, 0)), {}, "logits has rows of 0, but should have 1 element or more")],
+    "top_k_top_p_sampling": [
+        ([spec((5, 7)), spec((5,), "int32")], {"dtype": "int8"}, "dtype is int8, but should be int32 or int64"),
+    ],
     "paged_caching": [
         ([*of(*[(4, 2, 5, 8)] * 2, *[(6, 3, 8)] * 2), spec((6,), "int64")], {}, "key is 6x3x8, but should be 6x2x8"),
         ([*of(*[(0, 2, 5, 8)] * 2, *[(6, 2, 8)] * 2), spec((6,), "int64")], {}, "slot_mapping is 6, but should be 0"),

@@ -20,7 +20,10 @@ OF_VECTORS = {"dot", "random_sample"}
 """What they take has one dimension."""
 MATRICES = ("gaps", "padded rows", "transposed", "stride 0", "backwards", "offset")
 NO_REACH = ("column", "stride 0 where the size is 1", "odd stride where the size is 1", "nothing, strides of 0")
-WITHOUT = {("causal_softmax", "column"), ("topkrouter", "column"), ("random_sample", "nothing, strides of 0")}
+WITHOUT = {
+    ("causal_softmax", "column"), ("topkrouter", "column"), ("rotary_embedding", "column"),
+    ("random_sample", "nothing, strides of 0"),
+}  # fmt: skip
 """A column is refused, and so is drawing from nothing."""
 FAMILIES = {
     "binary": ("add", "mul", "eq", "lt", "logical_and", "bitwise_and"),
@@ -135,10 +138,13 @@ def test_attributes_have_another_value_than_the_default_in_several_cases() -> No
 
 
 _NOT_LARGE = {"scaled_dot_product_attention", "attention", "paged_attention", "dequantize_awq", "random_sample", "dot"}
+_NOT_LARGE |= {"paged_prefill_attention", "varlen_attention", "grouped_matmul"}
 """Too many operations, or results, for a check; draws from one distribution; a vector alone."""
 _NOT_SIX = {"conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
 _NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to", "topksoftmax", "topkrouter"}
-_NOT_SIX |= {"attention", "paged_attention", "paged_caching", "dequantize_awq"}
+_NOT_SIX |= {"attention", "paged_attention", "paged_prefill_attention", "paged_caching", "dequantize_awq"}
+_NOT_SIX |= {"varlen_attention", "rotary_embedding", "grouped_matmul", "moe_combine"}
+_NOT_SIX |= {"top_k_top_p_mask", "top_k_top_p_sampling"}
 """Of a rank of their own; the last states the shape that it makes."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from optest.pytest_plugin.options import add_options
+from optest.pytest_plugin.options import add_options, options_of_a_run, options_of_scenes
 
 
 class Recording:
@@ -34,9 +34,9 @@ def option(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("variable", "default"), [(None, "inductor"), ("", "inductor"), ("aot_eager", "aot_eager"), ("eager", "eager")]
+    ("variable", "default"), [(None, None), ("", None), ("aot_eager", "aot_eager"), ("eager", "eager")]
 )
-def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch, variable: str | None, default: str) -> None:
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch, variable: str | None, default: str | None) -> None:
     monkeypatch.delenv("TEST_COMPILE_BACKEND", raising=False)
     if variable is not None:
         monkeypatch.setenv("TEST_COMPILE_BACKEND", variable)
@@ -49,3 +49,29 @@ def test_an_empty_option_is_refused(name: str) -> None:
     assert stated("cuda") == "cuda"
     with pytest.raises(ArgumentTypeError, match="it is empty"):
         stated("")
+
+
+class Config:
+    """As pytest has it when nothing is stated but ``compile_backend``."""
+
+    def __init__(self, compile_backend: str | None = None, **options: Any) -> None:
+        self._options = {"compile_backend": compile_backend, "dedupe": True, "expectations": [], **options}
+
+    def getoption(self, name: str, default: Any = None) -> Any:
+        return self._options.get(name, default)
+
+    def getini(self, _: str) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(("stated", "of_models", "of_plans"), [(None, "inductor", None), ("eager", "eager", "eager")])
+def test_only_model_cases_are_compiled_without_a_word(stated: str | None, of_models: str, of_plans: str | None) -> None:
+    config: Any = Config(stated)
+    assert options_of_a_run(config, compiles=True)["compile_backend"] == of_models
+    assert options_of_a_run(config).get("compile_backend") == of_plans
+
+
+def test_scenes_keep_their_own_backend() -> None:
+    config: Any = Config(optest_backend="one")
+    assert options_of_a_run(config)["backend"] == "one"
+    assert "backend" not in options_of_scenes(config)

@@ -108,7 +108,7 @@ def test_nothing_of_a_result_is_left_out() -> None:
         return {field.name for field in dataclasses.fields(noun)}
 
     case = set(report_schema.CaseEntry.__struct_fields__)
-    assert case == (fields(CaseResult) | fields(Verdict) | {"tolerance", "layouts"}) - {"verdict", "case"}
+    assert case == (fields(CaseResult) | fields(Verdict) | {"tolerance", "layouts"}) - {"verdict", "case", "pictures"}
     assert set(report_schema.MeasureEntry.__struct_fields__) == fields(Measure)
     assert set(report_schema.TimingsEntry.__struct_fields__) == fields(Timings)
     assert set(report_schema.RunEntry.__struct_fields__) == fields(RunInfo) - {"run_id", "total", "fingerprint"} | {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import toy_runtime  # noqa: F401 - registers the runtime
 
-from optest.api.running import RunOutcome, run
+from optest.api.running import Report, run
 from optest.errors import UsageError
 from optest.scenes import cases
 from optest.scenes.artifacts import flatten_perf_subdirs
@@ -58,7 +58,7 @@ def asked(
     dtype: str = "np.float32",
     level: int = 2,
     **options: Any,
-) -> RunOutcome:
+) -> Report:
     text = _SCENE.format(
         kernel=indent(dedent(kernel), "    "),
         golden=indent(golden, "        "),

@@ -14,12 +14,12 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from optest.api import cases
-from optest.api.running import RunOutcome, run
+from optest.api.running import Report, run
 from optest.onnx.runtime import OnnxRuntimeBackend
 from optest.spec import BAD_STATUSES, Reason, Status
 
 
-def asked(*names: str, **options: Any) -> RunOutcome:
+def asked(*names: str, **options: Any) -> Report:
     given = {"source": (f"onnx-node:{','.join(names)}",), "isolate": "none", **options}
     return run(given, stream=io.StringIO())
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from optest.api.checking import check, check_request, sample_cases, write
-from optest.api.running import RunOutcome
+from optest.api.report import Report
 from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 from optest.spec import ReferenceNote, Status
@@ -26,7 +26,7 @@ from optest.torch.operators import TORCH_OPERATORS  # noqa: E402
 MODULE = "optest.torch.operators.reference"
 
 
-def asked(**options: Any) -> tuple[RunOutcome, str]:
+def asked(**options: Any) -> tuple[Report, str]:
     stream = io.StringIO()
     given = {"backend": "numpy", "reference": "torch", "isolate": "none", "jobs": 1, **options}
     return check(given, stream=stream), stream.getvalue()

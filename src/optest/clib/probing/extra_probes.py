@@ -18,7 +18,8 @@ from optest.clib.ffi.calls import StatusError
 from optest.clib.library.places import Place
 from optest.clib.library.subject import Pointer
 from optest.clib.probing.call_conditions import FIRST, ConditionedCalls
-from optest.clib.probing.results import Answer, is_reproducible, where_always_different, where_different
+from optest.clib.probing.results import Answer, where_always_different, where_different
+from optest.core.reproducible import is_reproducible
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Fault, Kind, Reason, TensorSpec
 

@@ -9,15 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from optest.backends import FurtherAnswer
+from optest.core.reproducible import is_reproducible
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Reason
 
-__all__ = ["Answer", "ProbeResult", "is_reproducible", "where_always_different", "where_different"]
+__all__ = ["Answer", "ProbeResult", "where_always_different", "where_different"]
 
 _MOST_FURTHER = 8
-
-_TURNS = 6
-"""A library that is wrong in every other call at random agrees with a circumstance so often in one of 4^6 cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +52,6 @@ def _differ(one: Array, other: Array) -> Array:
     first, second = (np.frombuffer(each.tobytes(), np.uint8).reshape(-1, size) for each in (one, other))
     different: Array = (first != second).any(axis=1)
     return different
-
-
-def is_reproducible(without: Callable[[], bool], with_it: Callable[[], bool]) -> bool:
-    """Whether both calls, which were made in this order before, give what they gave each time that they are made.
-
-    The order is that of Thue and Morse, so that no library that is wrong in every second or third call keeps pace.
-    """
-    for turn in range(1, _TURNS + 1):
-        first, second = (with_it, without) if turn.bit_count() % 2 else (without, with_it)
-        if not (first() and second()):
-            return False
-    return True
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,12 +14,14 @@ JAX_OPERATORS: dict[str, JaxCall] = {
 
 _NOT = {
     "no single call; flax and others compose it": (
-        "swiglu rope causal_softmax layer_norm rms_norm add_rms_norm group_norm batch_norm normalize cross_entropy "
-        "avg_pool2d adaptive_avg_pool2d"
+        "gelu_and_mul swiglu rope causal_softmax layer_norm rms_norm add_rms_norm group_norm batch_norm normalize "
+        "cross_entropy avg_pool2d adaptive_avg_pool2d"
     ),
     "no fused call of serving frameworks": (
-        "attention paged_attention paged_caching random_sample topksoftmax topkrouter"
+        "attention paged_attention paged_prefill_attention paged_caching varlen_attention rotary_embedding "
+        "random_sample topksoftmax topkrouter moe_align moe_combine top_k_top_p_mask top_k_top_p_sampling"
     ),
+    "jax.lax.ragged_dot takes sizes, not ends": "grouped_matmul",
     "no call that quantizes": "quantize dequantize dequantize_awq",
     "jnp.partition gives no index": "kthvalue",
 }

@@ -84,14 +84,23 @@ def _attention(tensors: Tensors, attributes: Attributes) -> Any:
         mask=mask if is_choice else None,
         scale=attributes.get("scale"),
         is_causal=attributes.get("is_causal", False),
+        local_window_size=_window(attributes),
     )
     return jnp.swapaxes(out, -3, -2)
+
+
+def _window(attributes: Attributes) -> tuple[int, int] | None:
+    """JAX has no end that is open: one beyond every key is."""
+    left, right = attributes.get("window_size", (-1, -1))
+    return None if (left, right) == (-1, -1) else (left if left >= 0 else 1 << 30, right if right >= 0 else 1 << 30)
 
 
 def _other_attention(specs: Specs, attributes: Attributes) -> str | None:
     query, key, value, mask = (*specs, None)[:4]
     if query is None or key is None or value is None:
         return None
+    if attributes.get("softcap"):
+        return f"{_ATTENTION} caps no scores"
     if query.dtype.name == "float16" and jax.default_backend() == "cpu":
         return f"{_ATTENTION} takes no float16 on a CPU"
     if mask is not None and attributes.get("is_causal", False):

@@ -90,6 +90,8 @@ def _attention(asked: Asked) -> Node:
         raise Differs("Attention takes fewer heads of K than of Q without being told")
     if asked.is_refused and asked.has(3):
         raise Differs("Attention pads a mask, and takes one beside is_causal")
+    if asked["softcap"] or tuple(asked["window_size"]) != (-1, -1):
+        raise Differs("Attention has no window, and caps scores behind the mask")
     (batch, heads), key, value = asked.spec().shape[:2], asked.spec(1).shape[:2], asked.spec(2).shape[:2]
     if not asked.is_refused and (key != value or batch != key[0] or heads % max(key[1], 1)):
         raise Differs("Attention broadcasts neither batches nor heads")

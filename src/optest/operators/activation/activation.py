@@ -1,4 +1,5 @@
-"""Activations: relu, leaky_relu, elu, selu and hardswish bend at 0; gelu, sigmoid, silu, softplus and swiglu do not."""
+"""Activations: relu, leaky_relu, elu, selu and hardswish bend at 0; gelu, sigmoid, silu, softplus, swiglu and
+gelu_and_mul do not."""
 
 from __future__ import annotations
 
@@ -34,6 +35,10 @@ from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, NUMBERS,
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
+
+_APPROXIMATE = attribute(
+    "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
+)
 
 DESCRIPTORS = in_module(
     __name__,
@@ -81,11 +86,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="gelu",
         aliases=("Gelu: X -> Y",),
-        attributes=(
-            attribute(
-                "approximate: str = 'none'", "The exact x·Φ(x), or its approximation by tanh.", choices=("none", "tanh")
-            ),
-        ),
+        attributes=(_APPROXIMATE,),
         terms="gelu_terms",
         rule=ulp(16.0, f"erf: {OPENCL}; {MEASURED}", "6·|x| more for the cancellation, 4·|x| with tanh", cpu=6.0),
         domain={"input": Interval(low=-8.0, high=8.0)},
@@ -120,6 +121,22 @@ DESCRIPTORS = in_module(
         rule=ulp(5.0, MEASURED, "beta ≠ 1: 2·|input|·s + 5·|out| more, s = sigmoid(beta·input)"),
         domain={"input": Interval(low=-30.0, high=30.0)},
         description="log(1 + exp(beta * input)) / beta.",
+    ),
+    OperatorDescriptor(
+        name="gelu_and_mul",
+        infer="infer_swiglu",
+        signature="gate, up? -> out",
+        aliases=("geglu",),
+        attributes=(_APPROXIMATE,),
+        terms="gelu_and_mul_terms",
+        rule=ulp(
+            0.5,
+            f"the product is correctly rounded; gelu: {OPENCL}; {MEASURED}",
+            "(32·|gelu(gate)| + 6·|gate|)·|up| more, 4·|gate| with tanh",
+        ),
+        domain={"gate": Interval(low=-8.0, high=8.0)},
+        description="gelu(gate) * up, of two tensors of one shape or of the halves of one, as swiglu. With tanh it is "
+        "gelu_tanh_and_mul of vLLM and FlashInfer.",
     ),
     OperatorDescriptor(
         name="swiglu",
@@ -243,6 +260,23 @@ def softplus_samples() -> Iterator[Sample]:
 
 
 def swiglu_samples() -> Iterator[Sample]:
+    yield from _gated((-18.0, 18.0))
+
+
+def gelu_and_mul_samples() -> Iterator[Sample]:
+    yield from _gated((-9.0, 9.0))
+    tanh = {"approximate": "tanh"}
+    calls = [call(tanh, gate=(4, 37), up=(4, 37)), call(tanh, gate=(4, 74)), call(tanh, gate=(3, 2050))]
+    yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
+    yield from variations("range", [_sweep(tanh, -9.0, 9.0)], dtypes=EVERY_FLOAT)
+
+
+def _sweep(attributes: dict[str, Any], low: float, high: float) -> dict[str, Any]:
+    wide = {"fill": "arange", "start": low, "step": (high - low) / 1020}
+    return call(attributes, gate=(3, 1021), up=(3, 1021), generator={"gate": wide, "up": "randn"})
+
+
+def _gated(ends: tuple[float, float]) -> Iterator[Sample]:
     calls = [call(gate=shape, up=shape) for shape in _SHAPES]
     yield from standard(calls, FLOATS, sized=lambda n: call(gate=(3, n), up=(3, n)), special=False)
     # One at a time: whether 0·∞ is asked for depends on where silu(gate) underflows.
@@ -252,7 +286,5 @@ def swiglu_samples() -> Iterator[Sample]:
     split = [call(gate=(4, 74)), call(gate=(3, 5, 14)), call(gate=(2,)), call(gate=(3, 0)), call(gate=(16, 2048))]
     yield from variations("attributes", split, dtypes=EVERY_FLOAT)
     yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))  # a block for each row
-    wide = {"fill": "arange", "start": -18.0, "step": 36.0 / 1020}
-    sweep = call(gate=(3, 1021), up=(3, 1021), generator={"gate": wide, "up": "randn"})
-    yield from variations("range", [sweep], dtypes=EVERY_FLOAT)
+    yield from variations("range", [_sweep({}, *ends)], dtypes=EVERY_FLOAT)
     yield from refused(call(gate=(4, 37), up=(4, 38)), call(gate=(4, 37)))

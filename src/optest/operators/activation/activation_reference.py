@@ -103,6 +103,11 @@ def swiglu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ..
     return (spared(gate * _sigmoid(gate) * up),)
 
 
+def gelu_and_mul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    gate, up = gate_and_up(inputs)
+    return (np.asarray(gelu_reference([gate], attributes)[0] * widen(up)),)
+
+
 def gate_and_up(inputs: Inputs) -> tuple[Array, Array]:
     gate, up = np.asarray(inputs[0]), optional_input(inputs, 1)
     if up is not None:
@@ -208,6 +213,14 @@ def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, 
     gate, up = gate_and_up(inputs)
     size = _size(silu_reference([gate], {}))
     lost = 8.0 * size + _lost_tail(gate, size) + 3.0 * _smallest(gate)
+    return (ErrorBudget(_finite(_finite(lost) * np.abs(as_float64(up)))),)
+
+
+def gelu_and_mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """gelu(gate), 16 ulp and its own terms, multiplied by up; below the normal range as for swiglu."""
+    gate, up = gate_and_up(inputs)
+    (own,) = gelu_terms([gate], attributes)
+    lost = 32.0 * _size(gelu_reference([gate], attributes)) + own.worst + 3.0 * _smallest(gate)
     return (ErrorBudget(_finite(_finite(lost) * np.abs(as_float64(up)))),)
 
 

@@ -27,6 +27,15 @@ from optest.spec import Kind, OperatorDescriptor, Sample, TensorSpec, Tier, Unfi
 _NAMES = tuple(variant[0] for variant in FLOATS)
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in _NAMES)
 
+SOFTCAP = attribute(
+    "softcap|logits_soft_cap: float = 0.0",
+    "Scores s become softcap · tanh(s / softcap) before the mask, as in Gemma 2; 0 leaves them.",
+)
+WINDOW = attribute(
+    "window_size: ints = (-1, -1)",
+    "How many keys before and behind its own place a query sees; -1 is all.",
+)
+
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
@@ -43,6 +52,8 @@ DESCRIPTORS = in_module(
                 "enable_gqa: bool = False",
                 "Groups of heads of query share a head of key and value: h reads h // (heads / key heads).",
             ),
+            WINDOW,
+            SOFTCAP,
         ),
         dtype_variants=(*FLOATS, *_BOOL_MASKS),
         sum_length="attention_length",
@@ -50,7 +61,8 @@ DESCRIPTORS = in_module(
         samples="attention_samples",
         rule=composed("Σp·ε·|v| + |y|·Σp·ε + 4√S·(Σp|v| + |y|) + 8|y|"),
         description="softmax(scale · query @ keyᵀ + attn_mask) @ value. A bool mask is true where a key is seen; a "
-        "query that sees none gets zeros. A masked key has the weight 0: NaN or infinity in its value gives NaN.",
+        "query that sees none gets zeros. A masked key has the weight 0: NaN or infinity in its value gives NaN. "
+        "Places for window_size are counted as for is_causal.",
     ),
 )
 
@@ -71,11 +83,21 @@ def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> 
             f"value is {format_shape(value.shape)}, but should have {key.shape[-2]} rows, "
             f"as key is {format_shape(key.shape)}"
         )
+    require_window(attributes)
     lead = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
     batch = _grouped_batch(*lead) if attributes.get("enable_gqa") else broadcast_shapes(*lead)
     if (mask := optional(specs, 3)) is not None:
         _require_mask(mask, query, (*batch, query.shape[-2], key.shape[-2]), attributes)
     return (dense(query.dtype, (*batch, query.shape[-2], value.shape[-1])),)
+
+
+def require_window(attributes: Attributes) -> None:
+    """Two sizes, and a cap of 0 or more."""
+    window, softcap = attributes.get("window_size", (-1, -1)), attributes.get("softcap", 0.0)
+    if len(window) != 2 or min(window) < -1:
+        raise UnfitArguments(f"window_size is {list(window)}, but should be two numbers of -1 or more")
+    if not softcap >= 0:
+        raise UnfitArguments(f"softcap is {softcap:g}, but should be 0 or more")
 
 
 def _grouped_batch(query: Shape, key: Shape, value: Shape) -> Shape:
@@ -108,11 +130,14 @@ def attention_length(specs: Specs, _attributes: Attributes) -> int:
 
 
 def scaled_dot_product_attention_operations(specs: Specs, attributes: Attributes) -> int:
-    """2·pairs·(E + Ev) for each head of each batch; a mask leaves no pair out, causality does."""
+    """2·pairs·(E + Ev) for each head of each batch; a mask leaves no pair out, causality and a window do."""
     out = infer_scaled_dot_product_attention(specs, attributes)[0]
     queries, width = out.shape[-2:]
     keys = given(specs, 1, "key").shape[-2]
-    pairs = sum(min(row + 1, keys) for row in range(queries)) if attributes.get("is_causal") else queries * keys
+    left, right = attributes.get("window_size", (-1, -1))
+    before = range(queries) if left < 0 else [min(row, left) for row in range(queries)]
+    behind = 0 if attributes.get("is_causal") else keys if right < 0 else right
+    pairs: int = sum(max(0, min(row + behind + 1, keys) - (row - back)) for row, back in enumerate(before))
     return 2 * prod(out.shape[:-2]) * pairs * (given(specs, 0, "query").shape[-1] + width)
 
 
@@ -190,6 +215,28 @@ def attention_samples() -> Iterator[Sample]:
     below = {"query": {"fill": "full", "value": 8.0}, "key": {"fill": "uniform", "low": -40.0, "high": -30.0}}
     lowest = _ask((1, 2, 5, 8), (1, 2, 7, 8), scale=1.0, generator=below)  # a maximum that begins at 0 stays there
     yield from variations("large scores", [lowest], dtypes=MAIN_FLOATS)
+    yield from _windows()
+
+
+def _windows() -> Iterator[Sample]:
+    """Windows that end inside, at and beyond a tile, and caps that scores stay far below, reach and exceed."""
+    calls = [_ask((1, 2, 33, 16), (1, 2, 35, 16), window_size=each) for each in ((4, 0), (0, 3), (15, 16), (-1, 0))]
+    calls.append(_ask((1, 2, 9, 16), (1, 2, 17, 16), attn_mask=(9, 17), window_size=(3, 4)))
+    yield from variations("window", calls, dtypes=("float32",))
+    late = _ask((1, 4, 40, 8), (1, 2, 24, 8), enable_gqa=True, window_size=(5, 5))  # the last see no key
+    yield from variations("window", [late], dtypes=("float16",))
+    causal = _ask((1, 2, 65, 16), (1, 2, 65, 16), is_causal=True, window_size=(31, -1))
+    yield from variations("window", [causal], dtypes=("float32", "bfloat16"))
+    spread = [_ask((1, 2, 9, 32), (1, 2, 17, 32), softcap=cap, generator=_SPREAD) for cap in (1.0, 30.0)]
+    yield from variations("softcap", spread, dtypes=("float32", "float16"))
+    grouped = _ask((1, 4, 17, 64), (1, 2, 17, 64), enable_gqa=True, is_causal=True, softcap=50.0)
+    yield from variations("softcap", [grouped], dtypes=("float32", "bfloat16"))
+    masked = _ask((1, 2, 9, 16), (1, 2, 17, 16), attn_mask=(9, 17), scale=0.3, softcap=2.0)
+    yield from variations("softcap", [masked], dtypes=("float32",))
+    both = _ask((1, 2, 33, 16), (1, 2, 33, 16), is_causal=True, window_size=(7, 0), softcap=5.0)
+    yield from variations("softcap", [both], dtypes=("bfloat16",))
+    same = ((1, 2, 5, 8), (1, 2, 5, 8))
+    yield from refused(_ask(*same, window_size=(3,)), _ask(*same, softcap=-1.0))
 
 
 def _special() -> Iterator[Sample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,19 +24,22 @@ class AttentionOperands(NamedTuple):
     value: Array
     mask: Array | None
     scale: float
+    softcap: float
 
 
 class Weights(NamedTuple):
-    """Scores with their mask, and what the rows of value are weighted with; a row without any key has zeros."""
+    """Scores with their mask, and what the rows of value are weighted with; a row without any key has zeros.
+    ``tanh`` is what the cap is multiplied by, None without one."""
 
     scores: Array
+    tanh: Array | None
     shifted: Array
     shares: Array
     total: Array
 
 
 def scaled_dot_product_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """softmax(scale · query · keyᵀ + mask) · value. As in torch, a query that sees no key gets zeros."""
+    """softmax(cap(scale · query · keyᵀ) + mask) · value. As in torch, a query that sees no key gets zeros."""
     operands = attention_operands(inputs, attributes)
     return (np.asarray(attention_weights(operands).shares @ operands.value),)
 
@@ -48,22 +51,30 @@ def attention_operands(inputs: Inputs, attributes: Attributes) -> AttentionOpera
         key, value = (np.repeat(each, query.shape[-3] // each.shape[-3], axis=-3) for each in (key, value))
     stated = attributes.get("scale")
     scale = stated if stated is not None else 1.0 / math.sqrt(query.shape[-1] or 1)
-    return AttentionOperands(
-        query, key, value, _mask(optional_input(inputs, 3), query, key, bool(attributes.get("is_causal"))), scale
-    )
+    mask = optional_input(inputs, 3)
+    if mask is not None:
+        mask = np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else as_float64(mask)
+    seen = seen_keys(query.shape[-2], key.shape[-2], attributes)
+    if seen is not None:
+        mask = np.where(seen, 0.0 if mask is None else mask, -np.inf)
+    return AttentionOperands(query, key, value, mask, scale, attributes.get("softcap", 0.0))
 
 
-def _mask(mask: Array | None, query: Array, key: Array, causal: bool) -> Array | None:
-    """−∞ where a key is not seen. The causal mask starts at the first query and the first key."""
-    if causal:
-        return np.where(np.tri(query.shape[-2], key.shape[-2], dtype=bool), 0.0, -np.inf)
-    if mask is None:
+def seen_keys(queries: int, keys: int, attributes: Attributes, first: int = 0) -> Array | None:
+    """Which keys each query sees by ``is_causal`` and ``window_size``, where query i has the place ``first`` + i; None
+    if all of them."""
+    left, right = attributes.get("window_size", (-1, -1))
+    right = 0 if attributes.get("is_causal") else right
+    if left < 0 and right < 0:
         return None
-    return np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else as_float64(mask)
+    behind = np.arange(keys) - first - np.arange(queries)[:, None]
+    return np.asarray(((behind >= -left) | (left < 0)) & ((behind <= right) | (right < 0)))
 
 
 def attention_weights(operands: AttentionOperands) -> Weights:
     scores = operands.scale * (operands.query @ np.swapaxes(operands.key, -1, -2))
+    tanh = np.tanh(scores / operands.softcap) if operands.softcap else None
+    scores = scores if tanh is None else operands.softcap * tanh
     if operands.mask is not None:
         scores = scores + operands.mask
     largest = scores.max(-1, keepdims=True, initial=-np.inf)
@@ -72,7 +83,7 @@ def attention_weights(operands: AttentionOperands) -> Weights:
     total = shares.sum(-1, keepdims=True)
     total = np.where(total == 0.0, 1.0, total)
     shares /= total
-    return Weights(scores, shifted, shares, total)
+    return Weights(scores, tanh, shifted, shares, total)
 
 
 def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -83,6 +94,8 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
 
     - a score is off by ``(4√E + 3)·Σ|t| + |s|``: its sum, scale (whole, or its root on both sides, before or after
       the sum) and the mask; an error common to all scores of a query has no effect;
+    - a cap c multiplies that by its slope, 1 − tanh², and adds ``c·(8 + 2|tanh|)``: tanh by exponentials is off by some
+      u of 1, not of itself. For 16-bit inputs 2⁻¹¹ of itself more, as GPUs' instruction (PTX ISA: tanh.approx.f32);
     - exp(d) is off by ``2|d| + 6`` of itself, as in softmax;
     - for 16-bit inputs a weight may be rounded to their type before it meets value: ``r = u₁₆/u`` of itself, in
       float16 half a subnormal more. Units that multiply 16-bit matrices take no other operands, so every fused
@@ -108,7 +121,7 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
         return (ErrorBudget(y, y),)
     count = float(p.shape[-1])
 
-    scores_worst, scores_variance = _errors_of_scores(operands, weights.scores)
+    scores_worst, scores_variance = _errors_of_scores(operands, weights, first)
     own = 2.0 * np.minimum(np.abs(weights.shifted), 1000.0) + 6.0  # beyond, exp(d) is 0 without any error
     narrowed = dtype_of(first.dtype).unit_roundoff / unit_roundoff(first) if first.dtype.itemsize == 2 else 0.0
     error = _times(p, scores_worst + own + narrowed)
@@ -129,22 +142,24 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
     )
     variance += tiny * tiny / 3.0 * squares.sum(-2, keepdims=True)
     may_be_cut = any(np.asarray(each).dtype == np.float32 for each in inputs[:3])
-    return (ErrorBudget(worst, variance, _of_cut_operands(operands, weights.scores, p, y) if may_be_cut else None),)
+    return (ErrorBudget(worst, variance, _of_cut_operands(operands, weights, y) if may_be_cut else None),)
 
 
-def _of_cut_operands(operands: AttentionOperands, scores: Array, p: Array, y: Array) -> tuple[Array, Array]:
+def _of_cut_operands(operands: AttentionOperands, weights: Weights, y: Array) -> tuple[Array, Array]:
     """What y loses if the operands of both products are cut: at worst, and its variance."""
-    terms, squares = (np.where(scores != -np.inf, each, 0.0) for each in _terms_of_scores(operands))
+    p, slope = weights.shares, _slope(weights)
+    terms, squares = (np.where(weights.scores != -np.inf, each, 0.0) for each in _terms_of_scores(operands))
+    terms, squares = slope * terms, slope * slope * squares
     size, magnitude = np.abs(_finite(operands.value)), np.abs(y)
     error = _times(p, 2.0 * terms)
     worst = error @ size + magnitude * (error.sum(-1, keepdims=True) + 1.0) + 2.0 * (p @ size)
     of_keys = _times(p * p, squares)
     variance = 3.0 * ((p * p) @ (size * size)) + 2.0 * y * y * (p * p).sum(-1, keepdims=True)
     variance += 2.0 * (of_keys @ (size * size) + y * y * of_keys.sum(-1, keepdims=True))
-    return np.asarray(worst), np.asarray(variance + _of_cut_queries(operands, squares, p, y))
+    return np.asarray(worst), np.asarray(variance + _of_cut_queries(operands, squares, p, slope, y))
 
 
-def _of_cut_queries(operands: AttentionOperands, squares: Array, p: Array, y: Array) -> Array:
+def _of_cut_queries(operands: AttentionOperands, squares: Array, p: Array, slope: Any, y: Array) -> Array:
     """The variance of y by roundings of the query, which meet every key: Σᵢ scale²·qᵢ²·(Σⱼ pⱼ·kᵢⱼ·(vⱼ − y))².
 
     Of a large one its bound by Cauchy and Schwarz is returned: ``Σⱼ pⱼ·Σᵢtᵢⱼ² · Σⱼ pⱼ·(vⱼ − y)²``.
@@ -152,8 +167,9 @@ def _of_cut_queries(operands: AttentionOperands, squares: Array, p: Array, y: Ar
     query, key, value = (_finite(each) for each in (operands.query, operands.key, operands.value))
     if y.size * key.shape[-2] * key.shape[-1] > _MOST_PRODUCTS:
         return np.asarray(_times(p, squares).sum(-1, keepdims=True) * np.maximum(p @ (value * value) - y * y, 0.0))
-    shared = np.einsum("...ls,...si,...se->...lie", p, key, value, optimize=True)
-    shared = shared - (p @ key)[..., :, None] * y[..., None, :]
+    capped = p * slope
+    shared = np.einsum("...ls,...si,...se->...lie", capped, key, value, optimize=True)
+    shared = shared - (capped @ key)[..., :, None] * y[..., None, :]
     return np.asarray(operands.scale**2 * np.einsum("...li,...lie->...le", query * query, shared * shared))
 
 
@@ -162,17 +178,28 @@ def _finite(array: Array) -> Array:
     return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _errors_of_scores(operands: AttentionOperands, scores: Array) -> tuple[Array, Array]:
+def _errors_of_scores(operands: AttentionOperands, weights: Weights, first: Array) -> tuple[Array, Array]:
     """The worst error of each score and its variance; 0 where a score is −∞, which no error reaches."""
-    query, key = operands.query, np.swapaxes(operands.key, -1, -2)
+    scores, query, key = weights.scores, operands.query, np.swapaxes(operands.key, -1, -2)
     elements = float(query.shape[-1])
     terms, squares = _terms_of_scores(operands)
-    with_mask = np.abs(scores)
-    worst = (4.0 * np.sqrt(elements) + 3.0) * terms + with_mask
     plain = operands.scale * (query @ key)
-    variance = elements * (plain * plain / 3.0 + squares / 2.0) + squares + with_mask * with_mask / 3.0
+    worst = (4.0 * np.sqrt(elements) + 3.0) * terms
+    variance = elements * (plain * plain / 3.0 + squares / 2.0) + squares
+    if weights.tanh is not None:
+        slope, size = _slope(weights), np.abs(weights.tanh)
+        instruction = 2.0**-11 / unit_roundoff(first) if first.dtype.itemsize == 2 else 0.0
+        own = operands.softcap * (8.0 + (2.0 + instruction) * size)
+        worst, variance = slope * (worst + np.abs(plain)) + own, slope * slope * variance + own * own / 3.0
+    with_mask = np.abs(scores)
+    worst, variance = worst + with_mask, variance + with_mask * with_mask / 3.0
     seen = scores != -np.inf
     return np.where(seen, worst, 0.0), np.where(seen, variance, 0.0)
+
+
+def _slope(weights: Weights) -> Any:
+    """By how much a score grows with what is capped."""
+    return 1.0 if weights.tanh is None else 1.0 - weights.tanh * weights.tanh
 
 
 def _terms_of_scores(operands: AttentionOperands) -> tuple[Array, Array]:

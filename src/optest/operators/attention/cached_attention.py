@@ -1,4 +1,4 @@
-"""Attention over keys and values of earlier tokens: attention, paged_attention and paged_caching."""
+"""Attention over keys and values of earlier tokens: attention, paged_attention, paged prefill and paged_caching."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED, data, require_index
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
@@ -15,6 +16,7 @@ from optest.operators.shapes import (
     Specs,
     all_given,
     dense,
+    given,
     optional,
     require_rank,
     require_same_dtype,
@@ -24,14 +26,22 @@ from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _NAMES = tuple(name for (name,) in FLOATS)
-_PAGED = tuple((*(name,) * 3, "int64", "int64") for name in _NAMES)
+_PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in _NAMES)
+_PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)
+SCALE = attribute("scale|softmax_scale: float = None", "Factor of the scores; none means 1/√E.")
+_KV_LAYOUT = attribute(
+    "kv_layout: str = 'HND'",
+    "Caches are blocks x key heads x tokens x E, or with NHD blocks x tokens x key heads x E, as in FlashAttention and "
+    "vLLM; the names are FlashInfer's.",
+    choices=("HND", "NHD"),
+)
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="attention",
         signature="query, key, value, key_cache, value_cache -> out, key_cache_out, value_cache_out",
-        attributes=(attribute("pos: int", "How many tokens the caches hold."),),
+        attributes=(attribute("pos: int", "How many tokens the caches hold."), WINDOW, SOFTCAP),
         dtype_variants=FLOATS,
         rule=composed("as scaled_dot_product_attention; the caches exactly"),
         description="scaled_dot_product_attention of heads x tokens x E over the first pos tokens of the caches and "
@@ -41,30 +51,52 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="paged_attention",
         signature="query, key_cache, value_cache, block_tables, seq_lens, alibi_slopes? -> out",
-        attributes=(attribute("scale: float = None", "Factor of the scores; none means 1/√E."),),
+        attributes=(SCALE, WINDOW, SOFTCAP, _KV_LAYOUT),
         dtype_variants=(*_PAGED, *((*variant, "float32") for variant in _PAGED)),
         domain="paged_attention_domain",
         generator={"block_tables": "randint", "seq_lens": "randint", "alibi_slopes": "uniform"},
         rule=composed("as scaled_dot_product_attention"),
-        description="Attention of one query for each sequence, sequences x heads x E, over caches of blocks x key "
-        "heads x tokens x E. A sequence has the first seq_lens tokens of the blocks in its row of block_tables. "
-        "alibi_slopes, one for each head, times the distance to the last token is taken from the scores.",
+        description="Attention of one query for each sequence, sequences x heads x E, its last token, over caches of "
+        "blocks x key heads x tokens x E. A sequence has the first seq_lens tokens of the blocks in its row of "
+        "block_tables. alibi_slopes, one for each head, times the distance to the query is taken from the scores.",
+    ),
+    OperatorDescriptor(
+        name="paged_prefill_attention",
+        signature="query, key_cache, value_cache, block_tables, seq_lens, cu_seqlens_q, alibi_slopes? -> out",
+        attributes=(SCALE, WINDOW, SOFTCAP, _KV_LAYOUT),
+        dtype_variants=(*_PREFILL, *((*variant, "float32") for variant in _PREFILL)),
+        domain="paged_attention_domain",
+        generator={
+            "block_tables": "randint",
+            "seq_lens": "randint",
+            "cu_seqlens_q": "arange",
+            "alibi_slopes": "uniform",
+        },
+        rule=composed("as scaled_dot_product_attention"),
+        description="paged_attention of several queries for each sequence, which are its last tokens and see those up "
+        "to themselves. query is tokens x heads x E; the queries of sequence i are rows cu_seqlens_q[i] to "
+        "cu_seqlens_q[i + 1], as in FlashAttention's calls with a block table and FlashInfer's append. Rows behind "
+        "the last sequence may hold anything.",
+        alternatives="paged_prefill_attention_alternatives",
     ),
     OperatorDescriptor(
         name="paged_caching",
         signature="key_cache, value_cache, key, value, slot_mapping -> key_cache_out, value_cache_out",
-        dtype_variants=tuple((*(name,) * 4, "int64") for name in _NAMES),
+        attributes=(_KV_LAYOUT,),
+        dtype_variants=tuple((*(name,) * 4, index) for index in ("int64", "int32") for name in _NAMES),
         alternatives="paged_caching_alternatives",
         domain="paged_caching_domain",
         generator={"slot_mapping": "randint"},
         rule=replace(MOVED, formula="where a slot repeats, any of the elements that go there"),
         description="Copies of the caches, blocks x heads x tokens x E, with each token of key and value, "
-        "tokens x heads x E, in its slot: token slot % tokens of block slot // tokens; a negative slot is left out.",
+        "tokens x heads x E, in its slot: token slot % tokens of block slot // tokens; a negative slot is left out. "
+        "With kv_layout NHD it is reshape_and_cache_flash of vLLM.",
     ),
 )
 
 
 def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    require_window(attributes)
     query, key, value, *caches = all_given(specs, "query", "key", "value", "key_cache", "value_cache")
     for name, spec in (("query", query), ("key", key)):
         require_rank(spec, name, 3)
@@ -86,14 +118,39 @@ def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
     return tuple(dense(query.dtype, shape) for shape in outs)
 
 
-def infer_paged_attention(specs: Specs, _attributes: Attributes) -> Outputs:
-    names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens")
-    query, key, value, tables, lengths = all_given(specs, *names)
-    for name, spec, rank in (("query", query, 3), ("key_cache", key, 4), ("block_tables", tables, 2)):
-        require_rank(spec, name, rank)
-    sequences, heads, size = query.shape
+def infer_paged_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    query, tables = given(specs, 0, "query"), given(specs, 3, "block_tables")
+    require_rank(query, "query", 3)
+    require_rank(tables, "block_tables", 2)
+    _require_blocks(specs, attributes, query.shape[0], optional(specs, 5))
+    return (dense(query.dtype, query.shape),)
+
+
+def infer_paged_prefill_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    query, tables = given(specs, 0, "query"), given(specs, 3, "block_tables")
+    require_rank(query, "query", 3)
+    require_rank(tables, "block_tables", 2)
+    _require_blocks(specs, attributes, tables.shape[0], optional(specs, 6))
+    require_offsets(given(specs, 5, "cu_seqlens_q"), "cu_seqlens_q", tables.shape[0])
+    return (dense(query.dtype, query.shape),)
+
+
+def require_offsets(spec: TensorSpec, name: str, sequences: int) -> None:
+    """Where each of so many sequences begins, and where the last one ends."""
+    require_index(spec, name)
+    require_shape(spec, name, (sequences + 1,), f", as there are {sequences} sequences")
+
+
+def _require_blocks(specs: Specs, attributes: Attributes, sequences: int, slopes: TensorSpec | None) -> None:
+    query, key, value, tables, lengths = all_given(
+        specs, "query", "key_cache", "value_cache", "block_tables", "seq_lens"
+    )
+    require_rank(key, "key_cache", 4)
+    require_window(attributes)
+    _, heads, size = query.shape
     require_same_dtype(query, key, "key_cache")
-    if key.shape[3] != size or not key.shape[1] or heads % key.shape[1]:
+    key_heads = key.shape[_axis_of_heads(attributes)]
+    if key.shape[3] != size or not key_heads or heads % key_heads:
         raise UnfitArguments(
             f"key_cache is {format_shape(key.shape)}, but should have vectors of {size} and a divisor of {heads} heads"
         )
@@ -104,22 +161,25 @@ def infer_paged_attention(specs: Specs, _attributes: Attributes) -> Outputs:
     ):
         require_index(spec, name)
         require_shape(spec, name, shape)
-    slopes = optional(specs, 5)
     if slopes is not None:
         require_shape(slopes, "alibi_slopes", (heads,))
-    return (dense(query.dtype, query.shape),)
 
 
-def infer_paged_caching(specs: Specs, _attributes: Attributes) -> Outputs:
+def _axis_of_heads(attributes: Attributes) -> int:
+    return 2 if attributes.get("kv_layout", "HND") == "NHD" else 1
+
+
+def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
     cache, other, key, value, slots = all_given(specs, "key_cache", "value_cache", "key", "value", "slot_mapping")
     require_rank(cache, "key_cache", 4)
     require_index(slots, "slot_mapping")
     require_rank(slots, "slot_mapping", 1)
-    if slots.elements and not cache.shape[0] * cache.shape[2]:
+    heads = _axis_of_heads(attributes)
+    if slots.elements and not cache.shape[0] * cache.shape[3 - heads]:
         raise UnfitArguments(f"slot_mapping is {format_shape(slots.shape)}, but should be 0: the caches have no slot")
     _require_like(cache, other, "value_cache", cache.shape)
     for name, spec in (("key", key), ("value", value)):
-        _require_like(cache, spec, name, (slots.shape[0], cache.shape[1], cache.shape[3]))
+        _require_like(cache, spec, name, (slots.shape[0], cache.shape[heads], cache.shape[3]))
     return (dense(cache.dtype, cache.shape),) * 2
 
 
@@ -128,11 +188,11 @@ def _require_like(first: TensorSpec, spec: TensorSpec, name: str, shape: tuple[i
     require_shape(spec, name, shape)
 
 
-def paged_attention_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     cache, tables = specs[1], specs[3]
     if cache is None or tables is None or cache.rank != 4 or tables.rank != 2:
         return {}
-    longest = float(tables.shape[1] * cache.shape[2])
+    longest = float(tables.shape[1] * cache.shape[3 - _axis_of_heads(attributes)])
     return {
         "block_tables": Interval(low=0.0, high=max(cache.shape[0] - 1.0, 0.0)),
         "seq_lens": Interval(low=min(longest, 1.0), high=longest),
@@ -140,9 +200,9 @@ def paged_attention_domain(specs: Specs, _attributes: Attributes) -> Mapping[str
     }
 
 
-def paged_caching_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     cache = specs[0]
-    slots = cache.shape[0] * cache.shape[2] if cache is not None and cache.rank == 4 else 1
+    slots = cache.shape[0] * cache.shape[3 - _axis_of_heads(attributes)] if cache is not None and cache.rank == 4 else 1
     return {"slot_mapping": Interval(low=0.0, high=max(slots - 1.0, 0.0))}
 
 
@@ -158,13 +218,27 @@ def _everywhere(calls: Sequence[Mapping[str, Any]], names: Sequence[str], dtypes
 
 
 def _cached(
-    heads: int, tokens: int, size: int, pos: int, *, keys: int = 0, length: int = 0, **more: Any
+    heads: int,
+    tokens: int,
+    size: int,
+    pos: int,
+    *,
+    keys: int = 0,
+    length: int = 0,
+    stated: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """A call with ``keys`` heads of key (those of query if 0) and caches of ``length`` tokens (just enough if 0)."""
     keys = keys or heads
     new, cache = (keys, tokens, size), (keys, length or pos + tokens, size)
     return call(
-        {"pos": pos}, query=(heads, tokens, size), key=new, value=new, key_cache=cache, value_cache=cache, **more
+        {"pos": pos, **(stated or {})},
+        query=(heads, tokens, size),
+        key=new,
+        value=new,
+        key_cache=cache,
+        value_cache=cache,
+        **more,
     )
 
 
@@ -186,10 +260,23 @@ def attention_samples() -> Iterator[Sample]:
     yield from variations("large scores", [_cached(2, 9, 16, 8, generator=large)], dtypes=MAIN_FLOATS)
     positive = {name: {"fill": "uniform", "low": 1.0, "high": 2.0} for name in ("value", "value_cache")}
     yield from variations("long", [_cached(4, 9, 16, 120, keys=2, generator=positive)], dtypes=MAIN_FLOATS)
+    yield from variations(
+        "attributes", [_cached(4, 5, 16, 28, keys=2, stated=each) for each in VIEWS], dtypes=MAIN_FLOATS
+    )
     unseen = _cached(1, 1, 2, 2, length=4)
     stale = {"key_cache": data([[[1.0, 0.5], [-1.0, 0.25], ["nan", "nan"], ["inf", "nan"]]])}
     yield from variations("special", [{**unseen, "generator": stale}], dtypes=MAIN_FLOATS)
     yield from refused(_cached(4, 5, 8, 7, length=11), _cached(4, 5, 8, 7, keys=3), _cached(4, 5, 8, -1, length=9))
+
+
+_VIEW = ("window_size", "softcap")
+VIEWS: tuple[dict[str, Any], ...] = (
+    {"window_size": (3, -1)},
+    {"window_size": (0, 0)},
+    {"window_size": (15, -1), "softcap": 2.0},
+    {"softcap": 30.0},
+)
+"""Windows that end within a block, and caps."""
 
 
 def _paged(
@@ -203,18 +290,25 @@ def _paged(
     columns: int = 3,
     **more: Any,
 ) -> dict[str, Any]:
-    """A call over ``blocks`` of so many ``tokens``, of which each sequence may have as many as there are columns."""
+    """A call over ``blocks`` of so many ``tokens``, of which each sequence may have as many as there are columns; with
+    ``queries``, so many for each of them."""
     slopes = {"alibi_slopes": (heads,)} if more.pop("alibi", False) else {}
-    cache = (blocks, keys or heads, tokens, size)
-    attributes = {"scale": more.pop("scale")} if "scale" in more else {}
+    attributes = {name: more.pop(name) for name in ("scale", *_VIEW, "kv_layout") if name in more}
+    by_token = attributes.get("kv_layout") == "NHD"
+    cache = (blocks, tokens, keys or heads, size) if by_token else (blocks, keys or heads, tokens, size)
+    queries: Sequence[int] | None = more.pop("queries", None)
     shapes: dict[str, Any] = {
-        "query": (sequences, heads, size),
+        "query": (sequences if queries is None else sum(queries), heads, size),
         "key_cache": cache,
         "value_cache": cache,
         "block_tables": (sequences, columns),
         "seq_lens": (sequences,),
+        **({} if queries is None else {"cu_seqlens_q": (sequences + 1,)}),
         **slopes,
     }
+    if queries is not None:
+        offsets = {"cu_seqlens_q": data([sum(queries[:place]) for place in range(sequences + 1)])}
+        more["generator"] = {**offsets, **more.get("generator", {})}
     return call(attributes, **shapes, **more)
 
 
@@ -238,7 +332,12 @@ def paged_attention_samples() -> Iterator[Sample]:
     attributes = [
         *(_paged(3, 4, 16, keys=2, scale=scale) for scale in (1.0, 0.05, -0.5)),
         *(_paged(3, heads, 16, keys=2, alibi=True) for heads in (2, 6)),
+        *(_paged(4, 4, 16, keys=2, tokens=16, **each) for each in VIEWS),
+        _paged(3, 4, 16, keys=2, kv_layout="NHD"),
+        _paged(5, 6, 37, keys=3, tokens=3, alibi=True, kv_layout="NHD", window_size=(4, -1)),
     ]
+    narrow = [{**each, "dtypes": [*["float32"] * 3, "int32", "int32"]} for each in calls[::2]]
+    yield from variations("dtypes", narrow)
     yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in attributes])
     ends = {"seq_lens": data([1, 4, 5, 12]), "block_tables": data([[0, 0, 0], [5, 0, 0], [3, 1, 0], [2, 2, 2]])}
     yield from variations("indices", [_paged(4, 2, 16, generator=ends)])
@@ -249,6 +348,55 @@ def paged_attention_samples() -> Iterator[Sample]:
         _paged(3, 4, 16, keys=3),
         {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "seq_lens": [4]}},
         {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "block_tables": [2, 3]}},
+    )
+
+
+def _prefilled(queries: Sequence[int], lengths: Sequence[int], heads: int, size: int, **more: Any) -> dict[str, Any]:
+    """A call of sequences with so many queries and tokens each."""
+    more["generator"] = {"seq_lens": data(list(lengths)), **more.get("generator", {})}
+    return _paged(len(queries), heads, size, queries=queries, **more)
+
+
+def paged_prefill_attention_samples() -> Iterator[Sample]:
+    queries, lengths = (5, 1, 3), (12, 7, 3)
+    calls = [
+        _prefilled(queries, lengths, 4, 16, keys=2),
+        _prefilled((17, 2), (33, 45), 2, 37, alibi=True, tokens=16),
+        _prefilled((4, 0, 9), (4, 5, 12), 8, 64, keys=1, kv_layout="NHD"),
+    ]
+    drawn = [{**each, "generator": {"cu_seqlens_q": each["generator"]["cu_seqlens_q"]}} for each in calls]
+    names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
+    yield from _everywhere(drawn, names, (*MAIN_FLOATS, "float64"))
+    yield from variations("ordinary", calls)
+    yield from in_layouts_at_once(calls, names=["cu_seqlens_q"])
+    several = [
+        *(_prefilled((n,), (n,), 2, 16, tokens=16, columns=5) for n in (1, 15, 16, 17, 33, 65)),
+        *(_prefilled((3, 2), (9, 12), 2, n) for n in (1, 2, 17, 64, 129, 256)),
+        *(_prefilled((3, 2), (2 * n + 1, 3 * n), 2, 16, tokens=n) for n in (1, 3, 16, 32)),
+        _prefilled((1, 1, 1), (4, 8, 12), 8, 32, keys=2),
+        _prefilled((7, 130), (1000, 130), 2, 32, blocks=130, tokens=16, columns=64),
+        _prefilled((1,), (1,), 1, 1, blocks=1, tokens=1, columns=1),
+        _prefilled((3,) * 40, (9,) * 40, 1, 8),
+    ]
+    yield from variations("sizes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS[:2] for each in several])
+    yield from variations("sizes", [_prefilled((), (), 2, 8), _prefilled((0, 0), (3, 4), 2, 8)])
+    views = [_prefilled((17, 1, 5), (40, 33, 5), 4, 16, keys=2, tokens=16, **each) for each in VIEWS]
+    views += [_prefilled(queries, lengths, 4, 16, keys=2, scale=scale) for scale in (1.0, -0.5)]
+    by_token = {"keys": 4, "kv_layout": "NHD"}  # as many heads as tokens of a block
+    views.append(_prefilled((9, 4), (12, 8), 8, 16, alibi=True, window_size=(4, -1), **by_token))
+    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in views])
+    yield from variations("dtypes", [{**each, "dtypes": {"query": "float16", "seq_lens": "int32"}} for each in calls])
+    shared = {"block_tables": data([[0, 1, 2], [0, 5, 5], [4, 3, 2]])}  # a prefix in common, and out of order
+    yield from variations("indices", [_prefilled(queries, lengths, 4, 16, keys=2, generator=shared)])
+    early = _prefilled((6,), (4,), 2, 8)  # more queries than tokens: the first see nothing
+    yield from variations("indices", [early])
+    low = [[[[1.0], [2.0], ["nan"], ["inf"]]]]
+    stale = {"value_cache": data(low), "block_tables": data([[0]])}
+    yield from variations("special", [_prefilled((2,), (2,), 1, 1, blocks=1, columns=1, generator=stale)])
+    yield from refused(
+        _prefilled(queries, lengths, 4, 16, keys=3),
+        {**calls[0], "shapes": {**calls[0]["shapes"], "cu_seqlens_q": [3]}, "generator": "randn"},
+        {**calls[0], "shapes": {**calls[0]["shapes"], "seq_lens": [4]}, "generator": "randn"},
     )
 
 
@@ -275,6 +423,9 @@ def paged_caching_samples() -> Iterator[Sample]:
     yield from variations(
         "indices", [{**_placed(4, 2, 5, 17, 6, generator=left_out), "dtypes": {"key_cache": n}} for n in MAIN_FLOATS]
     )
+    flash = [_by_token(each) for each in (*calls, _placed(4, 2, 5, 17, 6, generator=left_out), _placed(5, 4, 4, 8, 9))]
+    yield from variations("attributes", [{**each, "dtypes": {"key_cache": n}} for n in MAIN_FLOATS for each in flash])
+    yield from variations("dtypes", [{**flash[0], "dtypes": [*["float16"] * 4, "int32"]}])
     special = dict.fromkeys(names, "special")
     yield from variations("special", [_placed(4, 2, 5, 17, 6, generator=special)])
     yield from refused(
@@ -283,3 +434,11 @@ def paged_caching_samples() -> Iterator[Sample]:
         call(key_cache=(4, 5, 8), value_cache=(4, 5, 8), key=(6, 5, 8), value=(6, 5, 8), slot_mapping=(6,)),
         _placed(4, 2, 5, 8, 2, generator={"slot_mapping": data([0, 20])}),
     )
+
+
+def _by_token(stated: dict[str, Any]) -> dict[str, Any]:
+    """The call with heads behind the tokens of the caches."""
+    blocks, heads, tokens, size = stated["shapes"]["key_cache"]
+    cache = [blocks, tokens, heads, size]
+    shapes = {**stated["shapes"], "key_cache": cache, "value_cache": cache}
+    return {**stated, "shapes": shapes, "attributes": {"kv_layout": "NHD"}}

@@ -11,26 +11,31 @@ from optest.operators.arrays import Array, Attributes, Inputs, as_float64, infer
 from optest.operators.attention.attention_reference import (
     scaled_dot_product_attention_reference,
     scaled_dot_product_attention_terms,
+    seen_keys,
 )
-from optest.operators.attention.cached_attention import infer_attention, infer_paged_attention, infer_paged_caching
+from optest.operators.attention.cached_attention import (
+    infer_attention,
+    infer_paged_attention,
+    infer_paged_caching,
+    infer_paged_prefill_attention,
+)
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.indexing.index_copy_reference import is_one_of
-from optest.spec import ErrorBudget
+from optest.spec import ErrorBudget, UnfitArguments
 
-_GROUPED = {"enable_gqa": True}
 Calls = Iterator[tuple[list[Any], dict[str, Any]]]
 """Inputs and attributes of scaled_dot_product_attention."""
 
 
 def attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     inferred(infer_attention, inputs, attributes)
-    (out,) = scaled_dot_product_attention_reference(_with_cache(inputs, attributes["pos"]), _GROUPED)
+    (out,) = scaled_dot_product_attention_reference(*_with_cache(inputs, attributes))
     return (np.swapaxes(out, 0, 1), *_completed(inputs, attributes["pos"]))
 
 
 def attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Those of scaled_dot_product_attention over all tokens; the caches lose nothing."""
-    (budget,) = scaled_dot_product_attention_terms(_with_cache(inputs, attributes["pos"]), _GROUPED)
+    (budget,) = scaled_dot_product_attention_terms(*_with_cache(inputs, attributes))
     nothing = [np.zeros(np.asarray(cache).shape) for cache in inputs[3:]]
     return (
         _each(lambda values: np.swapaxes(values, 0, 1), [budget]),
@@ -46,42 +51,122 @@ def _completed(inputs: Inputs, pos: int) -> Iterator[Array]:
         yield whole
 
 
-def _with_cache(inputs: Inputs, pos: int) -> list[Any]:
+def _with_cache(inputs: Inputs, attributes: Attributes) -> tuple[list[Any], dict[str, Any]]:
     """query, all keys and values, and which of them each token sees."""
     query, key, value, *caches = (np.asarray(each) for each in inputs)
-    seen = np.tri(query.shape[1], pos + query.shape[1], pos, dtype=np.bool_)
+    pos = attributes["pos"]
     whole = [np.concatenate([old[:, :pos], new], axis=1) for old, new in zip(caches, (key, value), strict=True)]
-    return [query, *whole, seen]
+    return grouped_call(query, whole, attributes, first=pos)
+
+
+def grouped_call(
+    query: Array, key_and_value: Sequence[Array], attributes: Attributes, first: int, slopes: Array | None = None
+) -> tuple[list[Any], dict[str, Any]]:
+    """A call of scaled_dot_product_attention for the heads of one sequence, whose first query has the place ``first``:
+    causal unless ``is_causal`` says otherwise, with the bias of ALiBi for ``slopes``."""
+    causal = {"is_causal": attributes.get("is_causal", True), "window_size": attributes.get("window_size", (-1, -1))}
+    queries, keys = query.shape[1], key_and_value[0].shape[1]
+    mask = seen_keys(queries, keys, causal, first)
+    if slopes is not None:
+        distance = np.arange(keys) - first - np.arange(queries)[:, None]
+        bias = as_float64(slopes)[:, None, None] * distance
+        mask = bias if mask is None else np.where(mask, bias, -np.inf)
+    stated = {name: attributes[name] for name in ("scale", "softcap") if name in attributes}
+    return [query, *key_and_value, mask], {"enable_gqa": True, **stated}
 
 
 def paged_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    query = np.asarray(inputs[0])
     inferred(infer_paged_attention, inputs, attributes)
-    outs = [scaled_dot_product_attention_reference(*each)[0][:, 0] for each in _sequences(inputs, attributes)]
-    return (np.stack(outs) if outs else np.zeros(query.shape),)
+    return (
+        joined(
+            np.shape(inputs[0]),
+            [scaled_dot_product_attention_reference(*each)[0] for each in _decoded(inputs, attributes)],
+        ),
+    )
 
 
 def paged_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Those of scaled_dot_product_attention over the tokens of each sequence."""
-    budgets = [scaled_dot_product_attention_terms(*each)[0] for each in _sequences(inputs, attributes)]
+    return joined_budgets(
+        np.shape(inputs[0]), [scaled_dot_product_attention_terms(*each)[0] for each in _decoded(inputs, attributes)]
+    )
+
+
+def paged_prefill_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    inferred(infer_paged_prefill_attention, inputs, attributes)
+    calls = _prefilled(inputs, attributes)
+    return (joined(np.shape(inputs[0]), [scaled_dot_product_attention_reference(*each)[0] for each in calls]),)
+
+
+def paged_prefill_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Those of scaled_dot_product_attention over the tokens of each sequence."""
+    calls = _prefilled(inputs, attributes)
+    return joined_budgets(np.shape(inputs[0]), [scaled_dot_product_attention_terms(*each)[0] for each in calls])
+
+
+def paged_prefill_attention_alternatives(
+    inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]
+) -> Sequence[Any]:
+    """Anything behind the last sequence."""
+    return (behind_the_last(inputs[5], actual[0]),)
+
+
+def behind_the_last(offsets: Any, actual: Array) -> Array:
+    """Where an actual row belongs to no sequence."""
+    rows = np.arange(len(actual)) >= int(np.asarray(offsets)[-1])
+    return np.broadcast_to(rows.reshape((-1, *(1,) * (actual.ndim - 1))), actual.shape)
+
+
+def joined(shape: tuple[int, ...], outs: Sequence[Array]) -> Array:
+    """The heads x tokens x E of each sequence as tokens x heads x E; 0 behind the last."""
+    whole = np.zeros(shape)
+    rows = [np.swapaxes(each, 0, 1) for each in outs]
+    if rows:
+        whole[: sum(map(len, rows))] = np.concatenate(rows)
+    return whole
+
+
+def joined_budgets(shape: tuple[int, ...], budgets: Sequence[ErrorBudget]) -> tuple[ErrorBudget, ...]:
     if not budgets:
-        nothing = np.zeros(np.asarray(inputs[0]).shape)
-        return (ErrorBudget(nothing, nothing),)
-    return (_each(lambda *values: np.stack(values)[:, :, 0], budgets),)
+        return (ErrorBudget(np.zeros(shape), np.zeros(shape)),)
+    return (_each(lambda *values: joined(shape, values), budgets),)
 
 
-def _sequences(inputs: Inputs, attributes: Attributes) -> Calls:
-    """Each query with the keys and values of its sequence, and the bias of their distance."""
+def _decoded(inputs: Inputs, attributes: Attributes) -> Calls:
+    query = np.asarray(inputs[0])
+    return _sequences(inputs, attributes, np.arange(len(query) + 1), optional_input(inputs, 5))
+
+
+def _prefilled(inputs: Inputs, attributes: Attributes) -> Calls:
+    offsets = sequence_offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q")
+    return _sequences(inputs, attributes, offsets, optional_input(inputs, 6))
+
+
+def sequence_offsets(offsets: Any, tokens: int, name: str) -> Array:
+    """Where sequences begin and end, from 0 on, not beyond ``tokens``.
+
+    Raises:
+        UnfitArguments: for offsets that fall or leave the tokens.
+    """
+    places = np.asarray(offsets).astype(np.int64)
+    if places[0] != 0 or places[-1] > tokens or (np.diff(places) < 0).any():
+        raise UnfitArguments(f"{name} is {places.tolist()}, but should rise from 0 to {tokens} at most")
+    return places
+
+
+def _sequences(inputs: Inputs, attributes: Attributes, offsets: Array, slopes: Array | None) -> Calls:
+    """The queries of each sequence, which are its last tokens, with its keys and values."""
     query, key_cache, value_cache, tables, lengths = (np.asarray(each) for each in inputs[:5])
-    slopes = optional_input(inputs, 5)
+    if attributes.get("kv_layout", "HND") == "NHD":
+        key_cache, value_cache = (np.swapaxes(each, 1, 2) for each in (key_cache, value_cache))
     require_range(lengths, tables.shape[1] * key_cache.shape[2] + 1, "seq_lens")
     size = max(key_cache.shape[2], 1)
     for row, (length, table) in enumerate(zip(lengths.tolist(), tables, strict=True)):
         blocks = table[: -(-length // size)]
         require_range(blocks, len(key_cache), "block_tables")
-        key, value = (_tokens(cache[blocks])[:, :length] for cache in (key_cache, value_cache))
-        bias = None if slopes is None else as_float64(slopes)[:, None, None] * np.arange(1.0 - length, 1.0)
-        yield [query[row][:, None], key, value, bias], {**_GROUPED, "scale": attributes.get("scale")}
+        whole = [_tokens(cache[blocks])[:, :length] for cache in (key_cache, value_cache)]
+        own = np.swapaxes(query[offsets[row] : offsets[row + 1]], 0, 1)
+        yield grouped_call(own, whole, attributes, length - own.shape[1], slopes)
 
 
 def _tokens(blocks: Array) -> Array:
@@ -102,26 +187,32 @@ def paged_caching_reference(inputs: Inputs, attributes: Attributes) -> tuple[Arr
     """Where a slot repeats, the last token."""
     inferred(infer_paged_caching, inputs, attributes)
     outs = []
-    for cache, places, tokens in _written(inputs):
+    for cache, places, tokens in _written(inputs, attributes):
         out = cache.copy()
-        np.swapaxes(out, 1, 2)[places] = tokens
+        _by_token(out, attributes)[places] = tokens
         outs.append(out)
     return tuple(outs)
 
 
-def paged_caching_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+def paged_caching_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
     """Any of the tokens that go to a slot."""
     return tuple(
-        np.swapaxes(is_one_of(np.swapaxes(cache, 1, 2), places, tokens, np.swapaxes(out, 1, 2)), 1, 2)
-        for (cache, places, tokens), out in zip(_written(inputs), actual, strict=True)
+        _by_token(is_one_of(_by_token(cache, attributes), places, tokens, _by_token(out, attributes)), attributes)
+        for (cache, places, tokens), out in zip(_written(inputs, attributes), actual, strict=True)
     )
 
 
-def _written(inputs: Inputs) -> Iterator[tuple[Array, tuple[Array, Array], Array]]:
+def _by_token(cache: Array, attributes: Attributes) -> Array:
+    """blocks x tokens x heads x E of either layout, and back."""
+    return cache if attributes.get("kv_layout", "HND") == "NHD" else np.swapaxes(cache, 1, 2)
+
+
+def _written(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[Array, tuple[Array, Array], Array]]:
     """Each cache, the blocks and places in them that are written, and what is."""
     *_, slots = (np.asarray(each) for each in inputs)
     for cache, tokens in zip(inputs[:2], inputs[2:4], strict=True):
         cache = np.asarray(cache)
         kept = slots >= 0
-        require_range(slots[kept], cache.shape[0] * cache.shape[2], "slot_mapping")
-        yield cache, np.divmod(slots[kept], max(cache.shape[2], 1)), np.asarray(tokens)[kept]
+        blocks, size = _by_token(cache, attributes).shape[:2]
+        require_range(slots[kept], blocks * size, "slot_mapping")
+        yield cache, np.divmod(slots[kept], max(size, 1)), np.asarray(tokens)[kept]

@@ -257,6 +257,8 @@ def matmul_samples() -> Iterator[Sample]:
     yield from variations(
         "long", [call(input=(256, 4096), other=(4096, 256))], dtypes=("float32", "bfloat16"), tier=Tier.FULL
     )
+    # Tiles of 16 to 64 that are cut off on both sides, with several blocks of the sum.
+    yield from variations("sizes", [call(input=(100, 136), other=(136, 148))], dtypes=("float32", "float16"))
 
 
 def bmm_samples() -> Iterator[Sample]:

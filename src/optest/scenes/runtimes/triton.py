@@ -54,7 +54,7 @@ class _Worker(SceneWorker):
             raise Unavailable("triton on a GPU", "TRITON_INTERPRET is set")
 
     def run(self, program: dict[str, Any], args: TaskArgs, options: RunOptions) -> None:  # noqa: ARG002
-        from optest.torch.triton_kernels import GuardedMemory
+        from optest.torch.guarded_memory import GuardedMemory
 
         if "function" not in program:
             program["function"] = orchestration_in_python(program)

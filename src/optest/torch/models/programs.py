@@ -15,7 +15,7 @@ from optest.backends.whole_models import Region, regions_of
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.torch.calls.compiled import require_compiler
-from optest.torch.eager import open_device
+from optest.torch.devices import open_device
 from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.models.language import CausalAttention
@@ -25,7 +25,8 @@ __all__ = ["TorchProgram", "exported_content", "exported_model", "graph_with_fee
 
 
 class TorchProgram:
-    """As :class:`optest.models.hooks.Program` says. ``variant`` is a backend of torch.compile, ``eager`` torch itself.
+    """As :class:`optest.backends.whole_models.ModelProgram` says. ``variant`` is a backend of torch.compile, ``eager``
+    torch itself.
 
     ``feeds`` are example inputs. ``threads`` 0 leaves torch its own number. A ``graph`` for inputs of such shapes is
     exported once it is needed.

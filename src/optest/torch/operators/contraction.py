@@ -5,7 +5,8 @@ Rope is composed of torch's elementwise operators, in float32 and wider.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -57,6 +58,18 @@ def _einsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return torch.einsum(attributes["equation"], *tensors).to(tensors[0].dtype)
 
 
+def _grouped_matmul(tensors: Tensors, _: Attributes) -> torch.Tensor:
+    """One expert after another, as torch's own grouped_mm has few dtypes and devices."""
+    source, weight, offs = tensors
+    ends = [0, *offs.tolist()]
+    if len(offs) != len(weight) or sorted(ends) != ends or ends[-1] > len(source):
+        raise ValueError(f"{offs.tolist()} are not the ends of {len(weight)} experts in {len(source)} rows")
+    out = source.new_zeros((len(source), weight.shape[2]))
+    for expert, (start, stop) in enumerate(pairwise(ends)):
+        out[start:stop] = source[start:stop] @ weight[expert]
+    return out
+
+
 def _convolution(function: Callable[..., torch.Tensor], rank: int) -> Callable[[Tensors, Attributes], torch.Tensor]:
     def convolve(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         source, weight, bias = (*tensors, None)[:3]
@@ -77,16 +90,50 @@ def _convolution(function: Callable[..., torch.Tensor], rank: int) -> Callable[[
 
 
 def _attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """A window becomes a mask. torch caps no scores: that is composed, in float32 and wider."""
     query, key, value, mask = (*tensors, None)[:4]
+    causal, window = attributes.get("is_causal", False), tuple(attributes.get("window_size", (-1, -1)))
+    if len(window) != 2 or attributes.get("softcap", 0.0) < 0 or (causal and mask is not None):
+        raise ValueError(f"{dict(attributes)} is no attention")
+    if window != (-1, -1) or attributes.get("softcap"):
+        seen = _seen(query, key, window, causal)
+        causal, mask = False, seen if mask is None else torch.where(seen, *_added(mask, query))
+    if attributes.get("softcap"):
+        return _capped_attention(query, key, value, mask, attributes)
     return functional.scaled_dot_product_attention(
         query,
         key,
         value,
         attn_mask=mask,
-        is_causal=attributes.get("is_causal", False),
+        is_causal=causal,
         scale=attributes.get("scale"),
         enable_gqa=attributes.get("enable_gqa", False),
     )
+
+
+def _seen(query: Any, key: Any, window: Sequence[int], causal: bool, first: int = 0) -> torch.Tensor:
+    """Which keys each query sees, where the first query has the place ``first``."""
+    left, right = window[0], 0 if causal else window[1]
+    queries, keys = (torch.arange(each.shape[-2], device=query.device) for each in (query, key))
+    behind = keys - first - queries[:, None]
+    return ((behind >= -left) | (left < 0)) & ((behind <= right) | (right < 0))
+
+
+def _added(mask: torch.Tensor, query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a mask adds to the scores, and what a hidden key gets."""
+    below = torch.tensor(float("-inf"), dtype=query.dtype, device=query.device)
+    return torch.where(mask, torch.zeros_like(below), below) if mask.dtype == torch.bool else mask, below
+
+
+def _capped_attention(query: Any, key: Any, value: Any, mask: Any, attributes: Attributes) -> torch.Tensor:
+    wide = torch.promote_types(query.dtype, torch.float32)
+    if attributes.get("enable_gqa"):
+        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+    scale, cap = attributes.get("scale"), attributes["softcap"]
+    scores = query.to(wide) @ key.to(wide).mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = cap * torch.tanh(scores / cap) + _added(mask, scores)[0]
+    shares = torch.softmax(scores, -1).masked_fill((scores == float("-inf")).all(-1, keepdim=True), 0.0)
+    return (shares @ value.to(wide)).to(query.dtype)
 
 
 def _cached_attention(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
@@ -99,43 +146,79 @@ def _cached_attention(tensors: Tensors, attributes: Attributes) -> tuple[torch.T
     for cache, new in zip(caches, (key, value), strict=True):
         cache[:, pos : pos + tokens] = new
     keys, values = (cache[None, :, : pos + tokens] for cache in caches)
-    seen = torch.ones(tokens, pos + tokens, dtype=torch.bool, device=query.device).tril(pos)
-    out = _attention((query[None], keys, values, seen), {"enable_gqa": True})[0].transpose(0, 1).contiguous()
-    return out, *caches
+    out = _of_sequence(query, keys[0], values[0], attributes, pos)
+    return out.contiguous(), *caches
+
+
+def _of_sequence(query: Any, key: Any, value: Any, attributes: Attributes, first: int, slopes: Any = None) -> Any:
+    """torch's attention of heads x tokens x E, in float32 and wider, as tokens x heads x E. The first query has the
+    place ``first``."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    window = attributes.get("window_size", (-1, -1))
+    mask = _seen(query, key, window, attributes.get("is_causal", True), first)[None, None]
+    if slopes is not None:
+        queries, keys = (torch.arange(each.shape[1], device=query.device, dtype=wide) for each in (query, key))
+        bias = slopes.to(wide)[:, None, None] * (keys - first - queries[:, None])
+        mask = torch.where(mask, bias, float("-inf"))
+    stated = {"enable_gqa": True, **{name: attributes[name] for name in ("scale", "softcap") if name in attributes}}
+    out = _attention((*(each[None].to(wide) for each in (query, key, value)), mask), stated)
+    return out[0].transpose(0, 1).to(query.dtype)
 
 
 def _paged_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    """torch's attention, for one sequence after another, in float32 and wider."""
-    query, key_cache, value_cache, tables, lengths, slopes = (*tensors, None)[:6]
-    wide, stated = (
-        torch.promote_types(query.dtype, torch.float32),
-        {"enable_gqa": True, "scale": attributes.get("scale")},
-    )
-    out = torch.empty_like(query, memory_format=torch.contiguous_format)
-    if tables.shape[0] != query.shape[0] or lengths.shape != query.shape[:1]:
+    return _of_blocks(tensors[:5], torch.arange(len(tensors[0]) + 1), (*tensors, None)[5], attributes)
+
+
+def _paged_prefill_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    return _of_blocks(tensors[:5], tensors[5], (*tensors, None)[6], attributes)
+
+
+def _of_blocks(tensors: Tensors, offsets: torch.Tensor, slopes: Any, attributes: Attributes) -> torch.Tensor:
+    """One sequence after another."""
+    query, key_cache, value_cache, tables, lengths = tensors
+    if attributes.get("kv_layout", "HND") == "NHD":
+        key_cache, value_cache = key_cache.transpose(1, 2), value_cache.transpose(1, 2)
+    out = torch.zeros_like(query, memory_format=torch.contiguous_format)
+    if len(offsets) != len(lengths) + 1 or lengths.shape != tables.shape[:1] or query.shape[1] % key_cache.shape[1]:
         raise ValueError(f"block_tables and seq_lens of {tuple(lengths.shape)} do not fit {tuple(query.shape)}")
-    for row, length in enumerate(lengths.tolist()):
+    for row, (length, start, stop) in enumerate(
+        zip(lengths.tolist(), offsets.tolist(), offsets[1:].tolist(), strict=False)
+    ):
         key, value = (
-            cache[tables[row]].transpose(0, 1).flatten(1, 2)[None, :, :length].to(wide)
-            for cache in (key_cache, value_cache)
+            cache[tables[row].long()].transpose(0, 1).flatten(1, 2)[:, :length] for cache in (key_cache, value_cache)
         )
-        distance = torch.arange(1 - length, 1, device=query.device, dtype=wide)
-        bias = None if slopes is None else (slopes[:, None, None] * distance)[None]
-        out[row] = _attention((query[row][None, :, None].to(wide), key, value, bias), stated)[0, :, 0].to(query.dtype)
+        own = query[start:stop].transpose(0, 1)
+        out[start:stop] = _of_sequence(own, key, value, attributes, length - own.shape[1], slopes)
     return out
 
 
-def _paged_caching(tensors: Tensors, _: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+def _varlen_attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """One sequence after another."""
+    query, key, value, of_queries, of_keys = (
+        each.tolist() if place > 2 else each for place, each in enumerate(tensors)
+    )
+    if len(of_queries) != len(of_keys) or sorted(of_queries) != of_queries or of_queries[-1] > len(query):
+        raise ValueError(f"{of_queries} and {of_keys} are not the offsets of sequences")
+    out = query.new_zeros((*query.shape[:2], value.shape[2]))
+    for start, stop, first, last in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
+        own, keys, values = (each.transpose(0, 1) for each in (query[start:stop], key[first:last], value[first:last]))
+        stated = {"is_causal": False, **attributes}
+        out[start:stop] = _of_sequence(own, keys, values, stated, last - first - (stop - start))
+    return out
+
+
+def _paged_caching(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
     """Put together from torch's assignment by index."""
     *caches, key, value, slots = tensors
     if key.shape[0] != slots.shape[0]:
         raise ValueError(f"there are {slots.shape[0]} slots for {key.shape[0]} tokens")
     kept, outs = slots >= 0, []
     for cache, tokens in zip(caches, (key, value), strict=True):
-        blocks, _heads, places, _size = cache.shape
         out = cache.clone(memory_format=torch.contiguous_format)
-        if blocks * places:
-            out[slots[kept] // places, :, slots[kept] % places] = tokens[kept]
+        places = out if attributes.get("kv_layout", "HND") == "NHD" else out.transpose(1, 2)
+        if places.shape[0] * places.shape[1]:
+            where = slots[kept].long()
+            places[where // places.shape[1], where % places.shape[1]] = tokens[kept]
         outs.append(out)
     return outs[0], outs[1]
 
@@ -160,6 +243,18 @@ def _rope(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     pair = (first * cos - second * sin, second * cos + first * sin)
     turned = torch.stack(pair, dim=-1).flatten(-2) if attributes.get("interleaved") else torch.cat(pair, dim=-1)
     return torch.cat((turned, rest), dim=-1).to(source.dtype)
+
+
+def _rotary_embedding(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
+    positions, query, key, cache = tensors
+    half = cache.shape[1] // 2
+    if cache.shape[1] != 2 * half or positions.shape != query.shape[:1] or key.shape[0] != query.shape[0]:
+        raise ValueError(f"{tuple(positions.shape)} rows of {tuple(cache.shape)} do not fit {tuple(query.shape)}")
+    stated = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
+    return tuple(
+        _rope((each.transpose(0, 1), cache[:, :half], cache[:, half:], positions), stated).transpose(0, 1).contiguous()
+        for each in (query, key)
+    )
 
 
 _RANK = 2
@@ -224,14 +319,18 @@ CALLS: dict[str, TorchCall] = {
     "gemm": _into(_gemm),
     "linear": _into(_linear),
     "einsum": _einsum,
+    "grouped_matmul": _grouped_matmul,
     "conv1d": _into(_convolution(functional.conv1d, 1)),
     "conv2d": _into(_convolution(functional.conv2d, 2)),
     "conv3d": _into(_convolution(functional.conv3d, 3)),
     "scaled_dot_product_attention": _attention,
     "attention": _cached_attention,
     "paged_attention": _paged_attention,
+    "paged_prefill_attention": _paged_prefill_attention,
     "paged_caching": _paged_caching,
+    "varlen_attention": _varlen_attention,
     "rope": _rope,
+    "rotary_embedding": _rotary_embedding,
     "max_pool2d": _max_pool2d,
     "avg_pool2d": _avg_pool2d,
     "adaptive_avg_pool2d": _adaptive_avg_pool2d,

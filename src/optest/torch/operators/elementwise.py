@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -128,12 +129,20 @@ def _softplus(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _swiglu(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
+    return _gated(tensors, functional.silu)
+
+
+def _gelu_and_mul(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    return _gated(tensors, partial(functional.gelu, approximate=attributes.get("approximate", "none")))
+
+
+def _gated(tensors: Tensors, activation: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """torch has no such operator: one that rounds once is made of those that it has, in float32 at least."""
     gate, up = (*tensors, None)[:2]
     if up is None:
         gate, up = torch.chunk(gate, 2, dim=-1)
     wide = torch.promote_types(gate.dtype, torch.float32)
-    return (functional.silu(gate.to(wide)) * up.to(wide)).to(gate.dtype)
+    return (activation(gate.to(wide)) * up.to(wide)).to(gate.dtype)
 
 
 # Quantization. torch's quantized tensors are deprecated, so these are the calls that its export makes in their place:
@@ -210,6 +219,7 @@ CALLS: dict[str, TorchCall] = {
     "elu": lambda tensors, attributes: functional.elu(tensors[0], alpha=attributes.get("alpha", 1.0)),
     "hardswish": _of_all(functional.hardswish),
     "swiglu": _swiglu,
+    "gelu_and_mul": _gelu_and_mul,
     "quantize": _quantize,
     "dequantize": _dequantize,
     "dequantize_awq": _dequantize_awq,

@@ -156,6 +156,61 @@ def _topkrouter(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor,
     return factor * values / (values.sum(1, keepdim=True) + 1e-20), indices.int()
 
 
+def _top_k_top_p_mask(tensors: Tensors, _: Attributes) -> torch.Tensor:
+    """Put together from torch's sort, softmax and cumsum, in float32 and wider."""
+    logits, top_k, top_p = (*tensors, None, None)[:3]
+    if any(each is not None and each.shape != logits.shape[:1] for each in (top_k, top_p)) or not logits.shape[1]:
+        raise ValueError(f"{tuple(logits.shape)} cannot be cut so")
+    ordered, order = torch.sort(_float32_or_wider(logits), descending=True, stable=True)
+    places = torch.arange(logits.shape[1], device=logits.device)
+    kept = torch.ones_like(order, dtype=torch.bool) if top_k is None else places < top_k[:, None]
+    if top_p is not None:
+        shares = torch.softmax(ordered.masked_fill(~kept, float("-inf")), 1)
+        kept &= (shares.cumsum(1) - shares < top_p[:, None]) | (places == 0)
+    return logits.masked_fill(~torch.zeros_like(kept).scatter(1, order, kept), float("-inf"))
+
+
+def _top_k_top_p_sampling(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """Seeded, so that a case says the same each time."""
+    index = TORCH_DTYPES[attributes.get("dtype", "int32")]
+    shares = torch.softmax(_float32_or_wider(_top_k_top_p_mask(tensors, attributes)), 1)
+    if not len(shares):
+        return shares.new_empty((0,), dtype=index)
+    generator = torch.Generator(shares.device).manual_seed(0)
+    return torch.multinomial(shares, 1, generator=generator)[:, 0].to(index)
+
+
+def _moe_align(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, ...]:
+    """Put together from torch's sort and counts."""
+    chosen, block, experts = tensors[0].flatten().long(), attributes["block_size"], attributes["num_experts"]
+    if min(block, experts) < 1 or (len(chosen) and int(chosen.max()) >= experts):
+        raise ValueError(f"there are no blocks of {block} for {experts} experts")
+    counts = torch.bincount(chosen, minlength=experts)
+    blocks = (counts + block - 1) // block
+    starts = (blocks.cumsum(0) - blocks) * block
+    order = torch.sort(chosen, stable=True).indices
+    rank = torch.arange(len(chosen), device=chosen.device) - (counts.cumsum(0) - counts)[chosen[order]]
+    room = len(chosen) + experts * (block - 1)
+    ids = torch.full((room,), len(chosen), dtype=torch.int32, device=chosen.device)
+    ids[starts[chosen[order]] + rank] = order.int()
+    owners = torch.repeat_interleave(torch.arange(experts, device=chosen.device), blocks)
+    expert_ids = torch.zeros(-(-room // block), dtype=torch.int32, device=chosen.device)
+    expert_ids[: len(owners)] = owners.int()
+    return ids, expert_ids, (blocks.sum() * block).int().reshape(1)
+
+
+def _moe_combine(tensors: Tensors, _: Attributes) -> torch.Tensor:
+    """Put together in float32 and wider."""
+    source, weights, places = (*tensors, None)[:3]
+    if places is None:
+        places = torch.arange(len(source), device=source.device).reshape(weights.shape)
+    kept, rows = places >= 0, _float32_or_wider(source)
+    if len(source) == 0:
+        return source.new_zeros((len(weights), source.shape[1]))
+    chosen = torch.where(kept[..., None], rows[places.long().clamp_min(0)], 0.0)
+    return (weights.to(rows.dtype)[..., None] * chosen).sum(1).to(source.dtype)
+
+
 def _by_int64(function: Callable[..., torch.Tensor]) -> TorchCall:
     """Of functions that take an index of int64 alone: one of int32 becomes one."""
 
@@ -192,6 +247,10 @@ CALLS: dict[str, TorchCall] = {
     "index_copy": _by_int64(torch.index_copy),
     "scatter": _by_int64(torch.scatter),
     "kthvalue": _kthvalue,
+    "top_k_top_p_mask": _top_k_top_p_mask,
+    "top_k_top_p_sampling": _top_k_top_p_sampling,
+    "moe_align": _moe_align,
+    "moe_combine": _moe_combine,
     "topksoftmax": _topksoftmax,
     "topkrouter": _topkrouter,
     "embedding": lambda tensors, attributes: functional.embedding(

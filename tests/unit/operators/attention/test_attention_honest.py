@@ -35,8 +35,11 @@ def attention(inputs: Inputs, attributes: Attributes, way: str = "") -> Any:
         scores = (q * root) @ (k * root).swapaxes(-1, -2)
     else:
         scores = q.dtype.type(scale) * (q @ k.swapaxes(-1, -2))
-    if attributes["is_causal"]:
-        scores = np.where(np.tri(q.shape[-2], k.shape[-2], dtype=bool), scores, -np.inf)
+    if attributes["softcap"]:
+        scores = capped(scores, q.dtype.type(attributes["softcap"]), way)
+    (left, right), behind = attributes["window_size"], np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None]
+    right = 0 if attributes["is_causal"] else right
+    scores = np.where(((behind < -left) & (left >= 0)) | ((behind > right) & (right >= 0)), -np.inf, scores)
     if mask is not None and np.asarray(mask).dtype == np.bool_:
         scores = np.where(np.asarray(mask), scores, -np.inf)
     elif mask is not None:
@@ -54,6 +57,14 @@ def attention(inputs: Inputs, attributes: Attributes, way: str = "") -> Any:
     return (half(p, inputs[0]) if way == "weights in 16 bits" else p) @ v / total
 
 
+def capped(scores: Any, cap: Any, way: str) -> Any:
+    """By exponentials as vLLM's kernels do."""
+    if way != "powers of two":
+        return cap * np.tanh(scores / cap)
+    up, down = np.exp(scores / cap), np.exp(-scores / cap)
+    return cap * ((up - down) / (up + down))
+
+
 @pytest.mark.parametrize(
     "way", ["", "powers of two", "scale on both sides", "weights in 16 bits", "weights in 16 bits, normalised"]
 )
@@ -64,7 +75,8 @@ def test_attention(way: str) -> None:
 
 def online(inputs: Inputs, attributes: Attributes, block: int) -> Any:
     """Attention in blocks of keys with a running maximum, weights in 16 bits, as fused kernels compute it."""
-    if attributes["enable_gqa"] or attributes["is_causal"] or (len(inputs) > 3 and inputs[3] is not None):
+    plain = attributes["window_size"] == (-1, -1) and not attributes["softcap"]
+    if not plain or attributes["enable_gqa"] or attributes["is_causal"] or (len(inputs) > 3 and inputs[3] is not None):
         return attention(inputs, attributes)
     q, k, v = (working(each) for each in inputs[:3])
     kind = q.dtype.type

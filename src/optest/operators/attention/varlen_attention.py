@@ -1,0 +1,166 @@
+"""varlen_attention: sequences of several lengths, packed one behind another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
+from optest.operators.attention.cached_attention import SCALE, VIEWS, require_offsets
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.indexing.gather import data
+from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    all_given,
+    dense,
+    require_rank,
+    require_same_dtype,
+    require_shape,
+)
+from optest.operators.variants import FLOATS
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="varlen_attention",
+        signature="query, key, value, cu_seqlens_q, cu_seqlens_k -> out",
+        aliases=("flash_attn_varlen_func: q, k, v, cu_seqlens_q, cu_seqlens_k -> out",),
+        attributes=(
+            attribute(
+                "is_causal|causal: bool = False", "The last query of a sequence sees its last key, and so on backwards."
+            ),
+            SCALE,
+            WINDOW,
+            SOFTCAP,
+        ),
+        dtype_variants=tuple((*(name,) * 3, index, index) for index in ("int32", "int64") for (name,) in FLOATS),
+        alternatives="varlen_attention_alternatives",
+        generator={"cu_seqlens_q": "arange", "cu_seqlens_k": "arange"},
+        rule=composed("as scaled_dot_product_attention"),
+        description="Attention within each of several sequences. query, key and value are tokens x heads x E; sequence "
+        "i has the queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] and the keys cu_seqlens_k[i] to cu_seqlens_k[i + 1]. "
+        "Places are counted so that the last query and the last key of a sequence have one, as in FlashAttention since "
+        "2.1. Heads of query share those of key in groups; a query without any key gets zeros, and rows behind the "
+        "last sequence may hold anything.",
+    ),
+)
+
+
+def infer_varlen_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    """(queries, heads, E), (keys, key heads, E), (keys, key heads, Ev) make (queries, heads, Ev)."""
+    query, key, value, of_queries, of_keys = all_given(specs, "query", "key", "value", "cu_seqlens_q", "cu_seqlens_k")
+    for name, spec in (("query", query), ("key", key), ("value", value)):
+        require_rank(spec, name, 3)
+        require_same_dtype(query, spec, name)
+    require_window(attributes)
+    heads, shared = query.shape[1], key.shape[1]
+    if key.shape[2] != query.shape[2] or not shared or heads % shared:
+        raise UnfitArguments(
+            f"key is {format_shape(key.shape)}, but should have vectors of {query.shape[2]} and a divisor of {heads} "
+            "heads, as query has"
+        )
+    require_shape(value, "value", (*key.shape[:2], value.shape[2]), ", as key")
+    require_rank(of_queries, "cu_seqlens_q", 1)
+    for name, spec in (("cu_seqlens_q", of_queries), ("cu_seqlens_k", of_keys)):
+        require_offsets(spec, name, of_queries.shape[0] - 1)
+    return (dense(query.dtype, (*query.shape[:2], value.shape[2])),)
+
+
+def _packed(
+    queries: Sequence[int],
+    keys: Sequence[int] | None = None,
+    *,
+    heads: int = 2,
+    key_heads: int = 0,
+    size: int = 16,
+    width: int = 0,
+    index: str = "int32",
+    dtype: str = "float32",
+    generator: Any = None,
+    **attributes: Any,
+) -> dict[str, Any]:
+    """A call of sequences with so many queries and keys each, as many of both without ``keys``."""
+    keys, key_heads = queries if keys is None else keys, key_heads or heads
+    offsets = {
+        name: data([sum(lengths[:place]) for place in range(len(lengths) + 1)])
+        for name, lengths in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys))
+    }
+    return call(
+        attributes,
+        dtypes=[*[dtype] * 3, index, index],
+        generator={**offsets, **(generator or {})},
+        query=(sum(queries), heads, size),
+        key=(sum(keys), key_heads, size),
+        value=(sum(keys), key_heads, width or size),
+        cu_seqlens_q=(len(queries) + 1,),
+        cu_seqlens_k=(len(keys) + 1,),
+    )
+
+
+def varlen_attention_samples() -> Iterator[Sample]:
+    ordinary: tuple[dict[str, Any], ...] = (
+        {"queries": (5, 1, 9), "is_causal": True},
+        {"queries": (3, 17, 2), "keys": (7, 33, 2), "heads": 4, "key_heads": 2, "size": 37, "is_causal": True},
+        {"queries": (4, 6), "keys": (9, 1), "heads": 6, "key_heads": 2, "size": 64, "width": 32},
+    )
+    yield Sample(case_set="ordinary", case=_packed(**ordinary[0]), tier=Tier.SMOKE)
+    for dtype in (*MAIN_FLOATS, "float64"):
+        yield from variations("ordinary", [_packed(**each, dtype=dtype) for each in ordinary])
+    indices = [_packed(**each, dtype=dtype, index="int64") for each in ordinary for dtype in MAIN_FLOATS]
+    yield from variations("dtypes", indices)
+    for dtype, each in zip(MAIN_FLOATS, ordinary, strict=True):
+        laid = [_packed(**each, dtype=dtype)]
+        yield from in_every_layout(laid, names=["query", "key", "value"])
+        yield from in_layouts_at_once(laid)
+        yield from in_layouts_at_once(laid, names=["cu_seqlens_q", "cu_seqlens_k"])
+    for dtype in ("float32", "float16"):
+        yield from variations("sizes", _sizes(dtype))
+    for dtype in MAIN_FLOATS:
+        yield from variations("lengths", _lengths(dtype))
+        views = [_packed((33, 2, 40), heads=4, key_heads=2, dtype=dtype, is_causal=True, **each) for each in VIEWS]
+        open_windows = ((4, 0), (0, 3), (16, -1), (-1, 7))
+        views += [_packed((9, 5), (33, 7), dtype=dtype, window_size=each) for each in open_windows]
+        views += [_packed((9, 5), (17, 7), dtype=dtype, scale=each) for each in (1.0, -0.5)]
+        yield from variations("attributes", views)
+    positive = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
+    long = [_packed((9, 3), (129, 1025), dtype=name, generator=positive, is_causal=True) for name in MAIN_FLOATS]
+    yield from variations("long", long)
+    yield from variations("special", [_beside_nan(name) for name in MAIN_FLOATS])
+    yield from refused(
+        _packed((5, 3), heads=4, key_heads=3),
+        {**_packed((5, 3)), "generator": {"cu_seqlens_q": data([0, 6, 5]), "cu_seqlens_k": data([0, 5, 8])}},
+        {**_packed((5, 3)), "generator": {"cu_seqlens_q": data([0, 5, 9]), "cu_seqlens_k": data([0, 5, 8])}},
+        _packed((5, 3), (5, 2, 1)),
+    )
+
+
+def _sizes(dtype: str) -> Iterator[dict[str, Any]]:
+    for n in (1, 2, 15, 16, 17, 33, 63, 65, 129):
+        yield _packed((n, 3), dtype=dtype, is_causal=True)
+    for n in (1, 7, 33, 129, 256):
+        yield _packed((5, 4), size=n, dtype=dtype)
+    yield _packed((2,) * 65, heads=1, size=8, dtype=dtype, is_causal=True)
+    yield _packed((1,), heads=1, size=1, dtype=dtype)
+    yield _packed((), dtype=dtype)
+    yield _packed((33,) * 33, heads=4, size=17, dtype=dtype, is_causal=True)
+
+
+def _lengths(dtype: str) -> Iterator[dict[str, Any]]:
+    """Sequences without queries or keys, more queries than keys, one query over many keys."""
+    yield _packed((0, 5, 0, 3), dtype=dtype, is_causal=True)
+    yield _packed((4, 3, 2), (6, 0, 5), dtype=dtype)
+    yield _packed((9, 2), (5, 2), dtype=dtype, is_causal=True)  # the first queries see nothing
+    yield _packed((1, 1, 1, 1), (33, 1, 65, 17), heads=8, key_heads=2, dtype=dtype, is_causal=True)
+    yield _packed((16, 16), (48, 16), heads=6, key_heads=2, dtype=dtype, is_causal=True)
+    yield _packed((7, 8), (8, 7), heads=6, key_heads=3, dtype=dtype)
+
+
+def _beside_nan(dtype: str) -> dict[str, Any]:
+    """The sequence in the middle is NaN: a neighbour that reads one row of it shows it."""
+    rows = [[[1.0, 0.5]], [["nan", "nan"]], [["nan", "nan"]], [[0.25, -1.0]], [[1.0, 2.0]]]
+    fills = dict.fromkeys(("query", "key", "value"), data(rows))
+    return _packed((1, 2, 2), heads=1, size=2, dtype=dtype, generator=fills, is_causal=True)

@@ -1,0 +1,116 @@
+"""grouped_matmul: the products of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.describe import accumulate, in_module
+from optest.operators.indexing.gather import data, require_index
+from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    all_given,
+    dense,
+    given,
+    require_rank,
+    require_same_dtype,
+    require_shape,
+)
+from optest.operators.variants import FLOATS
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="grouped_matmul",
+        signature="input, weight, offs -> out",
+        aliases=("grouped_mm: mat_a, mat_b, offs -> out",),
+        dtype_variants=tuple((name, name, index) for index in ("int32", "int64") for (name,) in FLOATS),
+        alternatives="grouped_matmul_alternatives",
+        sum_length="..shapes:length_of_dim",
+        operations="grouped_matmul_operations",
+        generator={"offs": "arange"},
+        rule=accumulate("terms are the products"),
+        description="Rows of input, sorted by expert, times the matrix of each: rows offs[e - 1] to offs[e] are those "
+        "of expert e, as in torch.nn.functional.grouped_mm. weight is experts x K x N. Rows behind the last expert may "
+        "hold anything.",
+    ),
+)
+
+
+def infer_grouped_matmul(specs: Specs, _attributes: Attributes) -> Outputs:
+    spec, weight, offs = all_given(specs, "input", "weight", "offs")
+    require_rank(spec, "input", 2)
+    require_rank(weight, "weight", 3)
+    require_same_dtype(spec, weight, "weight")
+    require_index(offs, "offs")
+    require_shape(offs, "offs", weight.shape[:1], ", the experts of weight")
+    if weight.shape[1] != spec.shape[1]:
+        raise UnfitArguments(
+            f"weight is {format_shape(weight.shape)}, but should have matrices of {spec.shape[1]} rows, as input is "
+            f"{format_shape(spec.shape)}"
+        )
+    return (dense(spec.dtype, (spec.shape[0], weight.shape[2])),)
+
+
+def grouped_matmul_operations(specs: Specs, _attributes: Attributes) -> int:
+    """2·M·K·N: each row meets one matrix."""
+    weight = given(specs, 1, "weight")
+    return 2 * given(specs, 0, "input").shape[0] * weight.shape[1] * weight.shape[2]
+
+
+def _grouped(rows: Sequence[int], depth: int, width: int, generator: Any = None, **more: Any) -> dict[str, Any]:
+    """A call of experts with so many rows each."""
+    offs = {"offs": data([sum(rows[: place + 1]) for place in range(len(rows))])}
+    return call(
+        generator={**offs, **(generator or {})},
+        input=(sum(rows), depth),
+        weight=(len(rows), depth, width),
+        offs=(len(rows),),
+        **more,
+    )
+
+
+def grouped_matmul_samples() -> Iterator[Sample]:
+    calls = [_grouped((3, 1, 5), 16, 8), _grouped((17, 0, 2, 30), 37, 64), _grouped((4, 4), 64, 33)]
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    for name in (*MAIN_FLOATS, "float64"):
+        kinds = [[name, name, index] for index in ("int32", "int64")]
+        yield from variations("ordinary", [{**each, "dtypes": kinds[0]} for each in calls])
+        yield from variations("dtypes", [{**calls[0], "dtypes": kinds[1]}])
+    for name, each in zip(MAIN_FLOATS, calls, strict=True):
+        laid = [{**each, "dtypes": {"input": name}}]
+        yield from in_every_layout(laid, names=["input", "weight"])
+        yield from in_layouts_at_once(laid)
+        yield from in_layouts_at_once(laid, names=["offs"])
+    sizes = [_grouped((n, 3), 16, 8) for n in (1, 15, 16, 17, 63, 64, 65, 129)]
+    sizes += [_grouped((3, 2), n, 8) for n in (1, 7, 31, 33, 129, 1025)]
+    sizes += [_grouped((3, 2), 16, n) for n in (1, 7, 31, 33, 129, 1025)]
+    sizes += [
+        _grouped((2,) * 65, 8, 4),
+        _grouped((3, 5), 16, 16),
+        _grouped((1,), 1, 1),
+        _grouped((5,), 16, 8),
+        _grouped((2049, 2049), 17, 2),
+    ]
+    yield from variations("sizes", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS[:2] for each in sizes])
+    # Experts without rows in front, in the middle and behind, all rows of one, none at all.
+    shares = ((0, 0, 5, 2), (4, 0, 0, 3), (4, 3, 0, 0), (0, 9, 0), (0, 0), (16, 16, 16), (15, 17, 1))
+    several = [_grouped(rows, 16, 24) for rows in shares]
+    yield from variations("groups", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in several])
+    yield from variations("sizes", [_grouped((3, 2), 16, 0), _grouped((3, 2), 0, 8), _grouped((), 8, 4)])
+    exact = {"input": "integer-exact", "weight": "integer-exact"}
+    whole = [_grouped((17, 0, 2, 30), 37, 64, exact)]
+    yield from variations("integer-exact", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in whole])
+    # What the neighbour's matrix or row holds reaches no other expert.
+    beside = {"weight": data([[[1.0], [2.0]], [["nan"], ["inf"]], [[0.5], [-1.0]]])}
+    yield from variations("special", [_grouped((2, 0, 3), 2, 1, beside), _grouped((2, 1, 3), 2, 1, beside)])
+    yield from refused(
+        call(input=(5, 8), weight=(2, 7, 4), offs=(2,)),
+        call(input=(5, 8), weight=(2, 8, 4), offs=(3,)),
+        _grouped((3, 2), 8, 4, {"offs": data([3, 6])}),
+        _grouped((3, 2), 8, 4, {"offs": data([3, 2])}),
+    )

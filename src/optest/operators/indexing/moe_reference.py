@@ -1,0 +1,70 @@
+"""What moe_align and moe_combine give, what is as right, and the terms of moe_combine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
+from optest.operators.budgets import terms_of_products
+from optest.operators.indexing.gather_reference import require_range
+from optest.operators.indexing.moe import infer_moe_align, infer_moe_combine
+from optest.spec import Terms
+
+
+def moe_align_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Places of an expert rise; behind the last block stand n and expert 0."""
+    (ids,), (places, blocks, _) = inferred(infer_moe_align, inputs, attributes)
+    chosen = ids.reshape(-1)
+    require_range(chosen, attributes["num_experts"], "topk_ids")
+    sorted_ids, expert_ids = np.full(places.shape, chosen.size, np.int32), np.zeros(blocks.shape, np.int32)
+    order = np.argsort(chosen, kind="stable")
+    start, block = 0, attributes["block_size"]
+    for expert, count in enumerate(np.bincount(chosen, minlength=attributes["num_experts"]).tolist()):
+        sorted_ids[start : start + count], order = order[:count], order[count:]
+        stop = start + -(-count // block) * block
+        expert_ids[start // block : stop // block] = expert
+        start = stop
+    return sorted_ids, expert_ids, np.array([start], np.int32)
+
+
+def moe_align_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+    """The places of an expert in any order, since kernels count with atomics; anything behind the last block."""
+    sorted_ids, expert_ids, (end,) = moe_align_reference(inputs, attributes)
+    block = attributes["block_size"]
+    behind = np.arange(sorted_ids.size) >= end
+    owners = np.where(behind, -1, np.repeat(expert_ids, block)[: sorted_ids.size])
+    by_owner = [ids[np.lexsort((ids, owners))] for ids in (sorted_ids, np.asarray(actual[0]))]
+    wrong = owners[np.argsort(owners, kind="stable")[by_owner[0] != by_owner[1]]]
+    return behind | ~np.isin(owners, wrong), np.arange(expert_ids.size) >= end // block, None
+
+
+def moe_combine_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    rows, weights = _addends(inputs, attributes)
+    return (np.einsum("tk,tkh->th", weights, rows),)
+
+
+def moe_combine_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the products."""
+    rows, weights = (np.abs(each) for each in _addends(inputs, attributes))
+    absolute = np.einsum("tk,tkh->th", weights, rows)
+    squared = np.einsum("tk,tkh->th", weights * weights, rows * rows)
+    return (terms_of_products(absolute, squared, max(weights.shape[1], 1), np.asarray(inputs[0])),)
+
+
+def _addends(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array]:
+    """The rows of each token, tokens x k x size, and their weights; 0 for one that is left out."""
+    inferred(infer_moe_combine, inputs, attributes)
+    rows, weights, places = as_float64(inputs[0]), as_float64(inputs[1]), optional_input(inputs, 2)
+    if places is None:
+        return rows.reshape((*weights.shape, rows.shape[1])), weights
+    kept = places >= 0
+    require_range(places[kept], len(rows), "inv_permuted_idx")
+    chosen = np.zeros((*weights.shape, rows.shape[1]))
+    chosen[kept] = rows[places[kept].astype(np.int64)]
+    return chosen, np.where(kept, weights, 0.0)
+
+
+quiet_hooks(globals())

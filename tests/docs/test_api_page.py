@@ -1,0 +1,20 @@
+"""docs/api.md is what signatures and docstrings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optest
+from optest.api.reference_page import reference_page
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert reference_page() == PAGE, "docs/api.md is out of date: make docs"
+
+
+def test_every_public_name_is_on_it() -> None:
+    for name in {*optest.__all__, *(f"testing.{each}" for each in ("assert_right", "assert_close", "Numerics"))}:
+        if name not in ("__version__", "testing"):
+            assert f"\n## optest.{name}\n" in PAGE, name

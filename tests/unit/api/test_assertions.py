@@ -1,0 +1,188 @@
+"""assert_right and assert_close: a failure block as AssertionError, and errors for what is no fault of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from optest.errors import UsageError
+from optest.testing import Numerics, Rule, RuleClass, assert_close, assert_right
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((8, 100)).astype(np.float16)
+
+
+def softmax(x: Any, scale: float = 1.0) -> Any:
+    wide = np.exp(x.astype(np.float64))
+    return (wide / wide.sum(-1, keepdims=True) * scale).astype(x.dtype)
+
+
+class Dlpack:
+    """A tensor of a library that NumPy does not know."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **given: Any) -> Any:
+        return self.array.__dlpack__(**given)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x.astype(ml_dtypes.bfloat16), lambda x: x[:, ::-1]])
+def test_a_right_result_passes_in_any_dtype_and_layout(make: Callable[[Any], Any]) -> None:
+    x = make(X)
+    assert_right(softmax(x), "softmax", [x], dim=-1)
+    assert_right({"out": softmax(x)}, op="softmax", inputs={"input": x, "input1": None}, attributes={"dim": -1})
+
+
+def test_a_wrong_result_is_told_as_a_run_tells_it() -> None:
+    with pytest.raises(AssertionError) as caught:
+        assert_right(softmax(X, 1.02), op="softmax", inputs=[X], dim=-1)
+    head, *block = str(caught.value).splitlines()
+    assert head == "FAILED  softmax[float16](8x100)  actual against numpy"
+    assert block[0].startswith("  out: all 800 elements are off; worst at ")
+    assert block[1].startswith("  rule: float16 in, float32 arithmetic")
+    assert "again:" not in str(caught.value)
+
+
+def test_the_traceback_ends_at_the_line_of_the_test() -> None:
+    with pytest.raises(AssertionError) as caught:
+        assert_right(softmax(X, 2), op="softmax", inputs=[X], dim=-1)
+    shown = [entry for entry in caught.traceback if not entry.frame.f_locals.get("__tracebackhide__")]
+    assert [entry.name for entry in shown] == ["test_the_traceback_ends_at_the_line_of_the_test"]
+    assert len(caught.traceback) > 1
+
+
+def test_strides_of_the_input_are_part_of_the_diagnosis() -> None:
+    x = np.asarray(X[:, ::-1])
+    with pytest.raises(AssertionError, match=r"as if the strides of input were ignored[^\0]*strides \[100, -1\]"):
+        assert_right(np.maximum(np.ascontiguousarray(X), 0), op="relu", inputs=[x])
+
+
+@pytest.mark.parametrize(
+    ("actual", "reason"),
+    [
+        (softmax(X).astype(np.float32), "the dtype is float32, but should be float16"),
+        (softmax(X)[:4], "the shape is 4x100, but should be 8x100"),
+        (None, "MISSING_OUTPUT"),
+        ([softmax(X), X.copy()], "EXTRA_OUTPUT"),
+        (np.ma.masked_array(softmax(X), X > 0), "output 0 is a masked array"),
+    ],
+)
+def test_another_structure_is_a_failure(actual: Any, reason: str) -> None:
+    with pytest.raises(AssertionError, match=reason):
+        assert_right(actual, op="softmax", inputs=[X], dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"op": "sofmax"}, "unknown operator 'sofmax'; did you mean 'softmax'"),
+        ({"dmi": 1}, r"softmax: unknown attribute of softmax 'dmi'\n  .*dim"),
+        ({"dim": 5}, "dim is 5, but should be -2 to 1"),
+        ({"inputs": X}, r"inputs is a ndarray, but should be a list or a mapping of tensors"),
+        ({"inputs": [X, X]}, r"softmax takes 1 inputs \(input\), but here are 2"),
+        ({"inputs": []}, "softmax needs a shape of input0"),
+        ({"inputs": {"y": X}}, "unknown tensor 'y'"),
+        ({"inputs": [3.0]}, "input0 is a float, but should be a tensor"),
+        ({"inputs": [np.ma.masked_array(X, X > 0)]}, "input0 is a MaskedArray, but should be a tensor"),
+        ({"inputs": [np.array(["a"])]}, "input0 has elements of type <U1"),
+        ({"tolerance": {"rtl": 1}}, "unknown key 'rtl' of tolerance"),
+        ({"numerics": Numerics(denormals="flsh")}, "numerics.denormals = 'flsh'"),
+        ({"op": "uniform_"}, "unknown operator"),
+    ],
+)
+def test_a_wrong_call_is_no_failure_of_the_kernel(given: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        assert_right(softmax(X), **{"op": "softmax", "inputs": [X], **given})
+
+
+def test_shapes_that_do_not_fit_are_an_error() -> None:
+    with pytest.raises(UsageError, match="should have 100 rows"):
+        assert_right(X.copy(), op="matmul", inputs=[X, X.copy()])
+
+
+def test_an_output_in_the_memory_of_an_input_is_refused() -> None:
+    """relu of what it has overwritten is what it wrote, whatever that is, if it is positive."""
+    x = np.ones(4, np.float32)
+    for actual in (x, x[1:], np.asarray(x[::-1])):
+        with pytest.raises(UsageError, match="actual shares memory with input0"):
+            assert_right(actual, op="relu", inputs=[x])
+    with pytest.raises(UsageError, match="actual shares memory with expected"):
+        assert_close(x, x)
+
+
+def test_a_pass_that_proves_little_fails() -> None:
+    with pytest.raises(AssertionError, match=r"SUSPECT .*\n.*nothing but zeros passes too"):
+        assert_right(softmax(X), op="softmax", inputs=[X], dim=-1, tolerance={"atol": 2})
+    with pytest.raises(AssertionError, match=r"SUSPECT .*\n.*nothing but zeros passes too"):
+        assert_close(X, X.copy(), tolerance={"atol": 100})
+
+
+def test_numerics_and_tolerance_widen_what_is_allowed() -> None:
+    a, b = (RNG.standard_normal((64, 64)).astype(np.float32) for _ in "ab")
+    low = (a.view(np.uint32) & 0xFFFFE000).view(np.float32), (b.view(np.uint32) & 0xFFFFE000).view(np.float32)
+    cut = (low[0].astype(np.float64) @ low[1].astype(np.float64)).astype(np.float32)
+    with pytest.raises(AssertionError, match="rule: float32 in, float32 accumulate"):
+        assert_right(cut, op="matmul", inputs=[a, b])
+    assert_right(cut, op="matmul", inputs=[a, b], numerics=Numerics(operands="tf32", accumulator_truncates=True))
+    assert_right(cut, op="matmul", inputs=[a, b], tolerance={"rtol": 1e-2, "atol": 1e-1, "mismatch_ratio": 0.01})
+
+
+def test_outputs_of_several_tensors() -> None:
+    x = RNG.permutation(100).astype(np.float32).reshape(4, 25)
+    order = np.argsort(-x, axis=-1)[:, :3]
+    values = np.take_along_axis(x, order, -1)
+    assert_right((values, order), op="topk", inputs=[x], k=3)
+    assert_right({"indices": order, "values": values}, op="topk", inputs=[x], k=3)
+    with pytest.raises(AssertionError, match="indices: 8 of 12 elements are off"):
+        assert_right((values, order[:, ::-1].copy()), op="topk", inputs=[x], k=3)
+
+
+def test_names_of_onnx_and_their_order_of_inputs() -> None:
+    w = RNG.standard_normal((100, 3)).astype(np.float16)
+    product = (X.astype(np.float64) @ w.astype(np.float64)).astype(np.float16)
+    assert_right(product, op="Gemm", inputs={"B": w, "A": X})
+    with pytest.raises(AssertionError, match=r"FAILED  gemm\[float16\]\(8x100, 100x3"):
+        assert_right(2 * product, op="Gemm", inputs={"B": w, "A": X})
+
+
+def test_tensors_of_dlpack() -> None:
+    x = X.astype(np.float32)
+    assert_right(Dlpack(np.exp(x.astype(np.float64)).astype(np.float32)), op="exp", inputs=[Dlpack(x)])
+
+
+def test_a_wider_expected_tensor_is_the_exact_result() -> None:
+    wide = np.exp(X.astype(np.float64))
+    assert_close(wide.astype(np.float16), wide)
+    assert_close(wide.astype(np.float32), wide, rule=Rule(kind=RuleClass.ULP, ulp=1))
+    with pytest.raises(AssertionError, match=r"assert_close\(float16\[8x100\]\)  actual against expected"):
+        assert_close((wide * 1.01).astype(np.float16), wide)
+    with pytest.raises(AssertionError, match="the dtype is float32, but should be float16"):
+        assert_close(wide.astype(np.float32), wide.astype(np.float16))
+
+
+def test_rules_of_assert_close() -> None:
+    zero, minus = np.zeros(3, np.float32), -np.zeros(3, np.float32)
+    assert_close(minus, zero, rule="exact")
+    with pytest.raises(AssertionError, match="the same bits"):
+        assert_close(minus, zero, rule="movement")
+    with pytest.raises(UsageError, match="needs the terms of an operator"):
+        assert_close(zero, minus, rule=Rule(kind=RuleClass.ACCUMULATE))
+    with pytest.raises(UsageError, match="unknown rule 'ulp'"):
+        assert_close(zero, minus, rule="ulp")
+
+
+def test_mappings_of_assert_close_go_by_name() -> None:
+    one, two = np.ones(3, np.int32), np.full(3, 2, np.int32)
+    assert_close({"a": one, "b": two}, {"b": two.copy(), "a": one.copy()})
+    with pytest.raises(AssertionError, match="b: all 3 elements are off"):
+        assert_close({"a": one, "b": two}, {"a": one.copy(), "b": one.copy()})
+    with pytest.raises(AssertionError, match="MISSING_OUTPUT"):
+        assert_close([one], [one.copy(), two])

@@ -1,0 +1,152 @@
+"""Functions and backends of torch tensors: what they get, where they may write, and what they leave unwritten."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from optest.api.checking import check
+from optest.api.running import RunOutcome
+from optest.backends import backend_manager, function
+from optest.spec import BAD_STATUSES, Reason, Status
+
+torch = pytest.importorskip("torch")
+
+MODULE = """
+import torch
+import optest
+from optest.torch.driver import TorchDriver
+
+def relu(x):
+    assert isinstance(x, torch.Tensor)
+    return torch.relu(x)
+
+@optest.kernel("abs")
+def into_out(x: torch.Tensor, out: torch.Tensor):
+    torch.abs(x, out=out)
+
+@optest.kernel("neg", out=("result",))
+def out_comes_first(result: torch.Tensor, x):
+    result.copy_(-x)
+
+@optest.kernel("exp")
+def beyond_out(x: torch.Tensor, out: torch.Tensor):
+    torch.exp(x, out=out)
+    out.as_strided((1,), (1,), out.storage_offset() + out.numel()).fill_(7)
+
+@optest.kernel("sin", dtypes=("float32",))
+def leaves_the_last(x: torch.Tensor, out: torch.Tensor):
+    if x.numel():
+        out.view(-1)[:-1] = x.contiguous().view(-1).sin()[:-1]
+
+@optest.kernel("sigmoid", in_place=("input",), dtypes=("float32", "bfloat16"))
+def in_place(x: torch.Tensor):
+    x.sigmoid_()
+
+@optest.kernel("topk")
+def two_outputs(x: torch.Tensor, k, dim=-1, largest=True, sorted=True):
+    return torch.topk(x, k, dim, largest, sorted)
+
+@optest.kernel("floor", dtypes=("float32",), layouts=("dense",))
+def leaves_the_first(x: torch.Tensor):
+    y = torch.empty_like(x)
+    if x.numel():
+        y.view(-1)[1:] = x.contiguous().view(-1).floor()[1:]
+    return y
+
+compilations = []
+
+def counted(graph, inputs):
+    compilations.append(graph)
+    return graph
+
+@torch.compile(backend=counted, dynamic=True)
+def compiled(x):
+    return torch.zeros_like(x) + torch.relu(x)
+
+@optest.kernel("relu", dtypes=("float32",), ranks=(2,), layouts=("dense",))
+def calls_compiled(x: torch.Tensor):
+    y = compiled(x)
+    assert 0 < len(compilations) < 8
+    return y
+
+class Mine(TorchDriver):
+    name = "torch-driver"
+
+    def unsupported(self, case):
+        return None if case.descriptor.name == "tanh" else "no"
+
+    def run_tensors(self, case, tensors):
+        assert tensors[0].dtype is getattr(torch, case.inputs[0].spec.dtype.name)
+        return {"out": torch.tanh(tensors[0])}
+"""
+SETS = ("ordinary", "dtypes", "layouts", "sizes")
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "functions_of_tensors.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(function, "_DECLARED", {})
+    yield
+    sys.modules.pop("functions_of_tensors", None)
+
+
+def asked(name: str) -> RunOutcome:
+    given = {"function": (f"functions_of_tensors:{name}",), "isolate": "none", "jobs": 1, "case_set": SETS}
+    return check(given, stream=io.StringIO())
+
+
+def reasons(outcome: RunOutcome) -> set[Reason | None]:
+    return {each.reason for each in outcome.results if each.status in BAD_STATUSES}
+
+
+@pytest.mark.parametrize("name", ["relu", "into_out", "out_comes_first", "in_place"])
+def test_right_functions_pass_with_every_element_type(name: str) -> None:
+    outcome = asked(name)
+    assert not [(each.id, each.verdict.message) for each in outcome.results if each.status in BAD_STATUSES]
+    passed = [each for each in outcome.results if each.status is Status.PASSED]
+    assert {"float32", "bfloat16"} <= {kind for each in passed for kind in each.dtypes}
+    gaps = {each.verdict.message for each in outcome.results if each.status is Status.SKIPPED}
+    assert any("negative strides" in each for each in gaps)
+    assert len(passed) > 40
+
+
+def test_several_outputs() -> None:
+    assert not reasons(asked("two_outputs"))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("beyond_out", Reason.OUT_OF_BOUNDS),
+        ("leaves_the_last", Reason.UNWRITTEN),
+        ("leaves_the_first", Reason.UNWRITTEN),
+    ],
+)
+def test_what_is_wrong_with_its_outputs(name: str, reason: Reason) -> None:
+    assert reasons(asked(name)) == {reason}
+
+
+def test_torch_compile_compiles_as_it_does_without() -> None:
+    outcome = asked("calls_compiled")
+    assert not reasons(outcome)
+    assert any(each.status is Status.PASSED for each in outcome.results)
+
+
+def test_a_backend_by_class() -> None:
+    from functions_of_tensors import Mine  # type: ignore[import-not-found]
+
+    backend_manager.register(Mine(), replace=True)
+    given = {"backend": "torch-driver", "op": ("tanh",), "isolate": "none", "jobs": 1, "case_set": SETS}
+    outcome = check(given, stream=io.StringIO())
+    passed = [each for each in outcome.results if each.status is Status.PASSED]
+    assert {"bfloat16", "float16", "float64"} <= {kind for each in passed for kind in each.dtypes}
+    assert {each.device for each in passed} == {"cpu"}
+    assert not reasons(outcome) - {Reason.UNSUPPORTED}

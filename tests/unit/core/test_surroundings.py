@@ -1,0 +1,149 @@
+"""What lies around inputs, and in fresh memory, is no part of a result: reads and writes there are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.backends import BackendDriver
+from optest.core.runner import execute
+from optest.memory.margins import Margins, storage_around
+from optest.numerics import numpy_dtype, view, widen
+from optest.operators import operators
+from optest.spec import Argument, CheckState, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype, dtype_names
+
+Kernel = Callable[[Any], Any]
+
+
+class Calls(BackendDriver):
+    name, kind = "calls", "cpu"
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.calls = 0
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Any:
+        self.calls += 1
+        return [self.kernel(*inputs)]
+
+
+def case_of(operator: str, shape: tuple[int, ...], kind: str = "float32", **more: Any) -> TestCase:
+    spec = TensorSpec(dtype=dtype(kind), shape=shape)
+    argument = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn"))
+    descriptor = operators.get(operator)
+    return TestCase(descriptor=descriptor, inputs=(argument,), attributes=descriptor.bind({}), **more)
+
+
+def verdict(kernel: Kernel, case: TestCase) -> Verdict:
+    return execute([case], Calls(kernel)).verdicts[0]
+
+
+def rounded_up(x: Any, step: int = 8) -> Any:
+    """The elements as a kernel reads them that has no mask: whole blocks."""
+    return np.lib.stride_tricks.as_strided(x, (-(-x.size // step) * step,), (x.itemsize,))
+
+
+def largest(x: Any) -> Any:
+    return np.asarray(np.fmax.reduce(rounded_up(x.reshape(-1))))
+
+
+def test_a_block_that_reads_beyond_its_input_without_nan_in_the_result() -> None:
+    assert verdict(largest, case_of("amax", (16,))).status is Status.PASSED
+    found = verdict(largest, case_of("amax", (13,)))
+    assert found.reason is Reason.READ_OUT_OF_BOUNDS
+    assert found.message == "output out depends on memory that was read behind the end of input0 (input)"
+    assert found.details["place"] == "behind"
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8", "int64"])
+def test_of_every_element_type(kind: str) -> None:
+    def smallest(x: Any) -> Any:
+        row = rounded_up(x.reshape(-1))
+        return np.asarray(np.where(np.isnan(widen(row)), np.inf, widen(row)).min()).astype(x.dtype)
+
+    assert verdict(smallest, case_of("amin", (13,), kind)).reason is Reason.READ_OUT_OF_BOUNDS
+
+
+def test_a_read_before_the_start_names_the_element() -> None:
+    def shifted(x: Any) -> Any:
+        memory, at = storage_around(x)
+        return np.where(np.arange(x.size) > 2, np.maximum(x, memory[at - 4 : at].view(np.float32)[0]), np.maximum(x, 0))
+
+    found = verdict(shifted, case_of("relu", (5,)))
+    assert found.reason is Reason.READ_OUT_OF_BOUNDS
+    assert (
+        found.message == "element [3] of output out depends on memory that was read before the start of input0 (input)"
+    )
+
+
+def test_what_differs_each_time_is_not_to_blame() -> None:
+    turns = iter(range(1000))
+
+    def noisy(x: Any) -> Any:
+        return np.maximum(x, 0) * np.float32(1 + (next(turns) % 2) * 2.0**-23)
+
+    driver = Calls(noisy)
+    found = execute([case_of("gelu", (5,))], driver).verdicts[0]
+    assert found.reason is not Reason.READ_OUT_OF_BOUNDS
+    (check,) = [each for each in found.checks if each.name == "reads beyond inputs"]
+    assert check.state is CheckState.INCONCLUSIVE
+    assert driver.calls > 3
+
+
+def test_a_pass_costs_one_further_call() -> None:
+    driver = Calls(lambda x: np.maximum(x, 0))
+    found = execute([case_of("relu", (5,))], driver).verdicts[0]
+    assert found.status is Status.PASSED
+    assert driver.calls == 2
+    assert {"reads beyond inputs", "fresh memory"} <= {each.name for each in found.checks}
+    driver.reads_inputs = False  # type: ignore[attr-defined]
+    execute([case_of("relu", (5,))], driver)
+    assert driver.calls == 3
+
+
+def test_a_write_beside_an_input() -> None:
+    def overruns(x: Any) -> Any:
+        rounded_up(x)[x.size] = 7
+        return np.maximum(x, 0)
+
+    found = verdict(overruns, case_of("relu", (13,)))
+    assert found.reason is Reason.OUT_OF_BOUNDS
+    assert "0 bytes behind the end of input0 (input): ff became 00" in found.message
+
+
+@pytest.mark.parametrize("shape", [(3,), (37,), (5, 300), (70, 1000)])
+def test_elements_that_a_function_of_numpy_leaves_as_they_were(shape: tuple[int, ...]) -> None:
+    def without_tail(x: Any) -> Any:
+        out = np.empty_like(x)
+        out[..., :-1] = np.maximum(x, 0)[..., :-1]
+        return out
+
+    found = verdict(without_tail, case_of("relu", shape))
+    assert found.reason is Reason.UNWRITTEN
+    assert f"the first at {[0] * (len(shape) - 1) + [shape[-1] - 1]}" in found.message
+
+
+@pytest.mark.parametrize("name", dtype_names())
+@pytest.mark.parametrize(("strides", "offset"), [(None, 0), (None, 3), ((-4, 1), 11), ((0, 2), 5), ((1, 3), 0)])
+def test_margins_hold_what_shows(name: str, strides: tuple[int, ...] | None, offset: int) -> None:
+    spec = TensorSpec(dtype=dtype(name), shape=(3, 4), strides=strides, offset=offset)
+    tensor = view(np.ones(spec.storage_elements, numpy_dtype(spec.dtype)), spec)
+    margins = Margins(64)
+    for each in (margins, margins.all_others(1)):
+        padded = each.around(tensor, 0, before=spec.lowest_index)
+        assert (padded.array == tensor).all()
+        assert padded.array.strides == tensor.strides
+        assert padded.written("x") is None
+        assert (padded.array.ctypes.data - tensor.itemsize * spec.offset) % 64 == 0
+        values = widen(padded.storage[-64:].view(tensor.dtype))
+        assert np.isnan(values).all() if spec.dtype.is_inexact and each is margins else np.isfinite(values).all()
+        assert (
+            each is margins
+            or not (values == widen(padded.contents[0][0].view(tensor.dtype))[0]).all()
+            or name == "bool"
+        )
+    first, other = (each.around(tensor, 0).contents[1][1] for each in (margins, margins.all_others(1)))
+    assert first != other
