@@ -1,4 +1,4 @@
-"""``optest report --trend``: what changed between runs, as a user asks for it."""
+"""``optest report --trend``, ``diff`` and ``history``: what changed between runs, as a user asks for it."""
 
 from __future__ import annotations
 
@@ -56,3 +56,48 @@ def test_wrong_questions(optest: Shell, plan: Callable[[str], Path]) -> None:
     assert "unknown format of a trend 'junit'" in optest("report", "--trend", "--format", "junit").err
     ended = optest("report", "latest", "latest")
     assert (ended.status, "--trend compares them" in ended.err) == (2, True)
+
+
+def test_diff_is_of_two_runs(optest: Shell, plan: Callable[[str], Path]) -> None:
+    for text in (GOOD, BAD, GOOD):
+        plan(text)
+        optest("run", "--plan", "plan.yaml", "-qq")
+    ended = optest("diff")
+    assert (ended.status, ended.out.startswith("2 runs, "), "fixed: 1" in ended.out) == (0, True, True)
+    ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
+    assert "nothing changed" in optest("diff", ids[0]).out
+    data = json.loads(optest("diff", ids[0], ids[1], "--format", "json").out)
+    assert [each["kind"] for each in data["changes"]] == ["new_failure"]
+    assert [optest("diff", ids[0], ids[1], *more).status for more in ([], ["--exit-code"])] == [0, 1]
+    assert "two runs are compared" in optest("diff", *ids).err
+
+
+def test_history_says_since_when(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
+    for text in (GOOD, GOOD, BAD):
+        plan(text)
+        optest("run", "--plan", "plan.yaml", "-qq")
+    ids = [each["id"] for each in json.loads(optest("report", "--trend", "--format", "json").out)["runs"]]
+    ended = optest("history", "--keep", "kept.sqlite")
+    assert (ended.status, "2 cases: 1 failing, 0 flaky" in ended.out) == (0, True)
+    row = next(line.split() for line in ended.out.splitlines() if line.startswith("  a "))
+    assert row[:6] == ["a", "numpy:cpu", "xpassed", ids[2], ids[1], "-"]
+    for other in (tmp_path / ".optest").glob("runs/*/journal.jsonl"):
+        other.unlink()
+    optest("run", "--plan", "plan.yaml", "-qq")
+    data = json.loads(optest("history", "b", "--keep", "kept.sqlite", "--format", "json").out)
+    assert (len(data["runs"]), [each["case"] for each in data["cases"]]) == (4, ["b"])
+    assert data["cases"][0]["runs"] == 4
+
+
+def test_a_changed_function_is_no_flaky_case(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
+    plan(GOOD)
+    for factor in (1, 2):
+        (tmp_path / "kernels.py").write_text(f"def relu(input):\n    return abs(input) / 2 * {factor} + input / 2\n")
+        optest("run", "--plan", "plan.yaml", "--op", "relu", "--function", "relu=kernels:relu", "-qq")
+    assert "new failures: 1" in optest("diff").out
+    assert "0 flaky" in optest("history").out
+
+
+def test_no_history(optest: Shell) -> None:
+    assert (optest("history").status, "there are no runs" in optest("history").err) == (2, True)
+    assert "unknown format of a history 'junit'" in optest("history", "--format", "junit").err

@@ -22,10 +22,18 @@ WITHOUT_NUMBERS = {
     *((op, "zeros") for op in ("div", "log", "reciprocal", "rsqrt", "digamma")),
     ("erfinv", "ones"),
     *((op, "special(rate=0.25)") for op in ("attention", "cross_entropy", "feed_forward")),
+    *((op, "special(rate=0.25)") for op in ("rms_norm_backward", "layer_norm_backward")),
     *((op, f"special{rate}") for op in ("gated_feed_forward", "multi_head_attention") for rate in ("", "(rate=0.25)")),
     *(("training_step", f"special{rate}") for rate in ("", "(rate=0.25)")),
 }
-PLACED = ("paged_attention", "paged_prefill_attention", "paged_caching", "varlen_attention", "grouped_matmul")
+PLACED = (
+    "paged_attention",
+    "paged_prefill_attention",
+    "paged_caching",
+    "varlen_attention",
+    "grouped_matmul",
+    "embedding_bag",
+)
 """Operators whose positions no fill of all inputs can be."""
 UNDEFINED = {
     *((op, fill) for op in ("floor_divide", "remainder", "fmod") for fill in ("zeros", "arange")),
@@ -33,6 +41,8 @@ UNDEFINED = {
     *(("quantize", fill) for fill in FILLS if fill not in ("randn", "uniform", "ones")),
     *((op, "arange") for op in ("gather", "scatter_add", "embedding", "scatter", "moe_align")),
     *((f"top_k_top_p_{op}", fill) for op in ("mask", "sampling") for fill in ("zeros", "arange")),
+    *((op, "arange") for op in ("dequantize_gptq", "gptq_gemm")),
+    *(("per_token_group_quant_fp8", fill) for fill in ("special", "special(rate=0.25)")),
     ("erfinv", "integer-exact"),
 }
 """Division of integers by 0, conversions out of range, scales of 0, indices outside: bad inputs, whoever is asked."""

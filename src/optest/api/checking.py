@@ -29,6 +29,7 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import run_cases, unused_expectations
+from optest.api.signature_cases import by_signature
 from optest.api.validation_cases import graph_samples, selection
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
@@ -45,12 +46,14 @@ from optest.backends.command_abilities import (
 from optest.core.border import Border
 from optest.core.expected import BY_BACKEND, is_own
 from optest.core.layers import lack_of_operator
+from optest.core.suggestion import HOW, SUGGESTED
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.guests import guests
 from optest.operators import operators
 from optest.operators.derived_samples import derived_samples
+from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest, PlanHost, request_from
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
@@ -105,7 +108,8 @@ class CheckRequest:
 
     run: RunRequest
     by_operator: Sequence[CasesOfSamples]
-    without_samples: Sequence[str]
+    without_samples: Mapping[str, SignatureSamples]
+    """What the signatures of operators say that state no samples."""
     lacking: Sequence[str] = ()
     """What the backend does not have of the catalogue, one sentence for each reason."""
 
@@ -128,7 +132,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None, driver: Bac
         dtypes = {each.name for each in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        accepted = offers(results, request.run.driver.name)
+        accepted = (*offers(results, request.run.driver.name), *_suggestions(results))
         notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
@@ -157,6 +161,18 @@ def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list
         return []
     found = Counter(check.detail for each in results for check in each.verdict.checks if check.name == BY_BACKEND.name)
     return [f"{count:,} × expected by {detail}" for detail, count in found.most_common()]
+
+
+def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
+    """Tolerances to begin with, for each operator without a rule: by dtype the largest that its cases suggest."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in results:
+        if (suggested := each.verdict.details.get(SUGGESTED)) is not None:
+            name, own = each.dtypes[0] if each.dtypes else "", found.setdefault(each.operator, {})
+            own[name] = list(map(max, own.get(name, suggested), suggested))
+    for operator, by_dtype in found.items():
+        numbers = "; ".join(f"{name} rtol={rtol:g}, atol={atol:g}" for name, (rtol, atol) in by_dtype.items())
+        yield f"{operator} has no rule; tolerances to begin with ({HOW}): {numbers}"
 
 
 def _variant_table(
@@ -250,7 +266,7 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
             expectations=expectations,
         ),
         by_operator=[_kept_of(each, kept) for each in built],
-        without_samples=[each.name for each in chosen if each.samples is None],
+        without_samples={each.name: by_signature(each) for each in chosen if each.samples is None},
         lacking=lacking,
     )
 
@@ -317,10 +333,11 @@ def _built_cases(
         NothingSelected: if none has.
         UsageError: for what is wrong with the driver's options, which is wrong with every case; said once.
     """
-    with_samples = [each for each in chosen if each.samples is not None]
+    with_samples = [each for each in chosen if each.samples is not None or by_signature(each).samples]
     if not with_samples:
         raise NothingSelected(
             f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
+            f"  none follow from the signature: {'; '.join(dict.fromkeys(by_signature(each).how for each in chosen))}\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
     built = [_cases_of(each, settings, target, driver, programs.stated.get(each.name)) for each in with_samples]
@@ -372,11 +389,14 @@ def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
 
 
 def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
-    """The samples of an operator, with those derived from them for an operator of the catalogue.
+    """The samples of an operator, with those derived from them for an operator of the catalogue; of one that states
+    none, those that its signature lets derive.
 
     Raises:
         UsageError: if they cannot be made.
     """
+    if descriptor.samples is None:
+        return list(by_signature(descriptor).samples)
     own = own_samples_of(descriptor)
     if not own or descriptor.parts or not is_own(descriptor.samples):
         return own
@@ -554,8 +574,13 @@ def _notes(request: CheckRequest) -> list[str]:
             notes.append(f"{reference} is compared with itself, in float64")
         kept = sorted({case.descriptor.name for case in request.run.cases if case.reference is None})
         notes += [f"not in reference {reference}, so expected by NumPy: {', '.join(kept)}"] if kept else []
-    if request.without_samples:
-        notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
+    for name, derived in request.without_samples.items():
+        what = (
+            f"case sets of {name} derived from its signature"
+            if derived.samples
+            else f"no case sets, so not asked: {name}"
+        )
+        notes.append(f"{what}: {derived.how}")
     lines = request.run.expectations.lines
     if lines:
         pairs = pairs_of_catalogue(operators)

@@ -28,7 +28,7 @@ from optest.settings import Settings, plugin_modules, resolve
 from optest.spec import BAD_STATUSES, BackendTarget, CaseResult
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
-__all__ = ["find_results", "replay"]
+__all__ = ["find_results", "replay", "replay_request", "selected_results"]
 
 _HINT = "; a replay is a run too, an earlier one is named with --run"
 _ALL_FAILURES = ("latest", "last")
@@ -54,8 +54,8 @@ def replay(
     """
     bootstrap()
     settings = resolve(given)
-    results, before, notes = _selected_results(Path(settings["runs_dir"]), run, selections)
-    request = dataclasses.replace(_replay_request(results, given, before), notes=notes)
+    results, before, notes = selected_results(Path(settings["runs_dir"]), run, selections)
+    request = dataclasses.replace(replay_request(results, given, before), notes=notes)
     if save_to is None and script is None:
         return run_cases(request, stream=stream)
     files = _Files.planned(results, save_to, script)
@@ -65,7 +65,7 @@ def replay(
     return outcome
 
 
-def _selected_results(
+def selected_results(
     root: Path, run: str, selections: Sequence[str]
 ) -> tuple[list[CaseResult], Mapping[str, Any], tuple[str, ...]]:
     """The results that are meant, the options of their run, and notes.
@@ -73,6 +73,8 @@ def _selected_results(
     If the latest run is a replay without them, they are sought in the run before it.
     """
     directory = RunDirectory.open(root, run)
+    if run == "latest":
+        directory = latest_run(root, lambda options: options.get("command") != "minimise") or directory
     where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
     journal = read_journal(directory.journal_path)
     try:
@@ -90,7 +92,7 @@ def _options_of(journal: Journal) -> Mapping[str, Any]:
     return journal.info.options if journal.info is not None else {}
 
 
-def _replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
+def replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
     """``before`` are the options of the run that is replayed."""
     settings = resolve(given)
     targets = {(each.backend, each.chip, each.device) for each in results}

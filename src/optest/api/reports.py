@@ -1,10 +1,11 @@
-"""Where the reports of a run are written, ``optest report`` with ``--trend``, and ``optest schema``."""
+"""Where the reports of a run are written, ``optest report`` with ``--trend``, ``optest history`` and ``schema``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,23 @@ from optest.errors import UnknownName, UsageError
 from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import exit_status_of, report_from_journal
+from optest.reporting.history import history_data, history_lines, history_of, kept_run
 from optest.reporting.page import wants_color
 from optest.reporting.side_by_side import rows_as_csv, side_by_side, text_of
 from optest.reporting.trend import trend_data, trend_lines, trend_of
 from optest.settings import OPTIONS, environment, resolve
-from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
+from optest.store import (
+    Journal,
+    RunDirectory,
+    check_writable,
+    kept_runs,
+    read_journal,
+    write_atomically,
+)
 
-__all__ = ["compare", "default_report_path", "report", "report_files", "schema", "trend"]
+__all__ = ["compare", "default_report_path", "diff", "history", "report", "report_files", "schema", "trend"]
 
-_MOST_IN_A_TREND = 20
+_MOST_IN_A_TREND, _MOST_IN_A_HISTORY = 20, 100
 _FORMS_OF_A_TREND = ("terminal", "json")
 _FORMS_OF_A_COMPARISON = (*_FORMS_OF_A_TREND, "csv")
 _WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_trends))
@@ -85,9 +94,7 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
     journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
     color = wants_color(sys.stdout, no_color=settings["no_color"] or output is not None, variables=environment())
     text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
-    if output is not None:
-        write_atomically(Path(output), text.encode())
-    return text, exit_status_of(journal)
+    return _written(text, output), exit_status_of(journal)
 
 
 def schema(what: str) -> str:
@@ -113,8 +120,45 @@ def _schema(what: str) -> Mapping[str, Any]:
     return journal_schema()
 
 
-def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
-    """What changed between these runs; without any, between the latest one and those of the same plan and target.
+def diff(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
+    """:func:`trend` of two runs: the latest one in place of the second, and of the first that of the same plan and
+    target before it."""
+    return trend([*runs, "latest"] if len(runs) == 1 else runs, form, output, given, most=2)
+
+
+def history(
+    globs: Sequence[str], keep: str | None, form: str, output: str | None, given: Mapping[str, Any]
+) -> tuple[str, int]:
+    """What became of each case over the runs here, or over those of the file ``keep``, to which these are added.
+
+    The number is 0.
+
+    Raises:
+        UnknownName: if there is no such form.
+        UsageError: if a file cannot be written, ``keep`` is none, or there are no runs.
+    """
+    if form not in _FORMS_OF_A_TREND:
+        raise UnknownName("format of a history", form, _FORMS_OF_A_TREND)
+    settings = resolve(given)
+    root = Path(settings["runs_dir"])
+    if output is not None:
+        check_writable(Path(output))
+    runs = [kept_run(each) for each in islice(_journals(root), _MOST_IN_A_HISTORY)][::-1]
+    runs = runs if keep is None else kept_runs(Path(keep), runs)
+    if not runs:
+        raise UsageError(f"there are no runs under {root} of which there could be a history")
+    found_history = history_of(runs, globs)
+    if form == "json":
+        text = json.dumps(history_data(found_history), indent=1) + "\n"
+    else:
+        text = "\n".join(history_lines(found_history, verbose=settings["verbose"] > 0)) + "\n"
+    return _written(text, output), 0
+
+
+def trend(
+    runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any], *, most: int = _MOST_IN_A_TREND
+) -> tuple[str, int]:
+    """What changed between these runs; without any, between the latest ``most`` of the same plan and target.
 
     The number is 1 if something got worse, else 0.
 
@@ -127,7 +171,9 @@ def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str
     root = Path(resolve(given)["runs_dir"])
     if output is not None:
         check_writable(Path(output))
-    journals = [read_journal(RunDirectory.open(root, run).journal_path) for run in runs] if runs else _like_latest(root)
+    journals = (
+        [read_journal(RunDirectory.open(root, run).journal_path) for run in runs] if runs else _like_latest(root, most)
+    )
     for run, journal in zip(runs, journals, strict=False):
         if journal.info is None:
             raise UsageError(f"run {run} does not say what it was asked, so it cannot be compared")
@@ -143,9 +189,7 @@ def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str
         text = json.dumps(trend_data(found_trend), indent=1) + "\n"
     else:
         text = "\n".join(trend_lines(found_trend)) + "\n"
-    if output is not None:
-        write_atomically(Path(output), text.encode())
-    return text, int(found_trend.got_worse)
+    return _written(text, output), int(found_trend.got_worse)
 
 
 def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
@@ -171,26 +215,33 @@ def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[s
         text = json.dumps([dict(zip(head, row, strict=True)) for row in table.rows], indent=1) + "\n"
     else:
         text = text_of(table, verbose=settings["verbose"] > 0)
+    return _written(text, output), int(table.differs)
+
+
+def _written(text: str, output: str | None) -> str:
     if output is not None:
         write_atomically(Path(output), text.encode())
-    return text, int(table.differs)
+    return text
 
 
-def _like_latest(root: Path) -> list[Journal]:
+def _like_latest(root: Path, most: int) -> list[Journal]:
     """The latest run and those before it that asked the same of the same target."""
     journals: list[Journal] = []
-    for directory in reversed(RunDirectory.all(root)):
-        if not directory.journal_path.is_file():
-            continue
-        journal = read_journal(directory.journal_path)
-        if journal.info is None:
-            continue
-        if journals and _request_of(journal) != _request_of(journals[0]):
-            continue
-        journals.append(journal)
-        if len(journals) == _MOST_IN_A_TREND:
+    for journal in _journals(root):
+        if not journals or _request_of(journal) == _request_of(journals[0]):
+            journals.append(journal)
+        if len(journals) == most:
             break
     return journals
+
+
+def _journals(root: Path) -> Iterator[Journal]:
+    """Those of the runs that say what they were asked, the latest first; not of searches for smaller cases."""
+    for directory in reversed(RunDirectory.all(root)):
+        if directory.journal_path.is_file():
+            journal = read_journal(directory.journal_path)
+            if journal.info is not None and journal.info.options.get("command") != "minimise":
+                yield journal
 
 
 def _request_of(journal: Journal) -> tuple[object, ...]:

@@ -14,14 +14,16 @@ from optest import __version__
 from optest.cli.guest_commands import add_guest_commands
 from optest.cli.list_commands import (
     completion_command,
+    diff_command,
     doctor_command,
     explain_command,
+    history_command,
     init_command,
     list_command,
     report_command,
     schema_command,
 )
-from optest.cli.run_commands import check_command, replay_command, run_command
+from optest.cli.run_commands import check_command, minimise_command, replay_command, run_command
 from optest.errors import OptestError, PlanError
 from optest.settings import config_file
 
@@ -50,7 +52,10 @@ cli.add_command(check_command)
 cli.add_command(list_command)
 cli.add_command(explain_command)
 cli.add_command(replay_command)
+cli.add_command(minimise_command)
 cli.add_command(report_command)
+cli.add_command(diff_command)
+cli.add_command(history_command)
 cli.add_command(schema_command)
 cli.add_command(init_command)
 cli.add_command(doctor_command)

@@ -1,4 +1,4 @@
-"""The commands that run no case: list, explain, report, schema, init, doctor and completion."""
+"""The commands that run no case: list, explain, report, diff, history, schema, init, doctor and completion."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from optest.cli.options import Command, GroupedCommand, completer_of, echo_all, 
 
 __all__ = [
     "completion_command",
+    "diff_command",
     "doctor_command",
     "explain_command",
+    "history_command",
     "init_command",
     "list_command",
     "report_command",
@@ -56,11 +58,7 @@ def explain_command(case_id: str | None, **given: Any) -> int:
     return 0
 
 
-@click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
-@click.argument("journals", metavar="[JOURNAL]...", nargs=-1, shell_complete=completer_of("run"))
-@click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
-@click.option("--compare", is_flag=True, help="The calls of the named runs beside each other, as of several backends.")
-@click.option(
+_format_option = click.option(
     "--format",
     "form",
     metavar="NAME",
@@ -68,13 +66,21 @@ def explain_command(case_id: str | None, **given: Any) -> int:
     shell_complete=completer_of("report"),
     help="As for `run --report`. [terminal]",
 )
-@click.option(
+_output_option = click.option(
     "-o",
     "--output",
     metavar="FILE",
     shell_complete=completer_of("file"),
     help="Where it is written. [standard output]",
 )
+
+
+@click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
+@click.argument("journals", metavar="[JOURNAL]...", nargs=-1, shell_complete=completer_of("run"))
+@click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
+@click.option("--compare", is_flag=True, help="The calls of the named runs beside each other, as of several backends.")
+@_format_option
+@_output_option
 @click.option("--exit-code", is_flag=True, help="End as the run did; with 1 if --trend or --compare tells bad news.")
 @options_of("report")
 def report_command(
@@ -112,6 +118,50 @@ def report_command(
     if output is None:
         click.echo(text, nl=False)
     return status if exit_code else 0
+
+
+@click.command("diff", cls=GroupedCommand, short_help="Show what changed between two runs.")
+@click.argument("runs", metavar="[RUN] [RUN]", nargs=-1, shell_complete=completer_of("run"))
+@_format_option
+@_output_option
+@click.option("--exit-code", is_flag=True, help="End with 1 if something got worse.")
+@options_of("report")
+def diff_command(runs: tuple[str, ...], form: str, output: str | None, exit_code: bool, **given: object) -> int:
+    """Show what changed between two runs: new failures, fixed ones, other reasons, larger errors, longer times.
+
+    The second RUN is the latest if it is not named; without any, the latest two of one plan and target are compared.
+    """
+    from optest.api.reports import diff
+
+    if len(runs) > 2:
+        raise click.UsageError("two runs are compared; `optest report --trend` takes more")
+    text, status = diff(runs, form, output, given)
+    click.echo(text if output is None else "", nl=False)
+    return status if exit_code else 0
+
+
+@click.command("history", cls=GroupedCommand, short_help="Show since when cases fail, over many runs.")
+@click.argument("cases", metavar="[CASE]...", nargs=-1)
+@click.option(
+    "--keep",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Add the runs here to this SQLite file, and show the history of all that it has.",
+)
+@_format_option
+@_output_option
+@options_of("report")
+def history_command(cases: tuple[str, ...], keep: str | None, form: str, output: str | None, **given: object) -> int:
+    """Show since when each case fails, when it was well last, whether it is flaky, and its time, over the runs here.
+
+    CASE is an id or a glob. Cases that are well are shown with -v. Below stands, for each operator, the largest error
+    of what passed as a share of what is allowed.
+    """
+    from optest.api.reports import history
+
+    text, status = history(cases, keep, form, output, given)
+    click.echo(text if output is None else "", nl=False)
+    return status
 
 
 @click.command("schema", cls=Command, short_help="Print a JSON Schema, for editors.")

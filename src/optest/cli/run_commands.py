@@ -9,7 +9,14 @@ import click
 
 from optest.cli.options import GroupedCommand, completer_of, echo_all, options_of
 
-__all__ = ["check_command", "collect_only_option", "replay_command", "run_and_close", "run_command"]
+__all__ = [
+    "check_command",
+    "collect_only_option",
+    "minimise_command",
+    "replay_command",
+    "run_and_close",
+    "run_command",
+]
 
 
 collect_only_option = click.option(
@@ -124,9 +131,7 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: 
     return int(others > 0)
 
 
-@click.command("replay", cls=GroupedCommand, short_help="Run cases of a journal again; save tensors, write scripts.")
-@click.argument("results", metavar="[RESULT]...", nargs=-1)
-@click.option(
+_run_option = click.option(
     "--run",
     "run_id",
     default="latest",
@@ -134,6 +139,11 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: 
     shell_complete=completer_of("run"),
     help="Run, its folder or its journal. [latest]",
 )
+
+
+@click.command("replay", cls=GroupedCommand, short_help="Run cases of a journal again; save tensors, write scripts.")
+@click.argument("results", metavar="[RESULT]...", nargs=-1)
+@_run_option
 @click.option("--last", is_flag=True, help="Every failure of the run; as RESULT `latest`, or none.")
 @click.option(
     "--save",
@@ -169,3 +179,25 @@ def replay_command(
     if last and results:
         raise click.UsageError("--last means every failure; give it or RESULT, not both")
     return replay(results, run_id, given, save_to=save_to, script=script).exit_status
+
+
+@click.command("minimise", cls=GroupedCommand, short_help="Find the smallest case that fails as one of a run does.")
+@click.argument("results", metavar="[RESULT]...", nargs=-1)
+@_run_option
+@click.option("--write", metavar="FILE", shell_complete=completer_of("file"), help="Write the smallest case as a plan.")
+@click.option("--limit", "most_s", type=float, default=60.0, metavar="SECONDS", help="When to stop. [60]")
+@options_of("replay")
+def minimise_command(results: tuple[str, ...], run_id: str, write: str | None, most_s: float, **given: Any) -> int:
+    """Make a failing case smaller and plainer for as long as it fails with the same reason, and run what is left.
+
+    RESULT is as for `replay`; of several, and without one, the first failure is taken. Sizes are halved and
+    decremented, dimensions and optional inputs dropped, layouts made dense, attributes set to their defaults, dtypes to
+    float32 or int32, and inputs filled with ones. Inputs are drawn anew: a step that loses the fault is not taken.
+
+    \b
+    optest minimise 'matmul*'
+    optest minimise --run latest --write smallest.yaml
+    """
+    from optest.api.minimising import minimise
+
+    return minimise(results, run_id, given, most_s=most_s, write=write).exit_status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from operator import attrgetter
@@ -83,10 +84,15 @@ def fingerprint(
     return prints
 
 
+_IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
 def _hooks(cases: Sequence[TestCase]) -> set[str]:
-    """Import paths of generators, references and error terms that are not optest's own."""
+    """Import paths of generators, references, error terms and the backend's functions that are not optest's own."""
     paths: set[str] = set()
     for case in cases:
+        options = case.backend_config.get(case.backend.name, {}).values()
+        paths.update(each for each in options if isinstance(each, str) and _IMPORT_PATH.fullmatch(each))
         descriptor = case.descriptor
         for hook in (case.generator, case.reference, descriptor.reference, descriptor.terms, descriptor.infer):
             path = f"{getattr(hook, '__module__', '')}:" if callable(hook) else str(hook or "")

@@ -25,6 +25,7 @@ from optest.core.expected import BY_BACKEND, BY_ITSELF, expected_of_outputs, may
 from optest.core.layers import is_composed
 from optest.core.operands import judged_by_readings, with_definition, with_worst_operands
 from optest.core.phases import RUN
+from optest.core.suggestion import with_suggestion
 from optest.numerics import bits, round_to
 from optest.registry import load_object
 from optest.spec import (
@@ -76,6 +77,8 @@ def verdict_of(comparison: Comparison, answer: BackendAnswer, *, every_measure: 
             with Border("the comparison", _INTERNAL):
                 return _by_further_alone(comparison, answer)
         verdict = _judged(comparison, every_measure=every_measure, checks=answer.checks)
+        with Border("the reference", Reason.REFERENCE_FAILED):
+            verdict = with_suggestion(comparison, verdict)
         if verdict.status is Status.FAILED:
             verdict = diagnosed(comparison, verdict)
             if isinstance(driver, Blames) and not is_composed(driver, case.descriptor):

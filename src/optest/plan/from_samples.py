@@ -161,5 +161,5 @@ def _where(descriptor: OperatorDescriptor) -> str:
     """Where the samples are written: an import path."""
     samples = descriptor.samples
     if samples is None or isinstance(samples, str):
-        return samples or ""
+        return samples or f"the signature of {descriptor.name}"
     return f"{getattr(samples, '__module__', '?')}:{getattr(samples, '__qualname__', '?')}"

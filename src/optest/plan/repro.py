@@ -22,7 +22,7 @@ from optest.spec import (
     format_shape,
 )
 
-__all__ = ["case_plan", "command_line", "flow"]
+__all__ = ["case_entry", "case_plan", "command_line", "flow"]
 
 
 def command_line(case: TestCase) -> list[str] | None:
@@ -164,7 +164,7 @@ def case_plan(case: TestCase) -> str:
     lines = [f"{key}: {flow(value)}" for key, value in top.items()]
     if defaults := _tolerance(case, (Layer.PLAN,)):
         lines += ["defaults:", f"  tolerance: {flow(defaults)}"]
-    entry = _entry(case)
+    entry = case_entry(case)
     if own := _tolerance(case, (Layer.CASE, Layer.COMMAND_LINE)):
         entry["tolerance"] = own
     lines.append("cases:")
@@ -190,7 +190,7 @@ def _tolerance(case: TestCase, layers: tuple[Layer, ...]) -> dict[str, Any]:
     return {**found, **by_output}
 
 
-def _entry(case: TestCase) -> dict[str, Any]:
+def case_entry(case: TestCase) -> dict[str, Any]:
     fills = {argument.path: _fill(argument.fill) for argument in case.inputs}
     xfail, refusal = case.xfail, case.expects_error
     entry: dict[str, Any] = {

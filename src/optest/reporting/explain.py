@@ -68,7 +68,7 @@ _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 _TOLD_ELSEWHERE = frozenset(
     {
         *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays"),
-        *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis", "not_run"),
+        *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis", "not_run", "suggested_tolerance"),
     }
 )
 

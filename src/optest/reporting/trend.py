@@ -1,28 +1,33 @@
-"""What changed between runs: new failures, fixed ones, flaky ones, cases that came, went, or are left out now.
+"""What changed between runs: new failures, fixed ones, flaky ones, other reasons, larger errors, longer times, cases
+that came, went, or are left out now.
 
 Cases are the same by their id and by what they compute; one that computes something else now is told as changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from itertools import pairwise
 from typing import Any
 
-from optest.reporting.explain import gist
+from optest.reporting.failure_groups import skeleton
+from optest.reporting.history import is_flaky, kept_run
 from optest.reporting.tally import GroupTally, Tally
-from optest.reporting.typography import clip, columns, duration, plural
-from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
-from optest.store import Journal
+from optest.reporting.typography import clip, columns, duration, number, plural
+from optest.spec import Reason, RunInfo
+from optest.store import Journal, KeptResult, KeptRun
 
 __all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
 
 _MOST_LINES = 50
 _SELECTING = ("keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed", "tier", "case_set")
 """The options that choose among the cases of a plan."""
-_NOTHING_SHOWN = frozenset({Status.SKIPPED, Status.UNCHECKED})
+_LARGER, _LEAST_USED = 2.0, 0.1
+"""An error counts as larger from this ratio on, and from this share of what is allowed: rounding alone is below it."""
+_LONGER, _LONGER_UNTIMED, _LEAST_S = 1.2, 2.0, 0.2
+"""A call counts as slower from the first ratio on where both runs timed it (--bench). Elsewhere it was made once: from
+the second ratio on, and this difference, which loading a framework, or a busy machine, seldom makes of a fast call."""
 
 
 class Kind(str, Enum):
@@ -32,6 +37,9 @@ class Kind(str, Enum):
     FLAKY = "flaky"
     LEFT_OUT = "left out now"
     REMOVED = "removed"
+    OTHER_REASON = "failing for another reason"
+    LARGER_ERROR = "with a larger error"
+    SLOWER = "slower"
     CHANGED = "computing something else"
     FIXED = "fixed"
     NEW = "new cases"
@@ -48,10 +56,9 @@ class Change:
     gist: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run(KeptRun):
     info: RunInfo
-    results: Mapping[str, list[CaseResult]]
     is_complete: bool
     tally: Tally
 
@@ -67,23 +74,6 @@ class _Run:
             and not chosen_by_a_face
             and all((mine.get(name) or None) == (theirs.get(name) or None) for name in _SELECTING)
         )
-
-    def word(self, case: str) -> str:
-        """How a case ended here: the worst of its rounds, "-" for one that this run does not have."""
-        each = self.results.get(case, ())
-        bad = [result for result in each if result.status in BAD_STATUSES]
-        return next((result.status.value for result in (*bad, *each)), "-")
-
-    def is_bad(self, case: str) -> bool | None:
-        """None where nothing was shown of the case."""
-        each = [result for result in self.results.get(case, ()) if result.status not in _NOTHING_SHOWN]
-        return any(result.status in BAD_STATUSES for result in each) if each else None
-
-    def wavers(self, case: str) -> bool:
-        """Whether its rounds, or the tries of one of them, ended differently."""
-        each = self.results.get(case, ())
-        ways = {result.status in BAD_STATUSES for result in each if result.status not in _NOTHING_SHOWN}
-        return len(ways) > 1 or any(result.attempts > 1 and result.status is Status.SUSPECT for result in each)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +124,12 @@ def trend_of(journals: Sequence[Journal]) -> Trend:
 def _run(journal: Journal) -> _Run:
     assert journal.info is not None
     tally = Tally()
-    results: dict[str, list[CaseResult]] = {}
     for result in journal.results:
         tally.add(result)
-        results.setdefault(result.id, []).append(result)
     is_complete = journal.summary is not None and journal.summary.finished >= journal.summary.total
-    return _Run(info=journal.info, results=results, is_complete=is_complete, tally=tally)
+    kept = kept_run(journal)
+    stated = {each.name: getattr(kept, each.name) for each in fields(kept)}
+    return _Run(**stated, info=journal.info, is_complete=is_complete, tally=tally)
 
 
 def _change(case: str, runs: Sequence[_Run]) -> Change | None:
@@ -147,9 +137,11 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
     words = tuple(run.word(case) for run in runs)
     is_bad = last.is_bad(case)
 
-    def change(kind: Kind) -> Change:
+    def change(kind: Kind, why: str = "") -> Change:
         since = "" if kind is Kind.FLAKY else last.info.run_id
-        why = _why(last, case) if is_bad or kind is Kind.LEFT_OUT else ""
+        worst = last.worst(case)
+        if not why and worst is not None and (is_bad or kind is Kind.LEFT_OUT):
+            why = worst.gist
         return Change(kind=kind, case=case, words=words, since=since, gist=why)
 
     if case not in last.results:
@@ -159,7 +151,7 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
     if len(keys) > 1 and keys[-1] != keys[-2]:
         return change(Kind.CHANGED)
     known = [(run, bad) for run in runs if (bad := run.is_bad(case)) is not None]
-    if _is_flaky(known, case):
+    if is_flaky(known, case):
         return change(Kind.FLAKY)
     if is_bad is None:
         return change(Kind.LEFT_OUT) if known else None
@@ -168,23 +160,33 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
         return change(Kind.NEW_FAILURE)
     if before and not is_bad:
         return change(Kind.FIXED)
+    if before is not None and (worse := _worse(known[-2][0].worst(case), last.worst(case))) is not None:
+        return change(*worse)
     is_new = before is None and not any(case in run.results for run in earlier) and earlier[-1].has_all_of(last)
     return change(Kind.NEW) if is_new else None
 
 
-def _is_flaky(known: Sequence[tuple[_Run, bool]], case: str) -> bool:
-    """It turned more than once, or it turned while nothing did: plan, versions, plug-ins and options were the same."""
-    if any(run.wavers(case) for run, _ in known):
-        return True
-    turns = [(earlier, later) for (earlier, was), (later, became) in pairwise(known) if was is not became]
-    prints = [(one.info.fingerprint, other.info.fingerprint) for one, other in turns]
-    return len(turns) > 1 or any(one and one == other for one, other in prints)
+def _worse(before: KeptResult | None, now: KeptResult | None) -> tuple[Kind, str] | None:
+    """In what a case that ended alike is worse than before."""
+    if before is None or now is None:
+        return None
+    if now.is_bad and _reason(now) != _reason(before):
+        return Kind.OTHER_REASON, f"{now.gist}; before: {before.gist}"
+    if now.used is not None and before.used is not None and now.used > max(_LARGER * before.used, _LEAST_USED):
+        return Kind.LARGER_ERROR, f"{number(before.used, 2)} > {number(now.used, 2)} x allowed"
+    if now.seconds is not None and before.seconds is not None and now.is_timed is before.is_timed:
+        least = _LONGER * before.seconds
+        if not now.is_timed:
+            least = max(_LONGER_UNTIMED * before.seconds, before.seconds + _LEAST_S)
+        if now.seconds > least:
+            return Kind.SLOWER, f"{duration(before.seconds)} > {duration(now.seconds)}"
+    return None
 
 
-def _why(run: _Run, case: str) -> str:
-    each = run.results[case]
-    worst = next((result for result in each if result.status in BAD_STATUSES), each[0])
-    return gist(worst)
+def _reason(result: KeptResult) -> tuple[str, ...]:
+    """The reason; where no values are off, with what is said of it, but for the values in that."""
+    reason = result.gist.partition(":")[0]
+    return (reason,) if reason in (Reason.VALUE, Reason.NAN) else skeleton(result.gist)
 
 
 def _notes(runs: Sequence[_Run]) -> Iterator[str]:

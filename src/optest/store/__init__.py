@@ -1,6 +1,7 @@
 """What is kept on disk: run directories and journals, one writer each, and how they are read back."""
 
 from optest.store.files import check_writable, write_atomically
+from optest.store.history_file import KeptResult, KeptRun, kept_runs
 from optest.store.journal import (
     SCHEMA_VERSION,
     Journal,
@@ -17,10 +18,13 @@ __all__ = [
     "Journal",
     "JournalError",
     "JournalWriter",
+    "KeptResult",
+    "KeptRun",
     "PathError",
     "RunDirectory",
     "check_writable",
     "journal_schema",
+    "kept_runs",
     "path_of",
     "read_journal",
     "read_regular",

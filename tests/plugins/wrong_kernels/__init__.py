@@ -13,6 +13,7 @@ from wrong_kernels import (  # noqa: F401  (they fill the registry)
     extremes,
     forms,
     indexing,
+    kernels,
     movement,
     normalization,
     reductions,

@@ -17,7 +17,18 @@ from optest.api.report import Report
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
-from optest.spec import Evidence, OperatorDescriptor, Rule, RuleClass, Sample, Status, TensorSpec, Tier, UnfitArguments
+from optest.spec import (
+    Attribute,
+    Evidence,
+    OperatorDescriptor,
+    Rule,
+    RuleClass,
+    Sample,
+    Status,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+)
 
 
 def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
@@ -312,12 +323,27 @@ def test_samples_that_cannot_be_made_are_named() -> None:
         check_request({"op": ("doubled",), "backend": "right"})
 
 
-def test_an_operator_without_samples_is_named(tmp_path: Path) -> None:
-    operators.register(OperatorDescriptor(name="bare", reference=reference))
+def test_an_operator_of_which_nothing_is_known_is_named(tmp_path: Path) -> None:
+    operators.register(OperatorDescriptor(name="bare", attributes=(Attribute(name="k", type="int"),)))
     _, text = asked(tmp_path, "right", op=("doubled", "bare"))
-    assert "no case sets, so not asked: bare" in text
+    assert "no case sets, so not asked: bare: nobody knows a value of k" in text
     with pytest.raises(NothingSelected, match="bare cannot be checked, for want of case sets"):
         asked(tmp_path, "right", op=("bare",))
+
+
+def test_an_operator_without_samples_is_asked_what_its_signature_says(tmp_path: Path) -> None:
+    operators.register(OperatorDescriptor(name="bare", reference=reference, dtype_variants=(("float16",),)))
+    outcome, text = asked(tmp_path, "right", op=("bare",))
+    sets = "ordinary, dtypes, layouts, sizes, special; of shapes as input0 4x37"
+    assert f"case sets of bare derived from its signature: {sets}" in text
+    suggested = [each.verdict.details["suggested_tolerance"] for each in outcome.results]
+    assert len(suggested) > 30
+    rtol, atol = (max(each[place] for each in suggested) for place in (0, 1))
+    assert "bare has no rule; tolerances to begin with" in text
+    assert f"float16 rtol={rtol:g}, atol={atol:g}" in text
+    operators.override("bare", rule=Rule(kind=RuleClass.ULP, source="exact"))
+    outcome, _ = asked(tmp_path, "right", op=("bare",))
+    assert {each.status for each in outcome.results} == {Status.PASSED}
 
 
 LINE = "version: 1\nexpected:\n  - {op: doubled, dtype: float16, reason: VALUE, why: a known slip}\n"

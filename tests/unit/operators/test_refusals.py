@@ -237,6 +237,53 @@ REFUSED |= {
             "scales has 3 rows, but should have a divisor of 8",
         ),
     ],
+    "rms_norm_backward": [
+        (of((3, 4), (4, 4)), {"normalized_shape": [4]}, "input is 4x4, but should be 3x4"),
+        (of((3, 4), (3, 4), (3,)), {"normalized_shape": [4]}, "weight is 3, but should be 4, as normalized_shape"),
+    ],
+    "cross_entropy_backward": [
+        ([spec((3,)), X, spec((3,), "int64")], {}, "grad_output is 3, but should be scalar, as the loss"),
+        ([spec(()), X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
+    ],
+    "adamw": [
+        (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, but should be 3x4, as param"),
+        (of(*[(3, 4)] * 4), {"step": 0}, "step is 0, but should be 1 or more"),
+    ],
+    "causal_conv1d": [
+        (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, but should have 5 rows"),
+        ([*of((2, 5, 9), (5, 4)), None, spec((2, 5, 4))], {}, "initial_states is 2x5x4, but should be 2x5x3"),
+    ],
+    "causal_conv1d_update": [(of((2, 5), (2, 5, 2), (5, 4)), {}, "should be 2x5 with 3 elements or more")],
+    "selective_scan": [
+        (of(*[(2, 5, 7)] * 2, (4, 3), *[(2, 3, 7)] * 2), {}, "A is 4x3, but should be 5x3"),
+        (of(*[(2, 6, 7)] * 2, (6, 3), (2, 4, 3, 7), (2, 3, 7)), {}, "B is 2x4x3x7, but should be 6x3 or 2x3x7, or"),
+        ([*of(*[(2, 5, 7)] * 2, (5, 3), *[(2, 3, 7)] * 2), spec((5,), "float16")], {}, "D is float16"),
+    ],
+    "embedding_bag": [
+        ([X, spec((7,), "int64")], {}, "indices is 7, but should have 2 dimensions"),
+        ([X, spec((7,), "int64"), spec((0,), "int64")], {"include_last_offset": True}, "offsets is empty"),
+        ([X, spec((2, 3), "int64"), None, spec((2, 3))], {}, "per_sample_weights is given, but should be left out"),
+    ],
+    "per_token_group_quant_fp8": [([X], {"group_size": 0}, "group_size is 0, but should be 1 or more")],
+    "fp8_block_scaled_matmul": [
+        (of((3, 9), (5, 9), (3, 2), (2, 3)), {"block_size": [4, 8]}, "are 3x2 and 2x3, but should be 3x2 and 2x2"),
+        (of((3, 9), (5, 8), (3, 2), (2, 2)), {}, "weight is 5x8, but should have 9 columns"),
+        (of((3, 9), (5, 9), (3, 2), (2, 2)), {"block_size": [4]}, "block_size is [4]"),
+    ],
+    "dequantize_gptq": [
+        ([spec((2, 8), "int32"), spec((3, 1), "int32"), spec((3, 8))], {}, "should have a divisor of 16"),
+        ([spec((2, 8), "int32"), spec((2, 2), "int32"), spec((2, 8))], {}, "but should be 2x1 and 2x8"),
+    ],
+    "gptq_gemm": [
+        (
+            [X, spec((2, 8), "int32"), spec((1, 1), "int32"), spec((1, 8))],
+            {},
+            "input is 3x4, but should have 16 columns",
+        )
+    ],
+    "awq_gemm": [
+        ([X, spec((5, 1), "int32"), spec((1, 8)), spec((1, 1), "int32")], {}, "input is 3x4, but should have 5 columns")
+    ],
 }
 DEFAULTS = {"random_sample": {"random_value": 0.5}}
 

@@ -139,12 +139,15 @@ def test_attributes_have_another_value_than_the_default_in_several_cases() -> No
 
 _NOT_LARGE = {"scaled_dot_product_attention", "attention", "paged_attention", "dequantize_awq", "random_sample", "dot"}
 _NOT_LARGE |= {"paged_prefill_attention", "varlen_attention", "grouped_matmul"}
+_NOT_LARGE |= {"adamw", "causal_conv1d_update", "selective_scan", "dequantize_gptq"}
 """Too many operations, or results, for a check; draws from one distribution; a vector alone."""
 _NOT_SIX = {"conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"}
 _NOT_SIX |= {"bmm", "gemm", "dot", "random_sample", "broadcast_to", "topksoftmax", "topkrouter"}
 _NOT_SIX |= {"attention", "paged_attention", "paged_prefill_attention", "paged_caching", "dequantize_awq"}
 _NOT_SIX |= {"varlen_attention", "rotary_embedding", "grouped_matmul", "moe_combine"}
 _NOT_SIX |= {"top_k_top_p_mask", "top_k_top_p_sampling"}
+_NOT_SIX |= {"causal_conv1d", "causal_conv1d_update", "selective_scan", "embedding_bag"}
+_NOT_SIX |= {"dequantize_gptq", "gptq_gemm", "awq_gemm", "fp8_block_scaled_matmul"}
 """Of a rank of their own; the last states the shape that it makes."""
 
 

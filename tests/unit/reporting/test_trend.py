@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from optest.reporting.trend import Kind, trend_data, trend_lines, trend_of
-from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from optest.spec import Benchmark, CaseResult, Reason, RunInfo, RunSummary, Status, Timings, Verdict
+from optest.spec.benchmark import CallTime
 from optest.store import Journal
 
 Make = Callable[..., CaseResult]
@@ -97,6 +99,57 @@ def test_a_case_that_computes_something_else_is_not_compared(case: Make) -> None
     (change,) = trend_of(runs).changes
     assert change.kind is Kind.CHANGED
     assert "VALUE" in change.gist
+
+
+def test_a_reason_that_changed(case: Make) -> None:
+    def raised(text: str) -> CaseResult:
+        return case(F) if text == "VALUE" else replaced(case(F), text)
+
+    runs = [journal(1, [raised("ValueError: size 3")]), journal(2, [raised("ValueError: size 4")])]
+    assert trend_of(runs).changes == ()
+    for text in ("TypeError: size 4", "VALUE"):
+        runs[1] = journal(2, [raised(text)])
+        (change,) = trend_of(runs).changes
+        assert change.kind is Kind.OTHER_REASON
+        assert "before: RAISED: ValueError: size 3" in change.gist
+        assert not trend_of(runs).got_worse
+
+
+def replaced(result: CaseResult, message: str) -> CaseResult:
+    return replace(result, verdict=Verdict(status=Status.FAILED, reason=Reason.RAISED, message=message))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind"), [(0.3, 0.7, Kind.LARGER_ERROR), (0.4, 0.7, None), (0.001, 0.05, None), (0.7, 0.3, None)]
+)
+def test_an_error_that_grew(case: Make, measure: Callable[..., Any], before: float, now: float, kind: Any) -> None:
+    runs = [journal(number, [measured(case(P), measure(), used)]) for number, used in ((1, before), (2, now))]
+    assert [each.kind for each in trend_of(runs).changes] == ([] if kind is None else [kind])
+
+
+def measured(result: CaseResult, measure: Any, used: float) -> CaseResult:
+    return replace(result, verdict=replace(result.verdict, measures=(replace(measure, worst_used=used),)))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_timed", "is_slower"),
+    [
+        (1.0, 1.3, True, True),
+        (1e-6, 1.3e-6, True, True),
+        (1.0, 1.1, True, False),
+        (1.0, 1.9, False, False),
+        (1.0, 2.1, False, True),
+        (1e-6, 1e-3, False, False),
+    ],
+)
+def test_a_time_that_grew(case: Make, before: float, now: float, is_timed: bool, is_slower: bool) -> None:
+    def took(seconds: float) -> CaseResult:
+        time = CallTime(who="own", median_s=seconds, least_s=seconds, spread_s=None, calls=1, batches=1)
+        more = {"benchmark": Benchmark(time=time)} if is_timed else {"timings": Timings(run_s=seconds)}
+        return replace(case(P), **more)
+
+    changes = trend_of([journal(1, [took(before)]), journal(2, [took(now)])]).changes
+    assert [each.kind for each in changes] == [Kind.SLOWER] * is_slower
 
 
 def test_what_an_interrupted_run_lacks_is_not_removed(case: Make, result: Make) -> None:

@@ -15,14 +15,19 @@ JAX_OPERATORS: dict[str, JaxCall] = {
 _NOT = {
     "no single call; flax and others compose it": (
         "gelu_and_mul swiglu rope causal_softmax layer_norm rms_norm add_rms_norm group_norm batch_norm normalize "
-        "cross_entropy avg_pool2d adaptive_avg_pool2d"
+        "cross_entropy causal_conv1d causal_conv1d_update selective_scan embedding_bag avg_pool2d adaptive_avg_pool2d"
     ),
     "no fused call of serving frameworks": (
         "attention paged_attention paged_prefill_attention paged_caching varlen_attention rotary_embedding "
         "random_sample topksoftmax topkrouter moe_align moe_combine top_k_top_p_mask top_k_top_p_sampling"
     ),
     "jax.lax.ragged_dot takes sizes, not ends": "grouped_matmul",
-    "no call that quantizes": "quantize dequantize dequantize_awq",
+    "no call that quantizes": (
+        "quantize dequantize dequantize_awq awq_gemm dequantize_gptq gptq_gemm per_token_group_quant_fp8 "
+        "fp8_block_scaled_matmul"
+    ),
+    "a gradient: jax.grad composes it": "rms_norm_backward layer_norm_backward cross_entropy_backward",
+    "optax composes it": "adamw",
     "jnp.partition gives no index": "kthvalue",
 }
 NOT_IN_JAX: dict[str, str] = {name: why for why, names in _NOT.items() for name in names.split()}

@@ -146,6 +146,8 @@ def _batch_norm(asked: Asked) -> Node:
 def _cross_entropy(asked: Asked) -> Node:
     if asked.rank < 2:
         raise Differs("SoftmaxCrossEntropyLoss takes a batch")
+    if asked["label_smoothing"]:
+        raise Differs("SoftmaxCrossEntropyLoss smooths no labels")
     attributes = {name: asked[name] for name in ("ignore_index", "reduction")}
     return Node(op="SoftmaxCrossEntropyLoss", attributes=attributes)
 

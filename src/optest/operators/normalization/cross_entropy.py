@@ -1,8 +1,8 @@
-"""cross_entropy."""
+"""cross_entropy and its gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from optest.operators.describe import attribute, composed, in_module
@@ -15,28 +15,47 @@ from optest.operators.samples import (
     SIZES,
     call,
     in_every_layout,
+    in_layouts_at_once,
     refused,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    dense,
+    given,
+    optional,
+    require_dimensions,
+    require_same_dtype,
+    require_shape,
+)
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
+
+_ATTRIBUTES = (
+    attribute("ignore_index: int = -100", "Target whose loss is 0; it does not count in the mean."),
+    attribute(
+        "reduction: str = 'mean'",
+        "Each loss, their sum, or their sum divided by that of the weights.",
+        choices=("none", "sum", "mean"),
+    ),
+    attribute(
+        "label_smoothing: float = 0.0",
+        "Share of the loss that is spread over all classes evenly, as torch has it: of the mean over classes of "
+        "-weight * log_softmax.",
+    ),
+)
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="cross_entropy",
         signature="input, target, weight? -> out",
-        attributes=(
-            attribute("ignore_index: int = -100", "Target whose loss is 0; it does not count in the mean."),
-            attribute(
-                "reduction: str = 'mean'",
-                "Each loss, their sum, or their sum divided by that of the weights.",
-                choices=("none", "sum", "mean"),
-            ),
-        ),
+        attributes=_ATTRIBUTES,
         dtype_variants=(*_OF_CLASSES, *((name, index, name) for name, index in _OF_CLASSES)),
         domain="cross_entropy_domain",
         generator={"target": "randint", "weight": "uniform"},
@@ -44,6 +63,19 @@ DESCRIPTORS = in_module(
         rule=composed("w·(error of log_softmax + |log_softmax|); of n losses also 4√n·Σ|loss|, all of it over Σw"),
         description="-weight[target] * log_softmax(input)[target], where classes are dimension 1, or 0 of a vector. "
         "Targets are indices of classes.",
+    ),
+    OperatorDescriptor(
+        name="cross_entropy_backward",
+        signature="grad_output, input, target, weight? -> grad_input",
+        attributes=_ATTRIBUTES,
+        dtype_variants=tuple((name, name, index, *more) for name, index in _OF_CLASSES for more in ((), (name,))),
+        domain="cross_entropy_backward_domain",
+        generator={"target": "randint", "weight": "uniform"},
+        sum_length="classes",
+        rule=composed("errors of softmax (or of exp(log_softmax)), of the difference and the factors, step by step"),
+        description="Gradient of cross_entropy. With p = softmax(input) and q = (1 − s)·weight[target]·onehot(target) "
+        "+ s/classes·weight for a label_smoothing s, it is grad_output · (p · Σq − q), divided by the sum of "
+        "weight[target] for the mean, and 0 where the target is ignored. grad_output is a scalar, or of each loss.",
     ),
 )
 
@@ -75,8 +107,21 @@ def cross_entropy_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, 
 
 
 def classes(specs: Specs, _attributes: Attributes) -> int:
-    spec = given(specs, 0, "input")
+    """Of the input, which may stand behind the gradient of a loss."""
+    spec = max((each for each in specs[:2] if each is not None), key=lambda each: each.rank)
     return spec.shape[class_dim(spec.rank)] if spec.rank else 1
+
+
+def infer_cross_entropy_backward(specs: Specs, attributes: Attributes) -> Outputs:
+    grad, spec = given(specs, 0, "grad_output"), given(specs, 1, "input")
+    (loss,) = infer_cross_entropy(specs[1:], attributes)
+    require_shape(grad, "grad_output", loss.shape, ", as the loss")
+    require_same_dtype(spec, grad, "grad_output")
+    return (dense(spec.dtype, spec.shape),)
+
+
+def cross_entropy_backward_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
+    return cross_entropy_domain(specs[1:], attributes)
 
 
 def _of_rows(*shape: int, weighted: bool = False, **attributes: Any) -> dict[str, Any]:
@@ -124,6 +169,7 @@ def cross_entropy_samples() -> Iterator[Sample]:
     yield from variations("long", of("input", MAIN_FLOATS, long))
     many = _of_rows(LARGE_SIZE, 17, reduction="none")
     yield from variations("long", of("input", ("float32",), [many, _of_rows(LARGE_SIZE, 3)]))
+    yield from variations("smoothing", of("input", HALVES, _smoothed(_of_rows)))
     yield from variations("empty", [_of_rows(0, 5, reduction="sum"), _of_rows(0, 5, reduction="none")])
     yield from refused(
         call(input=(3, 4), target=(4,)),
@@ -132,3 +178,66 @@ def cross_entropy_samples() -> Iterator[Sample]:
         call(input=(3, 4), target=(3,), dtypes=("float32", "float32")),
     )
     yield from outside(_of_rows(5, 4, reduction="none"), "target", [[0, 1, 2, 3, 3]], 4)
+
+
+def _smoothed(rows: Callable[..., dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Of few classes and many, where some targets are ignored, and with weights."""
+    for kind in ("none", "sum", "mean"):
+        yield rows(9, 37, label_smoothing=0.1, reduction=kind)
+        yield {**rows(4, 257, label_smoothing=0.5, reduction=kind), "generator": {"input": uniform(20.0, 30.0)}}
+        ignored = {"target": data([2, 1, 4, 2, 3, 1])}
+        yield {**rows(6, 5, label_smoothing=0.2, ignore_index=2, reduction=kind), "generator": ignored}
+    yield from (rows(3, 5, 7, label_smoothing=0.25, weighted=True, reduction=kind) for kind in ("none", "mean"))
+
+
+def _gradient(*shape: int, **stated: Any) -> dict[str, Any]:
+    """The call of a gradient: that of the loss with what flows into it."""
+    case = _of_rows(*shape, **stated)
+    each = case.get("attributes", {}).get("reduction") == "none"
+    return {**case, "shapes": {"grad_output": case["shapes"]["target"] if each else [], **case["shapes"]}}
+
+
+def cross_entropy_backward_samples() -> Iterator[Sample]:
+    calls = [_gradient(4, 37), _gradient(3, 5, 7, reduction="none"), _gradient(33, 5, reduction="sum")]
+    variants = [(name, name, index) for name, index in _OF_CLASSES]
+    yield from indexed("input", calls, variants, lambda n: _gradient(3, max(n, 1)), {"input": {"fill": "randn"}})
+    yield from in_every_layout(calls[1:2], names=["grad_output"])
+    yield from variations("layouts", of("input", HALVES[1:], (each.case for each in in_layouts_at_once(calls[1:2]))))
+    sizes = [_gradient(n, 5, reduction=kind) for n in (1, 17, 129, 1025) for kind in ("none", "mean")]
+    yield from variations("sizes", of("input", ("float32",), sizes))
+    weighted = [_gradient(4, 37, weighted=True, reduction=kind) for kind in ("none", "sum", "mean")]
+    for name in EVERY_FLOAT:
+        stated = {"dtypes": [name, name, "int64", name]}
+        yield from variations(
+            "weights", ({**each, **stated} for each in (*weighted, _gradient(2, 5, 3, weighted=True)))
+        )
+    single = {**weighted[0], "dtypes": ["float32", "float32", "int64", "float32"]}
+    yield from in_every_layout([single], names=["weight"])
+    yield from variations("attributes", of("input", MAIN_FLOATS, [_gradient(7), _gradient(3, 1), _gradient(2, 6, 5)]))
+    yield from variations("attributes", [_gradient(2, 3, 2, 2, 2, 3), _gradient(2, 3, 2, 2, 2, 3, reduction="none")])
+    for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (0, "none")):
+        targets = data([ignored, 1, 4, ignored, 3, 1])
+        several = filled([_gradient(6, 5, ignore_index=ignored, reduction=kind)], target=targets)
+        yield from variations("ignored", of("input", HALVES, several))
+    all_ignored = filled([_gradient(2, 5, ignore_index=3, reduction="sum")], target=data([3, 3]))
+    yield from variations("ignored", of("input", HALVES, all_ignored))
+    yield from variations("smoothing", of("input", HALVES, _smoothed(_gradient)))
+    for fill in (
+        uniform(-110.0, -95.0),
+        uniform(-200.0, 200.0),
+        uniform(900.0, 1000.0),
+        {"fill": "randn", "std": 0.01},
+    ):
+        yield from variations("special", of("input", HALVES, filled(calls[1:2], input=fill)))
+    masked = data([["-inf", 1.0, "-inf", 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
+    rows = _gradient(3, 4, reduction="none")
+    yield from variations("special", of("input", HALVES, filled([rows], input=masked, target=data([1, 2, 1]))))
+    long = [_gradient(2, 65536), _gradient(4097, 3), _gradient(LARGE_SIZE, 17, reduction="none")]
+    yield from variations("long", of("input", ("float32",), long))
+    yield from variations("empty", [_gradient(0, 5, reduction="sum"), _gradient(0, 5, reduction="none")])
+    yield from refused(
+        call({"reduction": "none"}, grad_output=(), input=(3, 4), target=(3,)),
+        call(grad_output=(3,), input=(3, 4), target=(3,)),
+        call(grad_output=(), input=(3, 4), target=(4,)),
+    )
+    yield from outside(_gradient(5, 4, reduction="none"), "target", [[0, 1, 2, 3, 3]], 4)

@@ -41,8 +41,8 @@ from optest.operators.shapes import (
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
-_NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
-_MEAN_SQUARE_EPS = attribute(
+NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
+MEAN_SQUARE_EPS = attribute(
     "eps|epsilon: float = None",
     "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
     "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
@@ -55,7 +55,7 @@ DESCRIPTORS = in_module(
         name="layer_norm",
         signature="input, weight?, bias? -> out, standardization?, std?",
         aliases=("layer_normalization",),
-        attributes=(_NORMALIZED_SHAPE, EPS, _STATISTICS),
+        attributes=(NORMALIZED_SHAPE, EPS, _STATISTICS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
         rule=composed(
             "|w|·((4√n·mean|x| + |x| + 2|mean|)·r + |z|·(2√n + 2κ + 9)) + |y|; std·(s·(2√n + 2) + 2κ·s + 10)"
@@ -94,13 +94,13 @@ DESCRIPTORS = in_module(
     ),
     twin="norms_reference",
     sum_length="terms_of_normalized_shape",
-    attributes=(_NORMALIZED_SHAPE, _MEAN_SQUARE_EPS),
+    attributes=(NORMALIZED_SHAPE, MEAN_SQUARE_EPS),
 )
 
 
 def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    normalized = _normalized_shape(spec, attributes)
+    normalized = normalized_shape(spec, attributes)
     require_parameters(spec, specs, normalized, "as normalized_shape", ("weight", "bias"))
     out = dense(spec.dtype, spec.shape)
     if not attributes.get("statistics"):
@@ -110,7 +110,7 @@ def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
-    require_parameters(spec, specs, _normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
+    require_parameters(spec, specs, normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
     return (dense(spec.dtype, spec.shape),)
 
 
@@ -134,7 +134,7 @@ def terms_of_normalized_shape(_specs: Specs, attributes: Attributes) -> int:
     return prod(attributes["normalized_shape"])
 
 
-def _normalized_shape(spec: TensorSpec, attributes: Attributes) -> Shape:
+def normalized_shape(spec: TensorSpec, attributes: Attributes) -> Shape:
     normalized = tuple(attributes["normalized_shape"])
     if not normalized:
         raise UnfitArguments("normalized_shape is empty, but should have 1 size or more")

@@ -192,11 +192,11 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     if not has_statistics:
         return (out,)
     own = ErrorBudget(*normalized_budget(x, dims, eps, None, None, double=double))
-    return (out, own, _deviation_budget(x, dims, eps, double=double))
+    return (out, own, deviation_budget(x, dims, eps, double=double))
 
 
-def _deviation_budget(x: Array, dims: tuple[int, ...], eps: float, *, double: bool) -> ErrorBudget:
-    """Of √(variance + eps); the variance loses what it loses in :func:`_normalized_budget`."""
+def deviation_budget(x: Array, dims: tuple[int, ...], eps: float, *, double: bool) -> ErrorBudget:
+    """Of √(variance + eps); the variance loses what it loses in :func:`normalized_budget`."""
     count = float(np.prod([x.shape[i] for i in dims]))
     _, mean, variance = moments(x, dims)
     total = variance + eps

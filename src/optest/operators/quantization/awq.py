@@ -13,16 +13,17 @@ from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArgumen
 
 PACKED = 8
 """Weights of four bits in an int32."""
-_SCALES = ("float16", "bfloat16", "float32")
-_INT32 = Interval(low=float(dtype("int32").min_int), high=float(dtype("int32").max_int))
+SCALES = ("float16", "bfloat16", "float32")
+INT32 = Interval(low=float(dtype("int32").min_int), high=float(dtype("int32").max_int))
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="dequantize_awq",
+        aliases=("awq_dequantize",),
         signature="qweight, scales, zeros -> out",
-        dtype_variants=tuple(("int32", name, "int32") for name in _SCALES),
-        domain={"qweight": _INT32, "zeros": _INT32, "scales": Interval(low=2.0**-10, high=1.0)},
+        dtype_variants=tuple(("int32", name, "int32") for name in SCALES),
+        domain={"qweight": INT32, "zeros": INT32, "scales": Interval(low=2.0**-10, high=1.0)},
         generator={"qweight": "randint", "scales": "uniform", "zeros": "randint"},
         rule=ulp(0.5, "one product, correctly rounded: IEEE 754-2019 §5.4.1"),
         description="(weight - zero) * scale of AWQ's packed weights: rows x columns / 8 of int32, which hold eight "
@@ -64,7 +65,7 @@ def dequantize_awq_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_packed(8, 5, 2), tier=Tier.SMOKE)
     each_bit = {"qweight": data([[1 << 4 * place] for place in range(7)] + [[-(1 << 28)]]), "zeros": "zeros"}
     ends = {"qweight": data([[0, -1], [-1, 0]]), "zeros": data([[-1, -1], [0, -1]])}
-    for name in _SCALES:
+    for name in SCALES:
         calls = [_packed(8, 5, 2, name), _packed(16, 4, 1, name), _packed(6, 17, 6, name)]
         yield from variations("ordinary", calls)
         yield from in_every_layout(calls[:1])

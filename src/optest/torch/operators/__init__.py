@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from optest.torch.operators import contraction, elementwise, movement, reduction
+from optest.torch.operators import contraction, elementwise, kernels, movement, reduction
 from optest.torch.operators.calls import TorchCall
 
 __all__ = ["TORCH_OPERATORS"]
 
-TORCH_OPERATORS: dict[str, TorchCall] = {
-    name: call for family in (elementwise, reduction, contraction, movement) for name, call in family.CALLS.items()
-}
+_FAMILIES = (elementwise, reduction, contraction, movement, kernels)
+TORCH_OPERATORS: dict[str, TorchCall] = {name: call for family in _FAMILIES for name, call in family.CALLS.items()}
 """By canonical name."""

@@ -146,7 +146,7 @@ def _add_rms_norm(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tenso
 def _cross_entropy(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, target, weight = (*tensors, None)[:3]
     target = target.long() if target.dtype == torch.int32 else target  # torch takes int64 alone
-    stated = {name: attributes[name] for name in ("ignore_index", "reduction") if name in attributes}
+    stated = {name: attributes[name] for name in ("ignore_index", "reduction", "label_smoothing") if name in attributes}
     return functional.cross_entropy(source, target, weight, **stated)
 
 

@@ -1,0 +1,103 @@
+"""Gradients of normalisations of rows: rms_norm_backward and layer_norm_backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, require_parameters, without
+from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
+from optest.operators.samples import LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
+from optest.operators.variants import FLOATS
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
+
+_VARIANTS = (*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16")))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="rms_norm_backward",
+        signature="grad_output, input, weight? -> grad_input, grad_weight?",
+        attributes=(NORMALIZED_SHAPE, MEAN_SQUARE_EPS),
+        description="Gradients of rms_norm. With r = 1 / √(mean x² + eps), z = x · r and g = grad_output · weight, "
+        "grad_input is r · (g − z · mean(g · z)); with a weight, grad_weight is the sum of grad_output · z over the "
+        "rows, in the dtype of weight.",
+    ),
+    OperatorDescriptor(
+        name="layer_norm_backward",
+        signature="grad_output, input, weight? -> grad_input, grad_weight?, grad_bias?",
+        attributes=(NORMALIZED_SHAPE, EPS, attribute("bias: bool = True", "Give grad_bias beside grad_weight.")),
+        description="Gradients of layer_norm. With r = 1 / √(variance + eps), z = (x − mean) · r and "
+        "g = grad_output · weight, grad_input is r · (g − mean g − z · mean(g · z)); with a weight, grad_weight is the "
+        "sum of grad_output · z over the rows and grad_bias that of grad_output, in the dtype of weight.",
+    ),
+    twin="norm_backward_reference",
+    dtype_variants=_VARIANTS,
+    sum_length="longest_sum",
+    rule=composed("errors of z and r, of the means and of the sums over rows, added up step by step"),
+)
+
+
+def infer_rms_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
+    grad, spec, weight = given(specs, 0, "grad_output"), given(specs, 1, "input"), optional(specs, 2)
+    require_same_dtype(grad, spec, "input")
+    if grad.shape != spec.shape:
+        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should be {format_shape(grad.shape)}")
+    shape = normalized_shape(spec, attributes)
+    require_parameters(spec, specs[1:], shape, "as normalized_shape", ("weight",))
+    out = dense(spec.dtype, spec.shape)
+    return (out,) if weight is None else (out, dense(weight.dtype, shape))
+
+
+def infer_layer_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
+    out, *more = infer_rms_norm_backward(specs, attributes)
+    return (out, *more, *(more if attributes.get("bias", True) else ()))
+
+
+def longest_sum(specs: Specs, attributes: Attributes) -> int:
+    columns = prod(attributes["normalized_shape"])
+    return max(columns, given(specs, 0, "grad_output").elements // max(columns, 1))
+
+
+def _samples(whole: Callable[..., Call], *calls: Call) -> Iterator[Sample]:
+    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    yield from variations("sizes", [whole((n,), 5) for n in (1, 17, 129, 1025)])
+    for half in HALVES[1:]:
+        mixed = [{**each, "dtypes": [half, half, "float32"]} for each in calls[:2]]
+        yield from variations("dtypes", mixed)
+        yield from in_layouts_at_once(mixed[:1])
+    yield from variations("attributes", [without(each, "weight") for each in calls[:2]], dtypes=HALVES)
+    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    for std, eps in ((1e-3, 1e-5), (0.5, 0.1)):
+        yield from variations("epsilon", [filled(whole((4,), 65, eps=eps), normal(0.0, std))], dtypes=HALVES)
+    far = [filled(whole((4,), 257), normal(mean, std)) for mean, std in ((-300.0, 2.0), (30.0, 0.5), (1500.0, 300.0))]
+    yield from variations("mean beside std", far, dtypes=HALVES)
+    yield from variations("long", [whole((2,), 65536), whole((LARGE_SIZE,), 3)], dtypes=("float32",))
+    yield from variations("long", [whole((300,), 17)], dtypes=HALVES)
+    large = {**whole((65,), 33), "generator": {"grad_output": normal(8.0, 1.0)}}  # sums over rows grow
+    yield from variations("long", [large], dtypes=HALVES)
+    odd = [[1.0, 2.0, 3.0], ["nan", 1.0, 2.0], [0.5, "inf", 1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]
+    rows = filled(whole((5,), 3), {"fill": "data", "values": odd})
+    yield from variations("special", [without(rows, "weight")], dtypes=HALVES)
+    yield from variations("empty", [whole((0,), 4)])
+    yield from refused(
+        call({"normalized_shape": [4]}, grad_output=(3, 4), input=(4, 4)),
+        call({"normalized_shape": [3]}, grad_output=(3, 4), input=(3, 4)),
+        call({"normalized_shape": [4]}, grad_output=(3, 4), input=(3, 4), weight=(3,)),
+    )
+
+
+def _whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+    sizes = (*rows, *shape)
+    return call({"normalized_shape": list(shape), **attributes}, grad_output=sizes, input=sizes, weight=shape)
+
+
+def rms_norm_backward_samples() -> Iterator[Sample]:
+    yield from _samples(_whole, _whole((4,), 37), _whole((3,), 5, 7), _whole((2, 3), 16, eps=1e-6))
+
+
+def layer_norm_backward_samples() -> Iterator[Sample]:
+    yield from _samples(_whole, _whole((4,), 37), _whole((3,), 5, 7, bias=False), _whole((2, 3), 16, bias=False))

@@ -1,0 +1,90 @@
+"""What gradients of normalisations are, and what they may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.operators.arrays import Array, Attributes, Inputs, quiet_hooks
+from optest.operators.normalization.norms_reference import (
+    deviation_budget,
+    moments,
+    normalized_budget,
+    rms_epsilon,
+    trailing_dims,
+)
+from optest.operators.running_errors import Bounded, Number, budgets, exactly, sqrt
+from optest.spec import ErrorBudget
+
+
+def _rms_norm_backward(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+    grad, x, weight = (inputs[place] for place in range(3))
+    dims = _dims(x, attributes)
+    double = x.double if isinstance(x, Bounded) else x.dtype == np.longdouble
+    r = 1.0 / sqrt(_mean(x * x, dims) + rms_epsilon(attributes, double=double))
+    z = x * r
+    g = grad if weight is None else grad * weight
+    grad_input = r * (g - z * _mean(g * z, dims))
+    rows = tuple(range(dims[0]))
+    return (grad_input,) if weight is None else (grad_input, (grad * z).sum(axis=rows))
+
+
+def _layer_norm_backward(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+    grad, x, weight = (inputs[place] for place in range(3))
+    dims = _dims(x, attributes)
+    z, r = _standardized(x, dims, attributes["eps"])
+    g = grad if weight is None else grad * weight
+    grad_input = r * (g - _mean(g, dims) - z * _mean(g * z, dims))
+    if weight is None:
+        return (grad_input,)
+    rows = tuple(range(dims[0]))
+    more = (grad.sum(axis=rows),) if attributes.get("bias", True) else ()
+    return (grad_input, (grad * z).sum(axis=rows), *more)
+
+
+def _standardized(x: Number, dims: tuple[int, ...], eps: float) -> tuple[Number, Number]:
+    """(x − mean) / std and 1 / std; what they lose is that of layer_norm, which knows that the error of the mean does
+    not move the variance."""
+    values = x.value if isinstance(x, Bounded) else x
+    if not values.size:
+        return x, x
+    centred, _, variance = moments(values, dims)
+    std = np.sqrt(variance + eps)
+    if not isinstance(x, Bounded):
+        return centred / std, 1.0 / std
+    worst, _ = normalized_budget(values, dims, eps, None, None, double=x.double)
+    lost = deviation_budget(values, dims, eps, double=x.double).worst
+    return Bounded(centred / std, worst, double=x.double), 1.0 / Bounded(std, lost.reshape(std.shape), double=x.double)
+
+
+def _dims(x: Number, attributes: Attributes) -> tuple[int, ...]:
+    return trailing_dims(x.value if isinstance(x, Bounded) else x, attributes)
+
+
+def _mean(values: Number, dims: tuple[int, ...]) -> Number:
+    return values.sum(axis=dims, keepdims=True) / float(max(1, np.prod([values.shape[dim] for dim in dims])))
+
+
+def rms_norm_backward_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    return exactly(_rms_norm_backward, inputs, attributes)
+
+
+def rms_norm_backward_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """The running errors of the formula: the mean square, of which r takes half and the result r three times, the two
+    products and the mean of g·z, their difference, and 4√m·Σ|t| of a sum over m rows."""
+    return budgets(_rms_norm_backward, inputs, attributes)
+
+
+def layer_norm_backward_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    return exactly(_layer_norm_backward, inputs, attributes)
+
+
+def layer_norm_backward_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """What layer_norm loses of z and of std, and the running errors of the rest of the formula: the products, both
+    means, the differences, and 4√m·Σ|t| of a sum over m rows."""
+    return budgets(_layer_norm_backward, inputs, attributes)
+
+
+quiet_hooks(globals())

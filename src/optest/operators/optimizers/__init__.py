@@ -1,0 +1,1 @@
+"""Steps of optimizers: descriptors, inference, references, error terms and case sets."""

@@ -1,0 +1,94 @@
+"""adamw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_same_dtype, require_shape
+from optest.operators.variants import FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
+
+_NAMES = ("param", "grad", "exp_avg", "exp_avg_sq")
+_MOMENTS = tuple((half, half, "float32", "float32") for half in ("float16", "bfloat16"))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="adamw",
+        signature="param, grad, exp_avg, exp_avg_sq -> new_param, new_exp_avg, new_exp_avg_sq",
+        attributes=(
+            attribute("step: int = 1", "The number of this step, from 1."),
+            attribute("lr: float = 0.001", "Learning rate."),
+            attribute("beta1: float = 0.9", "Decay of exp_avg."),
+            attribute("beta2: float = 0.999", "Decay of exp_avg_sq."),
+            attribute("eps: float = 1e-08", "Added to the root."),
+            attribute("weight_decay: float = 0.01", "Share of param that lr takes off."),
+        ),
+        dtype_variants=(*FLOATS, *_MOMENTS),
+        domain={"exp_avg_sq": Interval(low=0.0, high=1.0)},
+        generator={"exp_avg_sq": "uniform"},
+        rule=composed("running errors of the formula: betas, their powers and lr rounded, root and quotients 2.5 ulp"),
+        description="A step of AdamW (Loshchilov and Hutter, 2019, as torch.optim.AdamW has it): m = β₁·exp_avg + "
+        "(1 − β₁)·grad and v = β₂·exp_avg_sq + (1 − β₂)·grad², then param·(1 − lr·weight_decay) − lr / (1 − β₁ᵗ) · m / "
+        "(√v / √(1 − β₂ᵗ) + eps). Outputs are of their inputs' dtypes; moments of 16 bits are used before they are "
+        "rounded.",
+    ),
+)
+
+
+def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
+    param, *others = all_given(specs, *_NAMES)
+    for name, spec in zip(_NAMES[1:], others, strict=True):
+        require_shape(spec, name, param.shape, ", as param")
+    require_same_dtype(param, others[0], "grad")
+    require_same_dtype(others[1], others[2], "exp_avg_sq")
+    if attributes.get("step", 1) < 1:
+        raise UnfitArguments(f"step is {attributes['step']}, but should be 1 or more")
+    return (dense(param.dtype, param.shape), *(dense(each.dtype, each.shape) for each in others[1:]))
+
+
+def _step(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attributes: Any) -> dict[str, Any]:
+    shapes: dict[str, Any] = dict.fromkeys(_NAMES, shape)
+    return call(attributes, dtypes=dtypes, generator=generator, **shapes)
+
+
+def adamw_samples() -> Iterator[Sample]:
+    calls = [_step(5, 37), _step(3, 4, 9, step=10, lr=0.01), _step(129, step=1000, weight_decay=0.1)]
+    yield from standard(calls, FLOATS, sized=lambda n: _step(n, step=3), special=False)
+    for dtypes in _MOMENTS:
+        yield from variations("dtypes", [{**each, "dtypes": list(dtypes)} for each in calls])
+        yield from in_layouts_at_once([{**calls[0], "dtypes": list(dtypes)}])
+    attributes: list[dict[str, Any]] = [
+        {"weight_decay": 0.0},
+        {"weight_decay": 10.0, "lr": 0.05},
+        {"beta1": 0.5, "beta2": 0.95, "step": 7},
+        {"beta1": 0.0, "step": 2},
+        {"eps": 0.1, "step": 4},
+        {"eps": 1e-3, "lr": 1.0},
+    ]
+    yield from variations("attributes", [_step(4, 33, **each) for each in attributes], dtypes=EVERY_FLOAT)
+    steps = [_step(65, step=step, lr=0.1) for step in (1, 2, 3, 100, 100_000, 10_000_000)]
+    yield from variations("steps", steps, dtypes=("float32", "bfloat16"))
+    first = {"exp_avg": "zeros", "exp_avg_sq": "zeros"}
+    small = {**first, "grad": {"fill": "randn", "std": 1e-6}}
+    yield from variations(
+        "first", [_step(4, 33, generator=each, lr=0.1) for each in (first, small)], dtypes=EVERY_FLOAT
+    )
+    nothing = {**first, "grad": "zeros"}
+    yield from variations("first", [_step(17, generator=nothing)], dtypes=EVERY_FLOAT)
+    large = {"grad": {"fill": "randn", "std": 1e3}}
+    yield from variations("large", [_step(65, generator=large, step=2)], dtypes=("float32", "bfloat16"))
+    special = {"grad": {"fill": "data", "values": ["nan", "inf", "-inf", 0.0, -0.0, 1.0, 2.0]}}
+    yield from variations("special", [_step(7, generator=special)], dtypes=EVERY_FLOAT)
+    yield from variations("sizes", [_step(LARGE_SIZE, 3, dtypes=("bfloat16",)), _step(), _step(0, 4)])
+    yield from variations("sizes", [_step(5, 1), _step(7, 1), _step(1, 1)], dtypes=EVERY_FLOAT)
+    shapes: dict[str, Any] = dict.fromkeys(_NAMES, (3, 4))
+    yield from refused(
+        call(**{**shapes, "grad": (4,)}),
+        call(**{**shapes, "exp_avg_sq": (3, 1)}),
+        call({"step": 0}, **shapes),
+        call(dtypes=("float32", "float16", "float32", "float32"), **shapes),
+    )

@@ -1,0 +1,46 @@
+"""What a step of AdamW is, and what it may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from optest.operators.arrays import Array, Attributes, Inputs, inferred, quiet_hooks
+from optest.operators.optimizers.adamw import infer_adamw
+from optest.operators.running_errors import Bounded, Number, budgets, constant, exactly, sqrt
+from optest.spec import ErrorBudget
+
+
+def _adamw(inputs: Sequence[Any], attributes: Attributes) -> tuple[Number, ...]:
+    param, grad, mean, square = (inputs[place] for place in range(4))
+    rate, decay = (constant(attributes[name], param) for name in ("lr", "weight_decay"))
+    (first, first_left), (second, second_left) = (
+        _decays(attributes[name], attributes["step"], param) for name in ("beta1", "beta2")
+    )
+    mean = mean * first[0] + grad * first[1]
+    square = square * second[0] + grad * grad * second[1]
+    divisor = sqrt(square) / sqrt(second_left) + constant(attributes["eps"], param)
+    return param * (1.0 - rate * decay) - rate / first_left * mean / divisor, mean, square
+
+
+def _decays(beta: float, step: int, like: Number) -> tuple[tuple[Number, Number], Number]:
+    """β and 1 − β, and 1 − βᵗ, of which kernels have the power in double, or as pow (16 ulp) of a β that is rounded."""
+    power = beta**step
+    if not isinstance(like, Bounded):
+        wide = like.dtype.type(beta)
+        return (wide, 1.0 - wide), 1.0 - wide**step
+    rounded = constant(beta, like)
+    return (rounded, 1.0 - rounded), 1.0 - Bounded(power, power * (step + 32.0), double=like.double)
+
+
+def adamw_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    inferred(infer_adamw, inputs, attributes)
+    return exactly(_adamw, inputs, attributes)
+
+
+def adamw_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """The running errors of the formula. 1 − β of a β that is rounded is off by u, and 1 − βᵗ by (t + 33)·βᵗ·u."""
+    return budgets(_adamw, inputs, attributes)
+
+
+quiet_hooks(globals())

@@ -1,0 +1,173 @@
+"""Float8 in blocks: per_token_group_quant_fp8 and fp8_block_scaled_matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.describe import accumulate, attribute, composed, in_module
+from optest.operators.samples import (
+    CALM_SIZES,
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    refused,
+    variations,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions, require_rank
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
+
+_FLOAT8, _FLOAT32 = dtype("float8_e4m3fn"), dtype("float32")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="per_token_group_quant_fp8",
+        signature="input -> out, scale",
+        aliases=("per_token_cast_to_fp8",),
+        attributes=(
+            attribute("group_size: int = 128", "Elements of a row that share a scale; the last group may have fewer."),
+            attribute("eps: float = 1e-10", "The least maximum."),
+            attribute("use_ue8m0: bool = False", "Scales are rounded up to powers of two."),
+        ),
+        dtype_variants=tuple((name,) for name in MAIN_FLOATS),
+        alternatives="per_token_group_quant_fp8_alternatives",
+        rule=composed("|scale|·5; |out|·11 by the inverse of the scale; or out by a power of two that is as near"),
+        description="Rows in groups, each divided by scale = max(|x|, eps) / 448 and rounded to float8_e4m3fn, as in "
+        "vLLM and DeepGEMM. scale is float32, with a column for each group.",
+    ),
+    OperatorDescriptor(
+        name="fp8_block_scaled_matmul",
+        signature="input, weight, input_scale, weight_scale -> out",
+        aliases=(
+            "w8a8_block_fp8_matmul: A, B, As, Bs -> out",
+            "fp8_gemm_nt",
+        ),
+        attributes=(
+            attribute("block_size: ints = (128, 128)", "Rows and columns of weight that share a scale."),
+            attribute(
+                "out_dtype|output_dtype: dtype = 'bfloat16'",
+                "Dtype of the result.",
+                choices=("bfloat16", "float16", "float32"),
+            ),
+        ),
+        dtype_variants=(("float8_e4m3fn", "float8_e4m3fn", "float32", "float32"),),
+        domain={name: Interval(low=2.0**-9, high=1.0) for name in ("input_scale", "weight_scale")},
+        generator={"input_scale": "uniform", "weight_scale": "uniform"},
+        sum_length="..shapes:length_of_dim",
+        operations="operations_of_product",
+        rule=accumulate("products times both scales"),
+        description="input @ weightᵀ of rows x depth and columns x depth in float8_e4m3fn, where input has a scale for "
+        "each row and block of the depth, and weight one for each block of columns and depth (the layout of "
+        "DeepSeek-V3 and DeepGEMM). The last block of each dimension may be smaller. Sums are those of float32.",
+    ),
+)
+
+
+def infer_per_token_group_quant_fp8(specs: Specs, attributes: Attributes) -> Outputs:
+    (spec,) = all_given(specs, "input")
+    require_dimensions(spec, "input", 1)
+    size = attributes.get("group_size", 128)
+    if size < 1:
+        raise UnfitArguments(f"group_size is {size}, but should be 1 or more")
+    return (dense(_FLOAT8, spec.shape), dense(_FLOAT32, (*spec.shape[:-1], -(-spec.shape[-1] // size))))
+
+
+def infer_fp8_block_scaled_matmul(specs: Specs, attributes: Attributes) -> Outputs:
+    a, b, a_scale, b_scale = all_given(specs, "input", "weight", "input_scale", "weight_scale")
+    for name, spec in (("input", a), ("weight", b)):
+        require_rank(spec, name, 2)
+    block = tuple(attributes.get("block_size", (128, 128)))
+    if len(block) != 2 or min(block) < 1:
+        raise UnfitArguments(f"block_size is {list(block)}, but should be two sizes of 1 or more")
+    if a.shape[1] != b.shape[1]:
+        raise UnfitArguments(f"weight is {format_shape(b.shape)}, but should have {a.shape[1]} columns, as input")
+    blocks = -(-a.shape[1] // block[1])
+    wanted = ((a.shape[0], blocks), (-(-b.shape[0] // block[0]), blocks))
+    if (a_scale.shape, b_scale.shape) != wanted:
+        got = (format_shape(each) for each in (a_scale.shape, b_scale.shape))
+        raise UnfitArguments(
+            f"input_scale and weight_scale are {' and '.join(got)}, but should be "
+            f"{' and '.join(map(format_shape, wanted))}"
+        )
+    return (dense(dtype(attributes.get("out_dtype", "bfloat16")), (a.shape[0], b.shape[0])),)
+
+
+def operations_of_product(specs: Specs, _attributes: Attributes) -> int:
+    a, b = all_given(specs, "input", "weight")
+    return 2 * a.elements * (b.shape[0] if b.rank else 1)
+
+
+def _groups(*shape: int, generator: Any = None, **attributes: Any) -> dict[str, Any]:
+    return call({"group_size": 16, **attributes}, generator=generator, input=shape)
+
+
+def per_token_group_quant_fp8_samples() -> Iterator[Sample]:
+    calls = [_groups(5, 48), _groups(3, 37), _groups(2, 3, 256, group_size=128), _groups(4, 64, use_ue8m0=True)]
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", calls, dtypes=MAIN_FLOATS)
+    yield from in_every_layout(calls[:2])
+    for name in MAIN_FLOATS:
+        yield from in_layouts_at_once(calls[1:3], dtype=name)
+    sizes = [
+        _groups(3, n, use_ue8m0=rounded) for n in (0, 1, 7, 16, 17, 63, 65, 257, 1025) for rounded in (False, True)
+    ]
+    sizes += [_groups(n, 16, group_size=8) for n in (0, 1, 17, 129)] + [
+        _groups(37),
+        _groups(1, 1),
+        _groups(3, 5, group_size=1),
+    ]
+    yield from variations("sizes", sizes, dtypes=MAIN_FLOATS)
+    yield from variations("sizes", [_groups(LARGE_SIZE, 16, group_size=8), _groups(2, 4099, group_size=128)])
+    fills: list[Any] = [
+        "zeros",
+        {"fill": "full", "value": -3.5},
+        {"fill": "randn", "std": 1e-6},
+        {"fill": "randn", "std": 200.0},
+    ]
+    fills += [{"fill": "uniform", "low": -9.0, "high": -1.0}, {"fill": "full", "value": 2.0**-12}]
+    several = [_groups(4, 48, generator=fill, use_ue8m0=rounded) for fill in fills for rounded in (False, True)]
+    yield from variations("special", several, dtypes=MAIN_FLOATS)
+    small = [_groups(4, 48, generator={"fill": "randn", "std": 1e-3}, eps=eps) for eps in (0.5, 1e-4)]
+    yield from variations("epsilon", small, dtypes=MAIN_FLOATS)
+    outlier = {"fill": "data", "values": [[1e-3] * 15 + [448.0], [448.0, *[0.25] * 15], [-448.0, *[1.0] * 15]]}
+    yield from variations("special", [_groups(3, 16, generator=outlier)], dtypes=MAIN_FLOATS)
+    yield from refused(call(input=()), _groups(3, 16, group_size=0))
+
+
+def _product(
+    rows: int, columns: int, depth: int, block: Sequence[int] = (8, 16), generator: Any = None, **attributes: Any
+) -> dict[str, Any]:
+    blocks = -(-depth // block[1])
+    shapes: dict[str, Any] = {"input": (rows, depth), "weight": (columns, depth)}
+    scales = {"input_scale": (rows, blocks), "weight_scale": (-(-columns // block[0]), blocks)}
+    kinds = ("float8_e4m3fn", "float8_e4m3fn", "float32", "float32")
+    return call({"block_size": list(block), **attributes}, dtypes=kinds, generator=generator, **shapes, **scales)
+
+
+def fp8_block_scaled_matmul_samples() -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case=_product(5, 24, 48), tier=Tier.SMOKE)
+    for result in ("bfloat16", "float16", "float32"):
+        calls = [_product(5, 24, 48, out_dtype=result), _product(7, 37, 65, (16, 8), out_dtype=result)]
+        whole = _product(3, 300, 257, (128, 128), out_dtype=result)
+        yield from variations("ordinary", [*calls, whole])
+        yield from in_layouts_at_once(calls)
+        # Scales far apart, so that one of another block shows; whole numbers, so that a product that is lost does.
+        far = {name: {"fill": "uniform", "low": 2.0**-9, "high": 8.0} for name in ("input_scale", "weight_scale")}
+        yield from variations("scales", [{**each, "generator": far} for each in calls])
+        small = {name: {"fill": "randint", "low": -4, "high": 5} for name in ("input", "weight")}
+        ones = {name: {"fill": "full", "value": 0.5} for name in ("input_scale", "weight_scale")}
+        yield from variations("integer-exact", [{**each, "generator": {**small, **ones}} for each in calls])
+        ends = {name: {"fill": "uniform", "low": 200.0, "high": 448.0} for name in ("input", "weight")}
+        yield from variations("large", [{**calls[0], "generator": ends}])
+    yield from in_every_layout([_product(5, 24, 48), _product(3, 17, 33, out_dtype="float32")])
+    for n in CALM_SIZES:
+        sizes = [_product(n, 9, 17), _product(5, n, 17, (16, 8)), _product(5, 9, n, (4, 32))]
+        yield from variations("sizes", [*sizes, _product(3, n, 33, out_dtype="float32")])
+    large = [_product(2, 129, 1025, (128, 128)), _product(129, 130, 4, (128, 128)), _product(3, 1025, 65, (64, 32))]
+    yield from variations("sizes", [_product(1, 1, 1), _product(1025, 3, 65), *large])
+    wrong = [{"weight": [24, 47]}, {"input_scale": [5, 2]}, {"weight_scale": [2, 3]}, {"input": [48]}]
+    ordinary = _product(5, 24, 48)
+    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))

@@ -1,0 +1,1 @@
+"""What state space models are made of: descriptors, inference, references, error terms and case sets."""

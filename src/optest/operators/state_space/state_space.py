@@ -1,0 +1,298 @@
+"""What state space models are made of: causal_conv1d, causal_conv1d_update and selective_scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.normalization.helpers import uniform, without
+from optest.operators.samples import (
+    CALM_SIZES,
+    EVERY_FLOAT,
+    MAIN_FLOATS,
+    Call,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    refused,
+    standard,
+    variations,
+)
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    all_given,
+    dense,
+    optional,
+    require_rank,
+    require_same_dtype,
+    require_shape,
+)
+from optest.operators.variants import FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
+
+_ACTIVATION = attribute(
+    "activation: str = None", "silu (or swish, its other name) after it.", choices=("silu", "swish")
+)
+_CONVOLVED = composed("running errors of the sum of width products and the bias; silu 4 ulp; 0 for the state")
+_NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
+_HALVES = ("float16", "bfloat16")
+
+
+def _dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[str]:
+    """Of inputs with these names: parameters, and those in ``wide``, in float32."""
+    return ["float32" if name in ("A", "D", "delta_bias", *wide) else half for name in names]
+
+
+def _variants() -> Iterator[tuple[str, ...]]:
+    for half, *flags in product(_HALVES, *[(False, True)] * 5):
+        wide = [name for name, is_wide in zip("BC", flags[:2], strict=True) if is_wide]
+        names = [*_NAMES[:5], *(name for name, is_given in zip(_NAMES[5:], flags[2:], strict=True) if is_given)]
+        yield tuple(_dtypes(str(half), names, wide))
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="causal_conv1d",
+        signature="x, weight, bias?, initial_states? -> out, final_states?",
+        aliases=("causal_conv1d_fn",),
+        attributes=(_ACTIVATION, attribute("return_final_states: bool = False", "Give final_states, too.")),
+        dtype_variants=FLOATS,
+        sum_length="width",
+        rule=_CONVOLVED,
+        description="Each channel of x, batch x dim x length, convolved with its row of weight, dim x width, as in "
+        "causal-conv1d: out[t] is bias + Σ weight[k] · x[t − width + 1 + k], where initial_states, batch x dim x "
+        "(width − 1), or zeros stand before x. final_states are the last width − 1 elements of all that.",
+    ),
+    OperatorDescriptor(
+        name="causal_conv1d_update",
+        signature="x, conv_state, weight, bias? -> out, new_conv_state",
+        attributes=(_ACTIVATION,),
+        dtype_variants=FLOATS,
+        sum_length="width",
+        rule=_CONVOLVED,
+        description="causal_conv1d of x, batch x dim or batch x dim x length, behind the end of conv_state, batch x "
+        "dim x (width − 1 or more), which is moved on: new_conv_state is as long, and ends with x.",
+    ),
+    OperatorDescriptor(
+        name="selective_scan",
+        signature="u, delta, A, B, C, D?, z?, delta_bias? -> out, last_state?",
+        aliases=("selective_scan_fn",),
+        attributes=(
+            attribute("delta_softplus: bool = False", "softplus of delta, after delta_bias is added."),
+            attribute("return_last_state: bool = False", "Give last_state, batch x dim x states, too."),
+        ),
+        dtype_variants=(("float32",), ("float64",), *dict.fromkeys(_variants())),
+        domain="selective_scan_domain",
+        generator={"A": "uniform", "delta": "uniform"},
+        sum_length="states",
+        rule=composed("running errors of softplus, exp(δ·A), the recurrence step by step, Σ h·C, u·D and silu(z)"),
+        description="The scan of Mamba (Gu and Dao, 2023; layouts of mamba_ssm's selective_scan_fn): "
+        "h[t] = exp(δ[t]·A)·h[t − 1] + δ[t]·B[t]·u[t] from 0, out[t] = Σ h[t]·C[t] + D·u[t], times silu(z[t]). u, "
+        "delta and z are batch x dim x length, A is dim x states, D and delta_bias dim. B and C are dim x states, or "
+        "change with time: batch x states x length, or batch x groups x states x length.",
+    ),
+)
+
+
+def infer_causal_conv1d(specs: Specs, attributes: Attributes) -> Outputs:
+    x, weight = all_given(specs, "x", "weight")
+    require_rank(x, "x", 3)
+    _require_filter(specs, 1, x.shape[1])
+    state, shape = optional(specs, 3), (*x.shape[:2], weight.shape[1] - 1)
+    if state is not None:
+        require_shape(state, "initial_states", shape)
+        require_same_dtype(x, state, "initial_states")
+    out = dense(x.dtype, x.shape)
+    return (out, dense(x.dtype, shape)) if attributes.get("return_final_states") else (out,)
+
+
+def infer_causal_conv1d_update(specs: Specs, _attributes: Attributes) -> Outputs:
+    x, state, weight = all_given(specs, "x", "conv_state", "weight")
+    require_rank(x, "x", 2, 3)
+    _require_filter(specs, 2, x.shape[1])
+    require_same_dtype(x, state, "conv_state")
+    if state.shape[:-1] != x.shape[:2] or state.shape[-1] < weight.shape[1] - 1:
+        raise UnfitArguments(
+            f"conv_state is {format_shape(state.shape)}, but should be {format_shape(x.shape[:2])} with "
+            f"{weight.shape[1] - 1} elements or more"
+        )
+    return (dense(x.dtype, x.shape), dense(x.dtype, state.shape))
+
+
+def _require_filter(specs: Specs, place: int, channels: int) -> None:
+    x, weight, bias = specs[0], specs[place], optional(specs, place + 1)
+    assert x is not None
+    assert weight is not None
+    require_rank(weight, "weight", 2)
+    if weight.shape[0] != channels or not weight.shape[1]:
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have {channels} rows, of 1 or more")
+    require_same_dtype(x, weight, "weight")
+    if bias is not None:
+        require_shape(bias, "bias", (channels,))
+        require_same_dtype(x, bias, "bias")
+
+
+def width(specs: Specs, _attributes: Attributes) -> int:
+    """And the bias."""
+    return 1 + max((each.shape[1] for each in specs[1:3] if each is not None and each.rank == 2), default=1)
+
+
+def _conv(batch: int, dim: int, length: int, width: int = 4, **attributes: Any) -> dict[str, Any]:
+    shapes: dict[str, Any] = {"x": (batch, dim, length), "weight": (dim, width), "bias": (dim,)}
+    return call(attributes, **shapes, initial_states=(batch, dim, width - 1))
+
+
+def causal_conv1d_samples() -> Iterator[Sample]:
+    calls = [
+        _conv(2, 5, 37, activation="silu", return_final_states=True),
+        without(_conv(2, 3, 17, 3), "initial_states"),
+        without(_conv(1, 9, 33, 2, activation="swish"), "bias"),
+    ]
+    sized = lambda n: _conv(2, 3, n, activation="silu", return_final_states=True)  # noqa: E731
+    yield from standard(calls, FLOATS, sized=sized)
+    more = [
+        without(_conv(2, 5, 9, activation="silu", return_final_states=True), "bias", "initial_states"),
+        _conv(3, 2, 8, 1),
+        _conv(3, 2, 8, 7, activation="silu"),
+        without(_conv(2, 3, 2, 4, return_final_states=True), "initial_states"),
+        _conv(2, 3, 1, 4, return_final_states=True),
+        _conv(2, 3, 2, 4, return_final_states=True),
+    ]
+    yield from variations("attributes", more, dtypes=EVERY_FLOAT)
+    yield from variations("sizes", [_conv(2, n, 5, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
+    steep = {
+        "x": {"fill": "uniform", "low": -60.0, "high": 10.0},
+        "weight": {"fill": "uniform", "low": 0.0, "high": 1.0},
+    }
+    yield from variations("long tail", [{**calls[0], "generator": steep}], dtypes=EVERY_FLOAT)
+    yield from refused(
+        call(x=(2, 5, 9), weight=(4, 4)),
+        call(x=(2, 5, 9), weight=(5, 4), bias=(4,)),
+        call(x=(2, 5, 9), weight=(5, 4), bias=(5,), initial_states=(2, 5, 4)),
+        call(x=(5, 9), weight=(5, 4)),
+    )
+
+
+def _update(batch: int, dim: int, length: int, width: int = 4, state: int = 3, **attributes: Any) -> dict[str, Any]:
+    """A length of 0 is one token without a dimension of its own."""
+    x = (batch, dim, length) if length else (batch, dim)
+    return call(attributes, x=x, conv_state=(batch, dim, state), weight=(dim, width), bias=(dim,))
+
+
+def causal_conv1d_update_samples() -> Iterator[Sample]:
+    calls = [
+        _update(3, 37, 0, activation="silu"),
+        _update(2, 5, 3, 4, 6, activation="silu"),
+        without(_update(2, 9, 0, 2, 5), "bias"),
+    ]
+    yield from standard(calls, FLOATS, sized=lambda n: _update(2, n, 0, activation="silu"))
+    more = [_update(2, 5, length, 4, state) for length, state in ((1, 3), (2, 3), (7, 3), (7, 9), (1, 4))]
+    more += [_update(2, 5, 0, 3, 2), _update(2, 5, 0, 1, 1, activation="swish"), without(calls[1], "bias")]
+    yield from variations("attributes", more, dtypes=EVERY_FLOAT)
+    yield from variations("sizes", [_update(n, 5, 0, activation="silu") for n in CALM_SIZES], dtypes=MAIN_FLOATS)
+    yield from refused(
+        call(x=(2, 5), conv_state=(2, 5, 2), weight=(5, 4)),
+        call(x=(2, 5), conv_state=(2, 4, 3), weight=(5, 4)),
+        call(x=(2, 5), conv_state=(2, 5, 3), weight=(4, 4)),
+    )
+
+
+def infer_selective_scan(specs: Specs, attributes: Attributes) -> Outputs:
+    u, _, a, b, c = all_given(specs, *_NAMES[:5])
+    require_rank(u, "u", 3)
+    require_rank(a, "A", 2)
+    batch, dim, length = u.shape
+    require_shape(a, "A", (dim, a.shape[1]))
+    for place, name in ((1, "delta"), (6, "z")):
+        spec = optional(specs, place)
+        if spec is not None:
+            require_shape(spec, name, u.shape, ", as u")
+            require_same_dtype(u, spec, name)
+    for place, name in ((5, "D"), (7, "delta_bias")):
+        spec = optional(specs, place)
+        if spec is not None:
+            require_shape(spec, name, (dim,))
+            require_same_dtype(a, spec, name)
+    for name, spec in (("B", b), ("C", c)):
+        _require_states(name, spec, u, a)
+    if a.dtype != u.dtype and not (u.dtype.bits == 16 and a.dtype == dtype("float32")):
+        raise UnfitArguments(f"A is {a.dtype}, but should be float32 beside 16 bits, else {u.dtype}")
+    out = dense(u.dtype, (batch, dim, length))
+    return (out, dense(a.dtype, (batch, *a.shape))) if attributes.get("return_last_state") else (out,)
+
+
+def _require_states(name: str, spec: TensorSpec, u: TensorSpec, a: TensorSpec) -> None:
+    batch, dim, length = u.shape
+    states = a.shape[1]
+    groups = spec.shape[1] if spec.rank == 4 else 1
+    fits = spec.shape in ((dim, states), (batch, states, length), (batch, groups, states, length))
+    if not fits or not groups or dim % groups:
+        raise UnfitArguments(
+            f"{name} is {format_shape(spec.shape)}, but should be {format_shape((dim, states))} or "
+            f"{format_shape((batch, states, length))}, or have a divisor of {dim} for groups before the states"
+        )
+    wanted = a.dtype if spec.rank == 2 else u.dtype
+    if spec.dtype != wanted:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}")
+
+
+def selective_scan_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
+    """States that decay; steps are positive, by softplus or by themselves."""
+    steps = {} if attributes.get("delta_softplus") else {"delta": Interval(low=0.0, high=1.0)}
+    return {"A": Interval(low=-4.0, high=-0.125), **steps}
+
+
+def states(specs: Specs, _attributes: Attributes) -> int:
+    _, _, a = all_given(specs, *_NAMES[:3])
+    return a.shape[1] if a.rank == 2 else 1
+
+
+def _scan(
+    batch: int, dim: int, length: int, states: int, kind: str = "float32", *, groups: int = 0, **attributes: Any
+) -> dict[str, Any]:
+    """With ``groups`` of B and C, or -1 for such as do not change."""
+    row, parameter = [batch, dim, length], [dim]
+    varied = [dim, states] if groups < 0 else [batch, *([groups] if groups else []), states, length]
+    shapes = dict(zip(_NAMES, (row, row, [dim, states], varied, varied, parameter, row, parameter), strict=True))
+    wide = ("B", "C") if groups < 0 else ()
+    dtypes = _dtypes(kind, _NAMES, wide) if kind in _HALVES else [kind]
+    return {"shapes": shapes, "dtypes": dtypes, "attributes": {"delta_softplus": True, **attributes}}
+
+
+def selective_scan_samples() -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case=_scan(2, 5, 17, 4), tier=Tier.SMOKE)
+    for kind in ("float32", "float64", *_HALVES):
+        whole, grouped = _scan(2, 5, 17, 4, kind, return_last_state=True), _scan(1, 6, 9, 3, kind, groups=2)
+        calls = [whole, grouped, _scan(2, 3, 7, 16, kind, groups=-1), _scan(2, 4, 5, 1, kind, groups=1)]
+        yield from variations("ordinary", calls)
+        yield from variations("attributes", _without_options(whole))
+        drawn = [uniform(low, high) for low, high in ((-6.0, -2.0), (2.0, 30.0), (18.0, 22.0))]
+        yield from variations("steps", [{**whole, "generator": {"A": "uniform", "delta": each}} for each in drawn])
+        slow = {"A": {"fill": "full", "value": -0.125}, "delta": uniform(-8.0, -5.0)}
+        yield from variations("steps", [{**_scan(1, 3, 129, 2, kind), "generator": slow}])
+        gate = {"A": "uniform", "delta": "randn", "z": uniform(-100.0, 20.0)}
+        yield from variations("long tail", [{**whole, "generator": gate}])
+        yield from in_layouts_at_once([whole, grouped])
+        yield from variations("special", [{**whole, "generator": {"A": "uniform", "delta": "uniform", "u": "special"}}])
+    yield from in_every_layout([_scan(2, 3, 5, 2), _scan(2, 4, 3, 2, "float16", groups=2)])
+    lengths = [_scan(1, 3, n, 2, return_last_state=True) for n in (0, 1, 2, 16, 31, 33, 64, 65, 255, 257, 1025, 2049)]
+    others = [_scan(1, n, 3, 2) for n in (1, 7, 33, 129, 257)] + [_scan(1, 2, 5, n) for n in (1, 8, 16, 17, 65, 256)]
+    yield from variations("sizes", [*lengths, *others, _scan(2, 1025, 33, 1), _scan(0, 3, 5, 2), _scan(1, 1, 1, 1)])
+    wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
+    ordinary = _scan(2, 5, 17, 4)
+    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+
+
+def _without_options(whole: Call) -> Iterator[Call]:
+    """Without each of the optional inputs and all of them, and of steps that are positive by themselves."""
+    case = dict(whole)
+    for names in (("D",), ("z",), ("delta_bias",), ("D", "z", "delta_bias")):
+        yield without(case, *names)
+    plain = without(case, "delta_bias")
+    yield {**plain, "attributes": {"return_last_state": True}}
+    yield {**without(plain, "z"), "attributes": {}}

@@ -1,0 +1,225 @@
+"""The torch calls of what people write kernels of: gradients, optimizer steps, state spaces, packed weights, float8.
+
+Where torch has a function it is called; what it has no function for is put together, in float32 and wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import TensorSpec, dtype
+from optest.torch.operators import elementwise
+from optest.torch.operators.calls import Attributes, Tensors, TorchCall
+from optest.torch.tensors import TORCH_DTYPES
+
+__all__ = ["CALLS"]
+
+
+def _wide(*tensors: Any) -> list[Any]:
+    """In float32 or wider."""
+    return [each if each is None or each.dtype == torch.float64 else each.float() for each in tensors]
+
+
+def _gradients(output: Callable[..., torch.Tensor], grad: torch.Tensor, *inputs: Any) -> list[torch.Tensor]:
+    """By autograd; of the inputs that are given."""
+    with torch.enable_grad():
+        leaves = [None if each is None else each.detach().requires_grad_() for each in inputs]
+        given = [each for each in leaves if each is not None]
+        return list(torch.autograd.grad(output(*leaves), given, grad))
+
+
+def _refusing(name: str, call: TorchCall) -> TorchCall:
+    """What is put together here broadcasts, and so refuses little by itself: the catalogue's inference does it."""
+
+    def refusing(tensors: Tensors, attributes: Attributes) -> Any:
+        specs = [
+            None
+            if each is None
+            else TensorSpec(dtype=dtype(str(each.dtype).removeprefix("torch.")), shape=tuple(each.shape))
+            for each in tensors
+        ]
+        load_object(operators.get(name).infer)(specs, attributes)
+        return call(tensors, attributes)
+
+    return refusing
+
+
+def _rms_norm_backward(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    grad, source, weight = (*tensors, None)[:3]
+    shape, eps = tuple(attributes["normalized_shape"]), attributes.get("eps")
+    wide = _wide(grad, source, weight)
+    found = _gradients(lambda x, w: functional.rms_norm(x, shape, w, eps), *wide)
+    return [found[0].to(source.dtype), *(each.to(weight.dtype) for each in found[1:])]
+
+
+def _layer_norm_backward(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    grad, source, weight = (*tensors, None)[:3]
+    shape, eps = tuple(attributes["normalized_shape"]), attributes.get("eps", 1e-5)
+    wide, x, scale = _wide(grad, source, weight)
+    bias = None if scale is None else torch.zeros_like(scale)
+    _, mean, rstd = torch.native_layer_norm(x, shape, scale, bias, eps)
+    mask = [True, scale is not None, scale is not None]
+    found = torch.ops.aten.native_layer_norm_backward(wide, x, shape, mean, rstd, scale, bias, mask)
+    if weight is None:
+        return [found[0].to(source.dtype)]
+    last = 3 if attributes.get("bias", True) else 2
+    return [found[0].to(source.dtype), *(each.to(weight.dtype) for each in found[1:last])]
+
+
+def _cross_entropy_backward(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    grad, source, target, weight = (*tensors, None)[:4]
+    wide, x, scale = _wide(grad, source, weight)
+    target = target.long() if target.dtype == torch.int32 else target
+    found = _gradients(lambda logits: functional.cross_entropy(logits, target, scale, **attributes), wide, x)
+    return [found[0].to(source.dtype)]
+
+
+def _adamw(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    """torch's fused step in float32 and wider. It works in place, here on copies, which are dense: on a CPU it reads a
+    gradient as it lies, whatever its strides are."""
+    param, grad, mean, square = (each.clone(memory_format=torch.contiguous_format) for each in _wide(*tensors))
+    stated = {name: attributes[name] for name in ("lr", "beta1", "beta2", "weight_decay", "eps")}
+    steps = [torch.tensor(float(attributes["step"]), device=param.device)]
+    torch._fused_adamw_([param], [grad], [mean], [square], [], steps, amsgrad=False, maximize=False, **stated)
+    kinds = (tensors[0], *tensors[2:])
+    return [each.to(kind.dtype) for each, kind in zip((param, mean, square), kinds, strict=True)]
+
+
+def _causal_conv1d(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    x, weight, bias, state = _wide(*(*tensors, None, None)[:4])
+    kept = weight.shape[1] - 1
+    whole = functional.pad(x, (kept, 0)) if state is None else torch.cat([state, x], -1)
+    out = _convolved(whole, weight, bias, x.shape[-1], attributes).to(tensors[0].dtype)
+    last = whole[..., whole.shape[-1] - kept :].to(out.dtype)
+    return [out, last] if attributes.get("return_final_states") else [out]
+
+
+def _causal_conv1d_update(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    x, state, weight, bias = _wide(*(*tensors, None)[:4])
+    whole = torch.cat([state, x if x.dim() == 3 else x.unsqueeze(-1)], -1)
+    length = whole.shape[-1] - state.shape[-1]
+    out = _convolved(whole, weight, bias, length, attributes).reshape(x.shape)
+    return [each.to(tensors[0].dtype) for each in (out, whole[..., length:])]
+
+
+def _convolved(
+    whole: torch.Tensor, weight: torch.Tensor, bias: Any, length: int, attributes: Attributes
+) -> torch.Tensor:
+    seen = whole[..., whole.shape[-1] - length - weight.shape[1] + 1 :]
+    if 0 in whole.shape or not length:  # torch refuses it
+        return seen[..., :length]
+    out = functional.conv1d(seen, weight.unsqueeze(1), bias, groups=len(weight))
+    return functional.silu(out) if attributes.get("activation") else out
+
+
+def _selective_scan(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
+    u, delta, a, b, c, d, z, bias = _wide(*(*tensors, None, None, None)[:8])
+    if bias is not None:
+        delta = delta + bias[:, None]
+    if attributes.get("delta_softplus"):
+        delta = functional.softplus(delta)
+    state = u.new_zeros(*u.shape[:2], a.shape[1])
+    out = torch.empty_like(u, memory_format=torch.contiguous_format)
+    for t in range(u.shape[2]):
+        step = delta[:, :, t, None]
+        state = torch.exp(step * a) * state + step * u[:, :, t, None] * _at(b, t, u.shape[1])
+        out[:, :, t] = (state * _at(c, t, u.shape[1])).sum(-1)
+    if d is not None:
+        out = out + u * d[:, None]
+    if z is not None:
+        out = out * functional.silu(z)
+    out = out.to(tensors[0].dtype)
+    return [out, state.to(tensors[2].dtype)] if attributes.get("return_last_state") else [out]
+
+
+def _at(values: torch.Tensor, t: int, dim: int) -> torch.Tensor:
+    """B or C at a time, in a shape that broadcasts with batch x dim x states."""
+    if values.dim() == 2:
+        return values[None]
+    if values.dim() == 3:
+        return values[:, None, :, t]
+    return values[..., t].repeat_interleave(dim // values.shape[1], 1)
+
+
+def _embedding_bag(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    weight, indices, offsets, factors = (*tensors, None, None)[:4]
+    if indices.dim() == 2 and not indices.shape[1]:  # torch refuses bags that are all empty
+        offsets, indices = indices.new_zeros(len(indices)), indices.flatten()
+        factors = None if factors is None else factors.flatten()
+    return functional.embedding_bag(indices, weight, offsets, per_sample_weights=factors, **attributes)
+
+
+def _per_token_group_quant_fp8(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch.Tensor]:
+    (x,), size = _wide(*tensors), attributes["group_size"]
+    rest = -x.shape[-1] % size
+    groups = (
+        functional.pad(x, (0, rest)).unflatten(-1, (-1, size))
+        if x.numel()
+        else x.new_zeros(*x.shape[:-1], -(-x.shape[-1] // size), size)
+    )
+    scale = groups.abs().amax(-1).clamp(min=attributes["eps"]) / _LARGEST_FLOAT8
+    if attributes.get("use_ue8m0"):
+        scale = torch.exp2(torch.ceil(torch.log2(scale)))
+    out = (groups / scale.unsqueeze(-1)).clamp(-_LARGEST_FLOAT8, _LARGEST_FLOAT8).flatten(-2)[..., : x.shape[-1]]
+    return out.to(torch.float8_e4m3fn), scale
+
+
+_LARGEST_FLOAT8 = 448.0
+
+
+def _fp8_block_scaled_matmul(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    a, b, a_scale, b_scale = _wide(*tensors)
+    rows, columns = attributes["block_size"]
+    out = a.new_zeros(len(a), len(b))
+    by_row = b_scale.repeat_interleave(rows, 0)[: len(b)]
+    for block, start in enumerate(range(0, a.shape[1], columns)):
+        part = a[:, start : start + columns] @ b[:, start : start + columns].T
+        out += part * a_scale[:, block, None] * by_row[:, block]
+    return out.to(TORCH_DTYPES[attributes["out_dtype"]])
+
+
+def _dequantize_gptq(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    packed, zeros, scales, group_of = (*tensors, None)[:4]
+    shifts = torch.arange(0, 32, 4, dtype=torch.int32, device=packed.device)
+    rows = len(packed) * len(shifts)
+    weight = (packed.unsqueeze(1) >> shifts[:, None] & 15).reshape(rows, packed.shape[1])
+    zero = (zeros.unsqueeze(2) >> shifts & 15).reshape(len(zeros), packed.shape[1])
+    if not attributes.get("use_v2_format"):
+        zero = zero + 1
+    if group_of is None:
+        group_of = torch.arange(rows, device=packed.device) // max(1, rows // len(scales))
+    return ((weight - zero[group_of]) * scales.float()[group_of]).to(scales.dtype)
+
+
+def _with_weights(dequantize: TorchCall) -> TorchCall:
+    """The product with weights of the dtype, added up in float32."""
+
+    def product(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+        x, weight = _wide(tensors[0], dequantize(tensors[1:], attributes))
+        return (x @ weight).to(tensors[0].dtype)
+
+    return product
+
+
+_CALLS: dict[str, TorchCall] = {
+    "rms_norm_backward": _rms_norm_backward,
+    "cross_entropy_backward": _cross_entropy_backward,
+    "layer_norm_backward": _layer_norm_backward,
+    "adamw": _adamw,
+    "causal_conv1d": _causal_conv1d,
+    "causal_conv1d_update": _causal_conv1d_update,
+    "embedding_bag": _embedding_bag,
+    "per_token_group_quant_fp8": _per_token_group_quant_fp8,
+    "fp8_block_scaled_matmul": _fp8_block_scaled_matmul,
+    "dequantize_gptq": _dequantize_gptq,
+    "gptq_gemm": _with_weights(_dequantize_gptq),
+    "awq_gemm": _with_weights(elementwise.CALLS["dequantize_awq"]),
+    "selective_scan": _selective_scan,
+}
+CALLS: dict[str, TorchCall] = {name: _refusing(name, call) for name, call in _CALLS.items()}

@@ -1,0 +1,172 @@
+"""``optest minimise``: wrong kernels, each reduced to the smallest call that its fault still shows in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from user_shell import Ended, Shell
+
+KERNELS = """
+import numpy as np
+
+
+def lost_tail(input):
+    out = np.maximum(input, 0)
+    if input.ndim and input.shape[-1] > 256 and input.shape[-1] % 8:
+        out[..., -1] = -1
+    return out
+
+
+def read_as_dense(input):
+    dense = np.lib.stride_tricks.as_strided(input, strides=np.empty(input.shape, input.dtype).strides)
+    return np.maximum(dense, 0)
+
+
+def only_half(input):
+    return np.maximum(input, 0) + (input.dtype == np.float16)
+
+
+def lost_nan(input):
+    return np.where(input > 0, input, 0).astype(input.dtype)
+
+
+def raises_if_small(input):
+    if input.size < 10:
+        raise ValueError("too small")
+    return np.maximum(input, 0) + 1
+
+
+def raises(input):
+    raise ValueError(f"the shape is {list(input.shape)}" if input.ndim > 1 else "a row")
+
+
+def wrong_dim(input, dim=-1, dtype=None):
+    shifted = np.exp(input - input.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def dies(input):
+    if input.size > 5:
+        import os
+
+        os.abort()
+    return np.maximum(input, 0)
+
+
+def right(input):
+    return np.maximum(input, 0)
+"""
+
+
+@pytest.fixture
+def minimised(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> Callable[..., Ended]:
+    """A case run by a kernel, then minimised."""
+
+    def make(kernel: str, case: str, *arguments: str, op: str = "relu") -> Ended:
+        (tmp_path / "kernels.py").write_text(KERNELS)
+        plan(f"cases:\n  - {{op: {op}, {case}}}\n")
+        optest("run", "--plan", "plan.yaml", "--function", f"{op}=kernels:{kernel}", "-qq")
+        return optest("minimise", *arguments)
+
+    return make
+
+
+def reduced(ended: Ended) -> str:
+    """The last line: from what to what."""
+    assert ended.status == 1, ended.text
+    return next(line for line in ended.out.splitlines() if line.startswith("reduced from "))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "case", "smallest"),
+    [
+        (
+            "lost_tail",
+            "dtypes: float16, shapes: {input0: 6x1001}",
+            "relu[float32](257), ones: sizes, dimensions, dtypes",
+        ),
+        ("read_as_dense", "shapes: {input0: {shape: [4, 9, 37], strides: [700, 70, 1], offset: 9}}", "relu[float32](2"),
+        ("only_half", "dtypes: float16, shapes: {input0: 64x100}", "relu[float16](scalar), ones: sizes, dimensions"),
+        (
+            "lost_nan",
+            "shapes: {input0: 5}, generator: {fill: data, values: [1, 2, 3, nan, 5]}",
+            "relu[float32](scalar), data(values=nan)",
+        ),
+        ("raises_if_small", "shapes: {input0: 16x64}", "relu[float32](10), ones"),
+        ("raises", "shapes: {input0: 16x64x3}", "relu[float32](1x1), ones"),
+        ("dies", "shapes: {input0: 16x64}", "relu[float32](6), ones"),
+    ],
+)
+def test_the_smallest_call_that_fails_alike(
+    minimised: Callable[..., Ended], kernel: str, case: str, smallest: str
+) -> None:
+    assert f" to {smallest}" in reduced(minimised(kernel, case))
+
+
+def test_attributes_that_matter_stay(minimised: Callable[..., Ended]) -> None:
+    line = reduced(minimised("wrong_dim", "shapes: {input0: 3x5x7}, attributes: {dim: 1}", op="softmax"))
+    smallest = line.partition(" to ")[2]
+    assert smallest.startswith("softmax[float32](")
+    assert "dim=" in smallest
+    assert "7" not in smallest.partition(")")[0]
+
+
+def test_what_is_left_is_a_plan_that_fails(minimised: Callable[..., Ended], optest: Shell, tmp_path: Path) -> None:
+    ended = minimised("read_as_dense", "shapes: {input0: {shape: [4, 9], strides: [90, 1]}}", "--write", "small.yaml")
+    assert "plan: small.yaml" in ended.out
+    text = (tmp_path / "small.yaml").read_text()
+    assert '{"shape": [2], "strides": [2], "offset": 0}' in text
+    again = optest("run", "--plan", "small.yaml")
+    assert (again.status, "1 failed" in again.out) == (1, True)
+
+
+def test_the_run_before_is_meant_not_that_of_the_smallest(minimised: Callable[..., Ended], optest: Shell) -> None:
+    first = reduced(minimised("lost_tail", "shapes: {input0: 6x1001}"))
+    assert reduced(optest("minimise")).partition(" to ")[0] == first.partition(" to ")[0]
+
+
+def test_what_does_not_fail(minimised: Callable[..., Ended], optest: Shell, tmp_path: Path) -> None:
+    ended = minimised("right", "shapes: {input0: 4}, name: well", "well")
+    assert (ended.status, "well did not fail: it passed" in ended.err) == (2, True)
+    minimised("lost_nan", "shapes: {input0: 4}, generator: special, name: bad")
+    (tmp_path / "kernels.py").write_text(
+        KERNELS.replace("def lost_nan", "def other").replace("def right", "def lost_nan")
+    )
+    ended = optest("minimise", "bad")
+    assert (ended.status, "does not fail this time: it passed" in ended.err) == (2, True)
+
+
+PLUGIN = """
+import numpy as np
+
+from optest.backends import BackendDriver, backend_manager
+
+
+class TakesAll(BackendDriver):
+    kind = name = "takes-all"
+
+    def run(self, case, inputs):
+        return [np.zeros((1, 1), np.float32)]
+
+
+backend_manager.register(TakesAll())
+"""
+
+
+def test_a_refusal_stays_one(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "takes_all.py").write_text(PLUGIN)
+    env = {"OPTEST_PLUGINS": "takes_all"}
+    plan("cases:\n  - {op: add, shapes: {input0: 4x6, input1: 5x6}, expects_error: {type: Exception}}\n")
+    optest("run", "--plan", "plan.yaml", "--backend", "takes-all", "-qq", env=env)
+    reduced(optest("minimise", "--write", "plan.yaml", env=env))
+    text = (tmp_path / "plan.yaml").read_text()
+    assert "[4, 6]" not in text
+    plan("\n".join(line for line in text.splitlines() if "expects_error" not in line))
+    assert "nothing was run" in optest("run", "--plan", "plan.yaml", env=env).err
+
+
+def test_no_attempt_begins_after_the_limit(minimised: Callable[..., Ended]) -> None:
+    ended = minimised("lost_tail", "shapes: {input0: 6x1001}", "--limit", "0")
+    assert "nothing of it can go: 1 attempt, then the limit was reached" in ended.out

@@ -1,0 +1,69 @@
+"""The tolerance that is suggested where there is no rule: as wide as the condition of the call, and no wider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.core.runner import TestRunner
+from optest.core.suggestion import SUGGESTED
+from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
+
+
+def judged(reference: Callable[..., Any], kind: str, fill: Fill | None = None, count: int = 1000) -> Verdict:
+    descriptor = OperatorDescriptor(name="own", signature="x -> out", reference=reference)
+    spec = TensorSpec(dtype=dtype(kind), shape=(count,))
+    argument = Argument(name="x", path="input0", spec=spec, fill=fill or Fill(kind="randn"))
+    (result,) = TestRunner().run([TestCase(descriptor=descriptor, inputs=(argument,))])
+    assert result.reason is Reason.BAD_CASE
+    return result.verdict
+
+
+def suggested(*arguments: Any, **more: Any) -> tuple[float, float]:
+    rtol, atol = judged(*arguments, **more).details[SUGGESTED]
+    return rtol, atol
+
+
+def wide(inputs: Any) -> Any:
+    return np.asarray(inputs[0], np.float64)
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("float32", 2.0**-24), ("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
+def test_eight_roundings_of_input_and_result(kind: str, unit: float) -> None:
+    rtol, atol = suggested(lambda inputs, _: (wide(inputs) * 2,), kind)
+    assert 8 * unit < rtol <= 20 * unit
+    assert atol <= 20 * unit
+
+
+def test_condition_makes_it_wider() -> None:
+    ordinary, _ = suggested(lambda inputs, _: (wide(inputs) ** 2,), "float32")
+    steep, _ = suggested(lambda inputs, _: (wide(inputs) ** 20,), "float32")
+    assert 5 * ordinary < steep < 20 * ordinary
+
+
+def test_what_cancels_needs_atol() -> None:
+    fill = Fill(kind="uniform", parameters={"low": 0.5, "high": 1.5})
+    rtol, atol = suggested(lambda inputs, _: (wide(inputs) - 1,), "float32", fill)
+    assert rtol < 1e-3
+    assert 1e-8 < atol < 1e-5
+
+
+def test_a_hopeless_call_has_none() -> None:
+    verdict = judged(lambda inputs, _: (np.sin(wide(inputs) * 1e12),), "float32")
+    assert SUGGESTED not in verdict.details
+    assert "is as much as the results themselves" in verdict.message
+
+
+def test_why_no_number_is_known() -> None:
+    seen: list[Any] = []
+
+    def once(inputs: Any, _: Any) -> Any:
+        seen.append(inputs)
+        if len(seen) > 2:  # the backend has asked it, too
+            raise ValueError("no more")
+        return (wide(inputs),)
+
+    assert "no number can be suggested: the reference raised ValueError: no more" in judged(once, "float32").message

@@ -1,0 +1,64 @@
+"""Running errors against the errors that float32 has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.operators import running_errors
+from optest.operators.running_errors import Bounded, constant, exp, joined, silu, softplus, sqrt
+
+Array = np.ndarray[Any, Any]
+U = 2.0**-24
+RANDOM = np.random.default_rng(7)
+X, Y = (RANDOM.uniform(0.25, 4.0, (64, 257)) * RANDOM.choice([-1.0, 1.0], (64, 257)) for _ in range(2))
+FORMULAS: dict[str, Callable[[Any, Any], Any]] = {
+    "product and sum": lambda x, y: x * y + x,
+    "difference that cancels": lambda x, y: (x * 3.0 + y) - x * 3.0,
+    "quotient": lambda x, y: x / (y * y + 1.0),
+    "inverse root": lambda x, y: 1.0 / sqrt(x * x + y * y),
+    "row sum": lambda x, y: (x * y).sum(axis=1, keepdims=True) * x,
+    "sum of all": lambda x, y: (x * y).sum(axis=(0, 1)),
+    "exp": lambda x, y: exp(x * y),
+    "silu": lambda x, y: silu(x * y),
+    "softplus": lambda x, y: softplus(x * y),
+    "negated and subtracted from a number": lambda x, y: 1.0 - -x * y,
+    "joined": lambda x, y: joined([x * y, x], lambda parts: np.concatenate(parts, -1)),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_float32_stays_within_the_bound_and_near_it(name: str) -> None:
+    formula = FORMULAS[name]
+    stored = [each.astype(np.float32) for each in (X, Y)]
+    bounded = formula(*map(Bounded, stored))
+    exact = formula(*(each.astype(np.float64) for each in stored))
+    error = np.abs(np.asarray(formula(*stored), np.float64) - exact)
+    np.testing.assert_allclose(bounded.value, exact, rtol=1e-13, atol=1e-13)
+    assert (error <= bounded.worst * U).all()
+    assert error.max() > 0
+    if "sum" not in name:  # of pairs, where the bound is that of any order
+        assert np.median(bounded.worst) * U < 30.0 * np.sqrt(np.mean(error * error))
+
+
+def test_what_is_exact_has_no_bound() -> None:
+    moved = Bounded(X)[:, None, 3:5].reshape(-1)
+    assert not moved.worst.any()
+    assert (constant(0.1, moved).worst, constant(0.1, X)) == (0.1, 0.1)
+
+
+def test_a_number_that_is_infinite_is_off_by_a_number() -> None:
+    with np.errstate(all="ignore"):
+        out = Bounded([np.inf, 1.0]) * Bounded([2.0, 3.0])
+        (found,) = running_errors.budgets(lambda inputs, _: [inputs[0] - inputs[0]], [np.float32([np.inf, 1])], {})
+    assert out.worst[1] == pytest.approx(3.0)
+    assert np.isfinite(found.worst).all()
+
+
+def test_doubles_are_computed_in_more_than_float64() -> None:
+    tiny = np.array([1.0, 2.0**-60])
+    (out,) = running_errors.exactly(lambda inputs, _: [(inputs[0][0] + inputs[0][1]) - inputs[0][0]], [tiny], {})
+    assert out == (2.0**-60 if np.finfo(np.longdouble).nmant > 60 else 0.0)
