@@ -64,6 +64,8 @@ class Option:
     """``file`` or ``folder``, for what the name does not tell."""
     short: str = ""
     """Its short form where scenes are a program of their own (``python test_x.py``), and nowhere else."""
+    common: bool = False
+    """``--help`` shows it without ``--help-all``."""
     hidden: bool = False
     """``--help`` does not show it: an option that is gone, whose command says what to use in its place."""
 

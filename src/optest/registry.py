@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 
 __all__ = [
-    "EXTRAS",
+    "OPTIONAL",
     "Registry",
     "file_of_module",
     "is_installed",
@@ -38,21 +38,11 @@ __all__ = [
 
 Entry = TypeVar("Entry")
 
-EXTRAS = {
-    "torch": "optest[torch]",
-    "triton": "optest[triton]",
-    "jax": "optest[jax]",
-    "onnx": "optest[onnx]",
-    "onnxruntime": "optest[onnx]",
-    "onnxscript": "optest[onnx]",
-    "openvino": "optest[openvino]",
-    "pyopencl": "optest[opencl]",
-    "safetensors": "optest[safetensors]",
-    "pycparser": "optest[ffi]",
-    "ray": "optest[cluster]",
-    "jinja2": "optest[html]",
-}
-"""What brings a package that optest can do without, by the name of its module."""
+OPTIONAL = (
+    *("torch", "triton", "jax", "onnx", "onnxruntime", "onnxscript", "openvino"),
+    *("pyopencl", "safetensors", "pycparser", "ray", "jinja2"),
+)
+"""Packages that optest can do without, each under the name of its module, which is also what pip installs."""
 
 
 class Registry(Generic[Entry]):
@@ -157,17 +147,11 @@ def _import(module_name: str, path: str) -> Any:
                 f"module {module_name!r} needs {missing!r}, which its package does not have\n"
                 f"  wanted by {path!r}; is {_top(missing)} installed as a whole?"
             ) from None
-        raise Unavailable(path, f"pip install {_distribution_of(missing)}") from None
+        raise Unavailable(path, f"pip install {_top(missing)}") from None
 
 
 def _top(module: str) -> str:
     return module.partition(".")[0]
-
-
-def _distribution_of(module: str) -> str:
-    """The words after ``pip install`` that bring a missing module."""
-    top = _top(module)
-    return EXTRAS.get(top, top)
 
 
 def load_plugins(modules: Iterable[str]) -> None:
@@ -234,10 +218,10 @@ def _outdated() -> Iterator[str]:
         stated = requires("optest") or ()
     except PackageNotFoundError:
         return
-    for name, least, extra in re.findall(r"^([\w-]+)>=([\d.]+); extra == ['\"](\w+)", "\n".join(stated), re.MULTILINE):
+    for name, least in re.findall(r"^([\w-]+)>=([\d.]+); extra", "\n".join(stated), re.MULTILINE):
         found = version_of(name)
         if found and _numbers(found) < _numbers(least):
-            yield f"{name} is {found}, but should be {least} or later: pip install -U 'optest[{extra}]'"
+            yield f"{name} is {found}, but should be {least} or later: pip install -U {name}"
 
 
 def _numbers(version: str) -> list[int]:

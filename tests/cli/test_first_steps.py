@@ -65,7 +65,7 @@ def test_help_begins_with_what_to_run(optest: Shell) -> None:
     ended = optest("explain", "--help")
     assert ended.status == 0
     assert ended.out.index("What to run:") < ended.out.index("Other:")
-    assert ended.out.rstrip().endswith("Show this message and exit.")
+    assert ended.out.index("Other:") < ended.out.index("Show this message and exit.")
 
 
 def test_commands_are_listed_in_the_order_of_use(optest: Shell) -> None:
@@ -80,9 +80,7 @@ def test_commands_are_listed_in_the_order_of_use(optest: Shell) -> None:
 
 def test_a_plan_without_its_flag(optest: Shell, plan: Write) -> None:
     plan(SEEDS)
-    ended = optest("run", "plan.yaml")
-    assert ended.status == 2
-    assert "Did you mean --plan plan.yaml?" in ended.err
+    assert "Did you mean optest run plan.yaml?" in optest("check", "plan.yaml").err
 
 
 def test_every_value_says_the_layer_that_it_came_from(optest: Shell, plan: Write) -> None:

@@ -117,7 +117,7 @@ def test_one_file_is_not_for_two_reports(optest: Shell, plan: Callable[[str], Pa
         "run", "--plan", "plan.yaml", "--report", "json", "--report", "junit", "--report-path", "r.json", env=PLUGIN
     )
     assert ended.status == 2
-    assert "--report-path is the file r.json, but should be an existing folder for 2 reports (json, junit)" in ended.err
+    assert "--report-path is the file r.json, but should be a folder for 2 reports (json, junit)" in ended.err
     assert not (faulty / ".optest").exists()
 
 

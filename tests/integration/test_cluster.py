@@ -104,7 +104,7 @@ class Nodes:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("ray", reason="needs ray: pip install 'optest[cluster]'")
+    pytest.importorskip("ray", reason="needs ray: pip install ray")
     from ray.cluster_utils import Cluster
 
     toys = tmp_path_factory.mktemp("toys")

@@ -31,6 +31,7 @@ ROW_OF["__init__"] = len(ROWS)
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
 FACES_MAY = {"errors", "guests", "api", "settings", "suites", "cli", "pytest_plugin"}
 THIRD_PARTY = {
+    "tomli": {"settings"},
     "yaml": {"plan", "clib", "torch"},
     "pydantic": {"plan", "torch", "models"},
     "click": {"cli"},

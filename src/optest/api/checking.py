@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, given_options, rerun_of, what_failed
+from optest.api.baseline import offers, require_new
+from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.report import Report
 from optest.api.run_request import (
@@ -64,7 +65,7 @@ from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
 from optest.reporting.variant_table import BASELINE, variant_lines, variant_text
-from optest.settings import Settings, Value, environment, resolve
+from optest.settings import ConfigFile, Settings, Value, environment, resolve
 from optest.spec import (
     TIERS,
     VALIDATION,
@@ -80,7 +81,7 @@ from optest.spec import (
     dtype,
 )
 from optest.spec.case import GRAPH
-from optest.store import check_writable, write_atomically
+from optest.store import write_atomically
 
 __all__ = [
     "CheckRequest",
@@ -131,9 +132,8 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None, driver: Bac
         dtypes = {each.name for each in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        notes = [
-            (note, "dim") for note in (*_notes(request), *_other_references(settings, results), *_suggestions(results))
-        ]
+        accepted = (*offers(results, request.run.driver.name), *_suggestions(results))
+        notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
             table, slower = _variant_table(in_order(results), variants, settings["fail_if_slower"])
@@ -214,10 +214,8 @@ def write(given: Mapping[str, Any], path: str) -> str:
     for name in ("group", "reference"):
         if given.get(name):
             raise UsageError(f"--write writes cases without what --{name} says of them; drop it")
-    if Path(path).exists():
-        raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
+    require_new(path)
     request = check_request(given)
-    check_writable(Path(path))
     seed = request.run.settings["seed"] or 0
     driver = request.run.driver
     text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=case_options_of(driver))
@@ -385,7 +383,7 @@ def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
     Raises:
         UsageError, PlanError: for samples that are wrong.
     """
-    settings = resolve({"tier": tier.value}, variables={})
+    settings = resolve({"tier": tier.value}, variables={}, config=ConfigFile())
     target = BackendTarget(name="numpy", device="cpu")
     return list(_cases_of(operators.get(operator), settings, target, backend_manager.get("numpy")).cases)
 
@@ -486,8 +484,8 @@ def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | N
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    given = given_options(settings)
-    return request_from({name: given.get(name) for name in ("seed", "timeout", "retries", "dtype")})
+    stated = filter(settings.stated, ("seed", "timeout", "retries", "dtype"))
+    return request_from({name: settings[name] for name in stated})
 
 
 def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list[TestCase], tuple[str, ...]]:
@@ -504,7 +502,7 @@ def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list
         cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
         notes = (*notes, note)
     if not cases:
-        raise nothing_selected(settings)
+        raise nothing_selected(settings, every)
     return cases, notes
 
 

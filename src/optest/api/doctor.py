@@ -12,7 +12,7 @@ from optest.backends import backend_manager
 from optest.backends.command_abilities import ExplainsItself
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.process import fork_and_run
-from optest.registry import EXTRAS, load_entry_points, version_of
+from optest.registry import OPTIONAL, load_entry_points, version_of
 from optest.settings import plugin_modules
 
 __all__ = ["doctor"]
@@ -56,9 +56,9 @@ def _alone(name: str) -> Iterator[str]:
 def _packages() -> Iterator[str]:
     for package in _CORE:
         yield f"  {package} {version_of(package)}"
-    for package, remedy in EXTRAS.items():
+    for package in OPTIONAL:
         version = version_of(package)
-        yield f"  {package} {version}" if version else f"  {package} is not installed: pip install '{remedy}'"
+        yield f"  {package} {version}" if version else f"  {package} is not installed: pip install {package}"
 
 
 def _plugins() -> Iterator[str]:

@@ -111,7 +111,7 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
         UsageError: if it is no check.
     """
     settings = resolve(given)
-    run, backend = settings["rerun_failed"], settings["backend"]
+    run, backend = settings["rerun_failed"], given_options(settings).get("backend")
     if not run:
         return given
     root = Path(settings["runs_dir"])

@@ -164,7 +164,7 @@ def _worker_options(request: RunRequest, directory: RunDirectory, jobs: int) -> 
         driver=driver.name,
         scratch=directory.path,
         environment=worker_environment(variables, jobs),
-        options=driver_options(settings),
+        options=driver_options(settings, request.driver),
         plugins=(*plugin_modules(), *request.plugins),
         every_measure=request.wants_every_measure,
         fresh=settings["isolate"] == "case",

@@ -10,17 +10,18 @@ from typing import Any
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, did_you_mean
-from optest.generators import FILLS
+from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
 from optest.operators import operators
 from optest.plan.select import glob_pattern, parse_keyword
+from optest.reporting.meanings import Meaning, named_meanings
 from optest.settings import OPTIONS, resolve
-from optest.spec import TestCase, dtype_names
+from optest.spec import Reason, TestCase, dtype_names
 
 __all__ = ["columns_of", "explain", "listing", "names_for", "unknown_among"]
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
-_SELECT_NOTHING = ("runs_dir", "untrusted")
+_SELECT_NOTHING = ("runs_dir", "untrusted", "verbose")
 _LISTED = 12
 """As many names are shown in an error."""
 
@@ -77,9 +78,9 @@ def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"name": name, "kind": backend_manager.kind_of(name), "source": backend_manager.source_of(name)}
 
 
-def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _fills(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in FILLS:
-        yield {"name": name}
+        yield {"name": name, "parameters": parameters_of(name)} if given.get("verbose") else {"name": name}
 
 
 def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -98,7 +99,7 @@ def _selected_cases(given: Mapping[str, Any]) -> list[TestCase]:
 
     request = run_request(given, imports_hooks=False)
     if not request.cases:
-        raise nothing_selected(request.settings)
+        raise nothing_selected(request.settings, request.every)
     return request.cases
 
 
@@ -118,10 +119,22 @@ def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
 def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield where each value of a case came from; ``case_id`` is an id or a glob, None if there is one case alone.
 
+    Without a plan, source or operator it may be a reason, a status or ``rule:ulp``, and what that means is told.
+
     Raises:
         UnknownName: if no case has such an id.
         UsageError: if there are several cases and none is named.
     """
+    if case_id is not None and not any(given.get(name) for name in _NAME_CASES):
+        bootstrap()
+        known = named_meanings()
+        if case_id not in known and not resolve(given)["plan"]:
+            if case_id.endswith((".yaml", ".yml")):
+                raise UsageError(f"a plan has a flag of its own here: --plan {case_id}")
+            raise UnknownName("reason, status or rule", case_id, known)
+        if case_id in known:
+            yield from _meaning(case_id, known[case_id])
+            return
     from optest.plan import explain_case
 
     for case in _named(_selected_cases(given), case_id):
@@ -134,6 +147,16 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
         width = max(len(what) for what, _, _ in rows)
         for what, value, origin in rows:
             yield f"  {what.ljust(width)}  {value}  {origin}".rstrip()
+
+
+def _meaning(name: str, meaning: Meaning) -> Iterator[str]:
+    kind, _, rule = name.rpartition(":")
+    judged = [each.name for each in operators if kind and each.rule is not None and each.rule.kind.value == rule]
+    status = f" (status {Reason[name].status.value})" if name in Reason.__members__ else ""
+    yield f"{name}{status}: {meaning.sentence}"
+    yield f"  try: {meaning.remedy}"
+    if judged:
+        yield f"  operators: {', '.join(judged)}"
 
 
 def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:

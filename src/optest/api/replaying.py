@@ -244,7 +244,7 @@ def _written(outcome: Report, request: RunRequest, files: _Files) -> Iterable[st
                 case=case,
                 driver=request.driver,
                 tensors=path,
-                options=driver_options(request.settings),
+                options=driver_options(request.settings, request.driver),
                 plugins=plugin_modules(),
             )
             yield from _write_script(script, replayed)

@@ -38,8 +38,8 @@ _WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_tr
 def report_files(requested: Iterable[str], path: Path | None) -> dict[str, Path | None]:
     """Where each report beside the terminal's is written; None is its own default. Paths are tried now.
 
-    A ``path`` that is a folder holds every report under its own name, but for one that is printed: that needs a file
-    of its own. A path alone asks for the report that its ending stands for, JSON if for none.
+    A ``path`` that is a folder, or may become one of several, holds every report under its own name, but for one that
+    is printed: that needs a file of its own. A path alone asks for the report of its ending, JSON if for none.
 
     Raises:
         UnknownName: if there is no such report.
@@ -52,13 +52,13 @@ def report_files(requested: Iterable[str], path: Path | None) -> dict[str, Path 
         return dict.fromkeys(formats)
     formats = formats or [format_of_suffix(path) or "json"]
     files = [form for form in formats if not _is_printed(form)]
-    if path.is_dir():
+    if path.is_dir() or (len(files) > 1 and not path.exists() and not path.suffix):
         placed = {form: path / _file_name(form) for form in files}
     elif len(files or formats) == 1:
         placed = dict.fromkeys(files or formats, path)
     else:
         raise UsageError(
-            f"--report-path is the file {path}, but should be an existing folder for {len(files)} reports "
+            f"--report-path is the file {path}, but should be a folder for {len(files)} reports "
             f"({', '.join(files)}); each gets its own name there"
         )
     for each in placed.values():

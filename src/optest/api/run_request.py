@@ -23,11 +23,12 @@ from optest.plan import CaseRequest, PlanDocument, PlanHost, build_cases, open_p
 from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
+from optest.plan.request import OF_CASES
 from optest.plan.select import by_urgency, parse_shard, select
 from optest.plan.tolerance_files import read_tolerances
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
-from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
+from optest.settings import OPTIONS, Origin, Settings, config_file, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
 __all__ = [
@@ -65,6 +66,8 @@ class RunRequest:
     driver: BackendDriver
     target: BackendTarget
     cases: list[TestCase]
+    every: Sequence[TestCase] = ()
+    """The cases before the selection."""
     keep: bool = False
     revise: Revise = _as_judged
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -137,6 +140,7 @@ def run_request(
         document=written.document,
         driver=driver,
         target=target,
+        every=every,
         cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
         revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
         expectations=expectations,
@@ -340,8 +344,8 @@ def _in_order(
     return chosen, ()
 
 
-def nothing_selected(settings: Settings) -> NothingSelected:
-    """The error for a selection that leaves no case; it names the options that narrow it."""
+def nothing_selected(settings: Settings, every: Sequence[TestCase]) -> NothingSelected:
+    """The error for a selection that leaves no case of ``every``; it names the options that narrow it."""
     narrowing = [each for each in OPTIONS if each.group == "Selection" or each.name in ("op", "dtype", "case_set")]
     stated = [
         f"{max(each.flags, key=len)} {value}"
@@ -349,7 +353,8 @@ def nothing_selected(settings: Settings) -> NothingSelected:
         if settings.stated(each.name)
         for value in _several(settings[each.name])
     ]
-    return NothingSelected(f"no case is left after selection{' by ' if stated else ''}{', '.join(stated)}")
+    there = f"; of {len(every)} the first is {every[0].id!r}" if every else ""
+    return NothingSelected(f"no case is left after selection{' by ' if stated else ''}{', '.join(stated)}{there}")
 
 
 def _several(value: Any) -> Sequence[Any]:
@@ -378,7 +383,7 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     Raises:
         UsageError: for one that it does not take, which would be ignored without a word.
     """
-    options = driver_options(settings)
+    options = driver_options(settings, driver)
     for name in options:
         if name not in options_of(driver):
             flag = f"--{name.replace('_', '-')}"
@@ -386,16 +391,18 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     configure_driver(driver, options)
 
 
-def driver_options(settings: Settings) -> dict[str, Any]:
-    """What the command line says to the driver itself."""
-    return {each.name: settings[each.name] for each in OPTIONS if each.repro and settings[each.name]}
+def driver_options(settings: Settings, driver: BackendDriver) -> dict[str, Any]:
+    """What is said to the driver itself; the configuration file may also say something to others."""
+    stated = {each.name: settings.origin(each.name) for each in OPTIONS if each.repro and settings[each.name]}
+    taken = options_of(driver)
+    return {name: each.value for name, each in stated.items() if name in taken or each.origin is not Origin.CONFIG}
 
 
 def driver_flags(settings: Settings) -> list[str]:
-    """The driver's options as they are written on a command line."""
+    """The driver's options as they are written on a command line, without those of the configuration file."""
     words = []
     for each in OPTIONS:
-        if each.repro:
+        if each.repro and settings.origin(each.name).origin is not Origin.CONFIG:
             for value in _several(settings[each.name] or ()):
                 words += [each.flags[0]] if each.type == "bool" else [each.flags[0], str(value)]
     return words
@@ -409,10 +416,13 @@ def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequ
 
 def _case_request(settings: Settings) -> CaseRequest:
     """What wins over the plan; what the plan itself says is read from there, below its cases."""
-    given = given_options(settings)
+    given = {**given_options(settings), "op": settings["op"], "untrusted": settings["untrusted"]}
     if settings["source"]:
         given.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
-    return request_from(given)
+    of_cases = (*OF_CASES, "backend", "chip")
+    below = {name: settings[name] for name in of_cases if settings.origin(name).origin is Origin.CONFIG}
+    file = config_file().path if below else ""
+    return dataclasses.replace(request_from(given), below=request_from(below), where_below=file)
 
 
 def _chip(settings: Settings, document: PlanDocument | None) -> str | None:

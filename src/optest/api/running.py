@@ -26,13 +26,14 @@ from optest.errors import PlanError, UsageError
 from optest.guests import run_hooks
 from optest.plan import PlanDocument, case_plan, command_line
 from optest.plan.expectations import remedy
+from optest.plan.request import OF_CASES
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.reporting.typography import plural
-from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
+from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
@@ -124,7 +125,7 @@ def run_cases(
     """
     settings = request.settings
     if not request.cases:
-        raise PlanError(request.problems) if request.problems else nothing_selected(settings)
+        raise PlanError(request.problems) if request.problems else nothing_selected(settings, request.every)
     bench_options(settings)  # a comparison that is not there is said before anything is begun
     files = _report_files(request)
     if settings["timeline"]:
@@ -269,7 +270,9 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
 
 def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
     request, directory, settings = begun.request, begun.directory, begun.request.settings
-    given = {name: value for name, value in given_options(settings).items() if name != "resume"}
+    configured = [name for name, value in settings.values.items() if value.origin is Origin.CONFIG]
+    given = {name: settings[name] for name in configured if name not in OF_CASES} | given_options(settings)
+    given.pop("resume", None)
     return run_info(
         request.driver,
         directory,

@@ -338,7 +338,7 @@ class FunctionBackend(BackendDriver):
         """Raises ``Unavailable`` without torch, or without the device."""
         if self._tensor_calls is None:
             if not is_installed("torch"):
-                raise Unavailable("torch", "the function takes torch tensors; pip install 'optest[torch]'")
+                raise Unavailable("torch", "the function takes torch tensors; pip install torch")
             device = load_object("optest.torch.devices:open_device")(self._torch_device or "cpu")
             self._tensor_calls = load_object("optest.torch.driver:TensorCalls")(device)
         return self._tensor_calls
@@ -368,6 +368,7 @@ GUEST = Guest(
     options=(
         Option(
             name="function",
+            common=True,
             repeat=True,
             repro=True,
             group="Who is asked",

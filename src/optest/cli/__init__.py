@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -24,6 +25,7 @@ from optest.cli.list_commands import (
 )
 from optest.cli.run_commands import check_command, minimise_command, replay_command, run_command
 from optest.errors import OptestError, PlanError
+from optest.settings import config_file
 
 __all__ = ["cli", "main"]
 
@@ -87,9 +89,10 @@ def _decide_exits() -> list[int]:
 
 
 def _find_modules_here() -> None:
-    """Let OPTEST_PLUGINS and dotted paths name modules of this folder, after all others, as ``python -m`` does."""
-    if not getattr(sys.flags, "safe_path", False) and "" not in sys.path:
-        sys.path.append("")
+    """Let plug-ins and dotted paths name modules of this folder and of the configuration file, after all others."""
+    with suppress(OptestError):  # the command itself says what is wrong with the file
+        folders = ("", os.path.abspath(config_file().folder))
+        sys.path += [each for each in folders if each not in sys.path and not getattr(sys.flags, "safe_path", False)]
 
 
 def _status_of_call(command: click.Command) -> int:

@@ -39,13 +39,18 @@ def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> in
     return 0
 
 
-@click.command("explain", cls=GroupedCommand, short_help="Show where each value of a case came from.")
-@click.argument("case_id", metavar="CASE", required=False)
+@click.command("explain", cls=GroupedCommand, short_help="Show where a case's values came from, or what VALUE means.")
+@click.argument("case_id", metavar="[CASE|VALUE|rule:NAME]", required=False)
 @options_of("list", without="case")
 def explain_command(case_id: str | None, **given: Any) -> int:
-    """Show where each value of a case came from and which rule will judge it.
+    """Show where each value of a case came from and which rule will judge it; or what a reason or a rule means.
 
     CASE is an id or a glob as `optest list cases` prints it.
+
+    \b
+    optest explain --plan plan.yaml 'matmul half'
+    optest explain VALUE
+    optest explain rule:ulp
     """
     from optest.api.listing import explain
 

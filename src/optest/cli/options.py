@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from optest.guests import guests
 from optest.settings import OPTIONS, Option
 
 __all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "echo_all", "options_of"]
@@ -16,8 +17,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
-_FILES = ("file", "plan", "report_path", "expectations", "library", "headers", "mapping")
-_FOLDERS = ("folder", "runs_dir")
 _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_against")
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
@@ -68,32 +67,64 @@ class Command(click.Command):
                     raise click.UsageError(f"{own} needs a value, but {value} comes next, which is an option", ctx)
 
 
+_WORDS, _ALL = "optest.words", "--help-all"
+"""The words of the command line, which decide how much ``--help`` shows, and the flag for everything."""
+
+
+def _show_help(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
 class GroupedCommand(Command):
     """A command whose help shows its options under the groups of the table, its own and ``--help`` at the end.
 
-    Arguments stand in the usage line and are explained in the text above it.
+    Options that are not ``common`` are shown by ``--help-all`` or ``--help -v``, those of a backend also beside its
+    name, and all by a program of its own. Arguments stand in the usage line and are explained in the text above it.
     """
 
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        flag: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_help}
+        self.params.append(click.Option([_ALL], help="Show all options and exit; so does --help -v.", **flag))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        group_of = {option.name: option.group for option in OPTIONS}
+        words = ctx.meta.get(_WORDS, ())
+        shows_all = ctx.parent is None or not {_ALL, "-v", "--verbose"}.isdisjoint(words)
+        backends = {word.removeprefix("--backend=") for word in words}
+        of_backend = {option.name for guest in guests() if guest.backend in backends for option in guest.options}
+        table = {option.name: option for option in OPTIONS}
         groups: dict[str, list[tuple[str, str]]] = {}
+        left_out = 0
         for parameter in self.get_params(ctx):
+            option = table.get(parameter.name or "")
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(group_of.get(parameter.name or "", "Other"), []).append(record)
+            if record is None:
+                continue
+            if option is None or option.common or shows_all or option.name in of_backend:
+                groups.setdefault(option.group if option is not None else "Other", []).append(record)
+            else:
+                left_out += 1
         groups["Other"] = groups.pop("Other")
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options: {ctx.command_path} {_ALL}")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, but a plan that was given without its flag is told so."""
+        ctx.meta[_WORDS] = tuple(args)
         plans = [each for each in args if each.endswith((".yaml", ".yml"))]
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if plans and "extra argument" in error.message:
-                raise click.UsageError(f"{error.message}. Did you mean --plan {plans[0]}?", ctx) from None
+                own = any(each.name == "plan" for each in self.params)
+                meant = f"--plan {plans[0]}" if own else f"optest run {plans[0]}"
+                raise click.UsageError(f"{error.message}. Did you mean {meant}?", ctx) from None
             raise
 
 
@@ -152,9 +183,9 @@ def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...])
 
 def completer_of(option: str) -> Completer | None:
     """How values of an option are completed, of a ``file``, ``folder`` or ``run`` too; None if nothing is known."""
-    if option in _FILES:
+    if option == "file":
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="file")]
-    if option in _FOLDERS:
+    if option == "folder":
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="dir")]
 
     def names(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

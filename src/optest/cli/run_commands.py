@@ -24,17 +24,33 @@ collect_only_option = click.option(
 )
 
 
+_watch_option = click.option(
+    "--watch", is_flag=True, help="Run again when the plan, plug-ins, kernels or data change; Ctrl-C ends it."
+)
+
+
 @click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
+@click.argument("plans", metavar="[PLAN]...", nargs=-1, shell_complete=completer_of("file"))
 @options_of("run")
 @collect_only_option
-def run_command(collect_only: bool, **given: Any) -> int:
-    """Run the cases of a plan, or one case made from flags, and judge every result.
+@_watch_option
+def run_command(plans: tuple[str, ...], collect_only: bool, watch: bool, **given: Any) -> int:
+    """Run the cases of plans, or one case made from flags, and judge every result.
 
     \b
-    optest run --plan plan.yaml
-    optest run --plan plan.yaml --backend torch -k "matmul and float16"
+    optest run plan.yaml
+    optest run plan.yaml --backend torch -k "matmul and float16"
     optest run --op matmul --dtype float16 --shape input0=64x128 --shape input1=128x32 --backend torch
     """
+    if plans:
+        from optest.api.plans_together import one_plan
+
+        given["plan"] = one_plan([*([given["plan"]] if given["plan"] else []), *plans], given)
+    if watch and not collect_only:
+        from optest.api.running import run
+        from optest.api.watching import watch as watched
+
+        watched(run, given)
     return run_and_close(given, collect_only=collect_only)
 
 
@@ -64,6 +80,7 @@ _TEXTS_OF_CHECK = {
 
 @click.command("check", cls=GroupedCommand, short_help="Ask a backend everything that the operators have cases for.")
 @options_of("check", texts=_TEXTS_OF_CHECK)
+@_watch_option
 @click.option("--list", "only_list", is_flag=True, help="Show what would be asked, and ask nothing.")
 @click.option(
     "--write",
@@ -72,7 +89,14 @@ _TEXTS_OF_CHECK = {
     shell_complete=completer_of("file"),
     help="Write what would be asked to a plan, and ask nothing.",
 )
-def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
+@click.option(
+    "--write-expectations",
+    "baseline",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Write what fails, each case with its reason and figure, to a file for --expectations.",
+)
+def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: str | None, **given: Any) -> int:
     """Ask a backend the case sets of all operators, and say which answers are wrong.
 
     \b
@@ -81,6 +105,7 @@ def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     optest check --backend torch --op sum --set layouts --write plan.yaml
     """
     from optest.api import checking
+    from optest.api.baseline import require_new, write_expectations
     from optest.api.running import closing_lines
 
     if only_list and write_to is not None:
@@ -91,9 +116,19 @@ def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     if write_to is not None:
         click.echo(checking.write(given, write_to))
         return 0
+    if watch:
+        from optest.api.watching import watch as watched
+
+        watched(checking.check, given)
+    if baseline is not None:
+        require_new(baseline)
     outcome = checking.check(given)
     echo_all(closing_lines(given, outcome))
-    return outcome.exit_status
+    if baseline is None or outcome.exit_status not in (0, 1):
+        return outcome.exit_status
+    text, others = write_expectations(baseline, outcome.results, group=given["group"])
+    click.echo(text)
+    return int(others > 0)
 
 
 _run_option = click.option(

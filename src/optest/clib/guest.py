@@ -14,18 +14,21 @@ _OPTIONS = (
         name="library",
         repeat=True,
         metavar="DIR|FILE",
+        completes="file",
         help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
     ),
     _option(
         name="headers",
         repeat=True,
         metavar="DIR|FILE",
+        completes="file",
         help="The library's C headers. [include in its folder] Repeatable.",
     ),
     _option(
         name="mapping",
         flags=("--mapping", "--library-profile"),
         metavar="NAME|FILE",
+        completes="file",
         help="How operators are called in it: infiniop, or a file.yaml of yours.",
     ),
     _option(

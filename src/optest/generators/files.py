@@ -121,7 +121,7 @@ def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
     try:
         import torch
     except ModuleNotFoundError:
-        raise Unavailable(f"reading {path}", "pip install optest[torch]") from None
+        raise Unavailable(f"reading {path}", "pip install torch") from None
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
@@ -158,7 +158,7 @@ def _safetensors_in(path: str) -> dict[str, Any]:
     try:
         import safetensors
     except ModuleNotFoundError:
-        raise Unavailable(f"reading {path}", "pip install optest[safetensors]") from None
+        raise Unavailable(f"reading {path}", "pip install safetensors") from None
     try:
         return dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
@@ -201,7 +201,7 @@ def save_tensors(tensors: Mapping[str, Array], path: Path, case: str, **metadata
     try:
         from safetensors.numpy import save
     except ModuleNotFoundError:
-        raise Unavailable(f"writing {path}", "pip install optest[safetensors]") from None
+        raise Unavailable(f"writing {path}", "pip install safetensors") from None
     write_atomically(path, save(dict(tensors), metadata={"case": case, **metadata}))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from optest.errors import UnknownName, UsageError
 from optest.spec import Fill
 
-__all__ = ["FILLS", "check_fill", "fill_values"]
+__all__ = ["FILLS", "check_fill", "fill_values", "parameters_of"]
 
 _NEEDED: Any = object()
 """The default of a parameter that has to be stated."""
@@ -128,3 +128,12 @@ _RANGES: Mapping[str, tuple[float, float]] = {"uniform": (-1, 1), "randint": (0,
 def fill_values(fill: Fill) -> dict[str, Any]:
     """Every parameter of a checked fill with its value, defaults included."""
     return {name: default for name, (_, default) in _PARAMETERS[fill.kind].items()} | dict(fill.parameters)
+
+
+def parameters_of(name: str) -> list[str]:
+    """What each parameter of a fill has to be, with its default; one without a default depends on the element type."""
+    endings = {_NEEDED: " (needed)", None: ""}
+    return [
+        f"{parameter}: {_TYPES[type_][0]}{endings.get(default, f' [{default}]')}"
+        for parameter, (type_, default) in _PARAMETERS[name].items()
+    ]

@@ -97,7 +97,7 @@ def require_device(device: Any) -> str:
     try:
         torch = loaded_torch()
     except Unavailable:
-        raise Unavailable(label, "pip install optest[torch]") from None
+        raise Unavailable(label, "pip install torch") from None
     if module is not None:
         if not is_installed(module):
             raise Unavailable(label, f"it needs the vendor's {module}, which is not installed")

@@ -24,7 +24,7 @@ def loaded_torch() -> Any:
     try:
         import torch
     except ModuleNotFoundError:
-        raise Unavailable("torch", "pip install optest[torch]; NumPy forms such as actual_array() do without") from None
+        raise Unavailable("torch", "pip install torch; NumPy forms such as actual_array() do without") from None
     return torch
 
 

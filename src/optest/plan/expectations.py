@@ -22,7 +22,7 @@ from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
 from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
-from optest.spec import BAD_STATUSES, FORWARD, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
+from optest.spec import BAD_STATUSES, FORWARD, CaseResult, DType, Reason, Skip, Status, TestCase, Verdict, dtype
 
 __all__ = [
     "EXCUSABLE",
@@ -142,7 +142,7 @@ class Expectation:
         """Whether the line is about cases like this one, conditions aside."""
         return (
             (not self.op or _matches(self.op, case.descriptor.name))
-            and (not self.dtype or case_dtype(case) == self.dtype)
+            and (not self.dtype or case_dtype(case.dtypes) == self.dtype)
             and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
             and (self.files is None or case.where.rpartition(":")[0] in self.files)
             and (not self.mode or case.mode != FORWARD)
@@ -168,9 +168,9 @@ def _same(got: Any, given: Any) -> bool:
     return type(got) is type(given) and bool(got == given)
 
 
-def case_dtype(case: TestCase) -> str:
-    """The dtype that a case is counted under: that of its first inexact input, else of its first."""
-    names = [entry.name for entry in case.dtypes if entry.is_inexact] or [entry.name for entry in case.dtypes]
+def case_dtype(dtypes: Sequence[DType]) -> str:
+    """The dtype that a case with inputs of these is counted under: that of the first inexact one, else of the first."""
+    names = [entry.name for entry in dtypes if entry.is_inexact] or [entry.name for entry in dtypes]
     return names[0] if names else ""
 
 

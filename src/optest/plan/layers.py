@@ -86,6 +86,8 @@ class PlanContext:
     """Where the defaults, the seed and the backend were written."""
     ledger: Ledger
     fills: FillCheck
+    config: Entry
+    """What the configuration file states, as the defaults of a plan would."""
     defaults: Entry = field(init=False)
     base_dir: str = field(init=False)
     source: Source | None = field(init=False)
@@ -95,7 +97,9 @@ class PlanContext:
 
     def __post_init__(self) -> None:
         document = self.document
-        self.defaults = document.defaults if document is not None else {}
+        stated = document.model_fields_set if document is not None else ()
+        config = {key: value for key, value in self.config.items() if key not in stated}
+        self.defaults = _merged_deeply(config, document.defaults if document is not None else {})
         self.base_dir = document.folder() if document is not None else ""
         self.source = document.source if document is not None else None
         self.seed = document.seed if document is not None else 0
@@ -233,6 +237,8 @@ def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: Fill
     """The context of the cases of each plan: those that are included, then the one that includes them."""
     host, ledger = fills.host, fills.ledger
     flags = _flags_of(request, ledger)
+    config = _flags_of(request.below, ledger) if request.below is not None else {}
+    stated_below = [*config, *(key for key in ("backend", "chip") if getattr(request.below, key, None))]
     with ledger.reading(document.source if document is not None else None):
         target = _target(document, request, host, ledger)
     for plan in document.family()[:-1] if document is not None else ():
@@ -247,7 +253,8 @@ def contexts_of(document: PlanDocument | None, request: CaseRequest, fills: Fill
             is_target_known=target is not None,
             flags=flags,
             allowed_folders=folders,
-            origins=_default_origins(plan, document),
+            config=config,
+            origins={**dict.fromkeys(stated_below, request.where_below), **_default_origins(plan, document)},
             ledger=ledger,
             fills=fills,
         )

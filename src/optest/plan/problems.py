@@ -272,7 +272,7 @@ _EXAMPLES = {
     "cases": f"cases: [{_CASE}]",
     "shapes": "shapes: {input0: 2x3, input1: 3x4}",
     "attributes": "attributes: {alpha: 2}",
-    "backend_config": "backend_config: {ascend: {workdir: build}}",
+    "backend_config": "backend_config: {ascend: {workdir: build, command: [bash, run.sh]}}",
     "defaults": "defaults: {dtypes: float16}",
     "report": "report: {format: json, path: report.json}",
     "tags": "tags: [slow]",

@@ -16,6 +16,7 @@ from optest.spec import DType, Tolerance
 
 __all__ = [
     "COMMAND_LINE",
+    "OF_CASES",
     "CaseRequest",
     "format_attribute",
     "parse_attribute",
@@ -27,6 +28,8 @@ __all__ = [
 
 
 COMMAND_LINE = "command line"
+OF_CASES = ("dtype", "shape", "attr", "generator", "reference", "tolerance", "seed", "timeout", "retries")
+"""Options that a plan may state for each of its cases."""
 _T = TypeVar("_T")
 
 
@@ -50,6 +53,10 @@ class CaseRequest:
     untrusted: bool = False
     backend: str | None = None
     chip: str | None = None
+    below: CaseRequest | None = None
+    """What the configuration file states, over which every plan wins."""
+    where_below: str = ""
+    """That file."""
 
 
 def request_from(options: Mapping[str, Any]) -> CaseRequest:

@@ -111,7 +111,7 @@ def _example(
             {**statement.entry.get("attributes", {}), **statement.flags.get("attributes", {})}
         )
     except (UnfitArguments, UsageError):
-        return {index: given.get(index, _SIMPLE_SHAPES[0]) for index in every}
+        return {}  # what shapes fit is not known without them
     dtypes = dict(zip(every, default_dtypes(operator, every, {}), strict=True))
     for chosen in islice(product(own, repeat=len(missing)), _MOST_TRIED):
         shapes = {**dict(zip(missing, chosen, strict=True)), **given}

@@ -353,9 +353,8 @@ def read_generator(value: Any) -> GeneratorChoice:
     if isinstance(value, str):
         if not value.strip():
             raise _misfit("generator", value, "the name of a fill or package.module:name")
-        if (call := _FILL_CALL.fullmatch(value.strip())) is not None:
-            return GeneratorChoice(every=Fill(kind=call[1], parameters=_call_parameters(value, call[2])))
-        return GeneratorChoice(path=value) if is_dotted(value) else GeneratorChoice(every=Fill(kind=value))
+        is_path = is_dotted(value) and _FILL_CALL.fullmatch(value.strip()) is None
+        return GeneratorChoice(path=value) if is_path else GeneratorChoice(every=_fill(value))
     if not isinstance(value, dict) or not value:
         raise _misfit("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
     if "fill" in value:
@@ -364,12 +363,13 @@ def read_generator(value: Any) -> GeneratorChoice:
 
 
 _FILL_CALL = re.compile(r"([A-Za-z][\w-]*)\((.*)\)")
+_NEXT_PARAMETER = re.compile(r",(?![^=]*\])")
 
 
 def _call_parameters(value: str, inside: str) -> dict[str, Any]:
     """The parameters in ``uniform(low=0, high=1)``: numbers, true, false, or words."""
     found: dict[str, Any] = {}
-    for part in inside.split(",") if inside.strip() else ():
+    for part in _NEXT_PARAMETER.split(inside) if inside.strip() else ():
         name, equals, text = (word.strip() for word in part.partition("="))
         if not equals or not name or not text or name in found:
             raise _misfit("generator", value, "like uniform(low=0, high=1)")
@@ -381,6 +381,10 @@ def fill_scalar(text: str) -> Any:
     """The value that a parameter's text means in ``uniform(low=0, high=1)``."""
     if text in ("true", "false"):
         return text == "true"
+    if text.startswith("["):
+        from optest.plan.yaml_source import load_value  # YAML is needed for lists alone
+
+        return load_value(text)
     with suppress(ValueError):
         return int(text)
     with suppress(ValueError):
@@ -389,6 +393,8 @@ def fill_scalar(text: str) -> Any:
 
 
 def _fill(value: Any) -> Fill:
+    if isinstance(value, str) and (call := _FILL_CALL.fullmatch(value.strip())) is not None:
+        return Fill(kind=call[1], parameters=_call_parameters(value, call[2]))
     if isinstance(value, str) and not is_dotted(value):
         return Fill(kind=value)
     if isinstance(value, str):

@@ -46,6 +46,9 @@ FILE_FORMATS = {
         file_name="junit.xml",
         begins=("<?xml version='1.0' encoding='utf-8'?>\n<testsuites",),
     ),
+    "sarif": FileFormat(
+        text="optest.reporting.sarif:sarif_text", file_name="report.sarif", begins=('{\n "$schema": ',)
+    ),
     "markdown": FileFormat(
         text="optest.reporting.markdown:markdown_text", file_name="summary.md", begins=("## ✅ optest", "## ❌ optest")
     ),

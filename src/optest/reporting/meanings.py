@@ -9,7 +9,16 @@ from typing import Any
 from optest.reporting.typography import printable
 from optest.spec import Reason, Status
 
-__all__ = ["MEANINGS", "NARROWER", "STATUS_MEANINGS", "Meaning", "Narrower", "remedy_of"]
+__all__ = [
+    "MEANINGS",
+    "NARROWER",
+    "RULE_MEANINGS",
+    "STATUS_MEANINGS",
+    "Meaning",
+    "Narrower",
+    "named_meanings",
+    "remedy_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +181,49 @@ STATUS_MEANINGS: dict[Status, Meaning] = {
         "give the operator or the case a reference",
     ),
 }
+
+RULE_MEANINGS: dict[str, Meaning] = {
+    "movement": Meaning(
+        "elements move and never change, so that bits are compared; NaN equals NaN",
+        "look for a conversion on the way, or for arithmetic such as 0 - x that loses the sign of zero",
+    ),
+    "exact": Meaning(
+        "there is one right answer: the exact result, rounded once",
+        "look for a step that rounds, or a comparison in another dtype than that of the inputs",
+    ),
+    "integer-exact": Meaning(
+        "the inputs are whole numbers so small that every order of summation gives the exact sum, rounded once",
+        "no rounding explains an error here: look for elements that are left out, taken twice or taken from elsewhere",
+    ),
+    "ulp": Meaning(
+        "an elementwise function may be some units in the last place off; the rule says how many and by whom",
+        "compare the function's algorithm with that source, most of all for far arguments",
+    ),
+    "accumulate": Meaning(
+        "the bound of a sum grows with the root of its length and with Σ|terms|; all errors together have a limit, too",
+        "accumulate in more bits, or declare the backend's accumulator by Numerics(accumulator=...)",
+    ),
+    "composed": Meaning(
+        "the operator adds up what each of its steps may lose; the formula stands behind the rule's name",
+        "look for a step that rounds to the inputs' dtype; if that is on purpose, state a tolerance for the operator",
+    ),
+    "close": Meaning(
+        "nothing else is known of the function, so that torch.testing's rtol and atol of the dtype are taken",
+        "state a tolerance of your own, or give the descriptor a rule",
+    ),
+    "tolerance": Meaning(
+        "somebody stated rtol and atol in the place of the operator's rule: |error| <= atol + rtol·|expected|",
+        "`optest explain` with the case says who; without it the operator's rule judges",
+    ),
+}
+"""By the name that a failure has in parentheses behind its rule."""
+
+
+def named_meanings() -> dict[str, Meaning]:
+    """What can be explained, by its name: ``VALUE``, ``suspect``, ``rule:ulp``."""
+    reasons = {reason.value: meaning for reason, meaning in MEANINGS.items()}
+    statuses = {status.value: meaning for status, meaning in STATUS_MEANINGS.items()}
+    return reasons | statuses | {f"rule:{name}": meaning for name, meaning in RULE_MEANINGS.items()}
 
 
 Facts = Mapping[str, Any]

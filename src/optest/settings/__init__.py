@@ -1,16 +1,19 @@
 """Options, declared once, and what they are worth in a run; it owns the environment."""
 
+from optest.settings.config_file import ConfigFile, config_file
 from optest.settings.options import OPTIONS, Option, RunOptions
-from optest.settings.resolution import Origin, Settings, Value, resolve
-from optest.settings.variables import environment, infini_root, plugin_modules, variables_set
+from optest.settings.resolution import Origin, Settings, Value, plugin_modules, resolve
+from optest.settings.variables import environment, infini_root, variables_set
 
 __all__ = [
     "OPTIONS",
+    "ConfigFile",
     "Option",
     "Origin",
     "RunOptions",
     "Settings",
     "Value",
+    "config_file",
     "environment",
     "infini_root",
     "plugin_modules",

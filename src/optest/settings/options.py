@@ -15,9 +15,11 @@ __all__ = ["OPTIONS", "Option", "RunOptions"]
 _CORE: tuple[Option, ...] = (
     Option(
         name="plan",
+        common=True,
         flags=("--plan", "--config"),
         group="What to run",
         metavar="FILE",
+        completes="file",
         commands=("run", "list"),
         help="YAML plan of cases.",
     ),
@@ -32,6 +34,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="op",
+        common=True,
         flags=("-o", "--op"),
         repeat=True,
         group="What to run",
@@ -41,6 +44,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="dtype",
+        common=True,
         group="What to run",
         metavar="D0,D1",
         commands=("run", "list", "check"),
@@ -49,6 +53,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="shape",
+        common=True,
         repeat=True,
         group="What to run",
         metavar="TENSOR=2x3x4",
@@ -57,6 +62,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="attr",
+        common=True,
         repeat=True,
         group="What to run",
         metavar="KEY=VALUE",
@@ -79,6 +85,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tolerance",
+        common=True,
         group="What to run",
         metavar="rtol=R,atol=A",
         commands=("run", "list"),
@@ -103,6 +110,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="seed",
+        common=True,
         type="int",
         plan="seed",
         group="What to run",
@@ -111,11 +119,19 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="backend",
+        common=True,
         plan="backend",
         group="Who is asked",
         metavar="NAME|KIND",
         commands=("run", "list", "check", "replay"),
         help="Backend that makes the actual outputs. [numpy]",
+    ),
+    Option(
+        name="plugins",
+        repeat=True,
+        group="Who is asked",
+        commands=(),
+        help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
     ),
     Option(
         name="chip",
@@ -134,6 +150,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="config",
+        common=True,
         group="Who is asked",
         metavar="FILE",
         completes="file",
@@ -142,6 +159,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="keyword",
+        common=True,
         flags=("-k",),
         metavar="EXPR",
         commands=("run", "list", "check", "model"),
@@ -149,6 +167,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="case",
+        common=True,
         repeat=True,
         metavar="GLOB",
         commands=("run", "list", "check", "scene", "pytest", "model"),
@@ -184,6 +203,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="rerun_failed",
+        common=True,
         flags=("--lf", "--rerun-failed"),
         bare="latest",
         metavar="[RUN]",
@@ -200,6 +220,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="tier",
+        common=True,
         type="choice",
         choices=("smoke", "parity", "full"),
         default="parity",
@@ -218,6 +239,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="case_set",
+        common=True,
         flags=("--set",),
         repeat=True,
         group="What to ask",
@@ -227,9 +249,11 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="expectations",
+        common=True,
         repeat=True,
         group="Who is asked",
         metavar="FILE",
+        completes="file",
         commands=("run", "check"),
         help="Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable.",
     ),
@@ -244,6 +268,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="jobs",
+        common=True,
         flags=("-j", "--jobs"),
         type="int",
         minimum=1,
@@ -254,6 +279,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="timeout",
+        common=True,
         type="float",
         default=300.0,
         group="How to run",
@@ -287,6 +313,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="exitfirst",
+        common=True,
         flags=("-x", "--exitfirst", "--fail-fast"),
         type="bool",
         default=False,
@@ -306,6 +333,7 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="resume",
+        common=True,
         group="How to run",
         metavar="RUN",
         commands=("run", "check", "scene"),
@@ -352,17 +380,20 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="report",
+        common=True,
         repeat=True,
         group="Reports",
         metavar="NAME",
         commands=("run", "check", "replay", "scene", "ctest", "model"),
-        help="Report to write beside the terminal's: json, csv, junit, markdown, github, timeline, or that of an "
-        "installed package. Repeatable.",
+        help="Report to write beside the terminal's: json, csv, junit, sarif, markdown, github, timeline, or that "
+        "of an installed package. Repeatable.",
     ),
     Option(
         name="report_path",
+        common=True,
         group="Reports",
         metavar="FILE|DIR",
+        completes="file",
         commands=("run", "check", "replay", "scene", "ctest", "model"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
@@ -379,6 +410,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
+        completes="folder",
         commands=("run", "list", "check", "replay", "report", "scene", "ctest", "model"),
         help="Where journals are kept. [.optest/runs]",
     ),
@@ -402,15 +434,17 @@ _CORE: tuple[Option, ...] = (
     ),
     Option(
         name="verbose",
+        common=True,
         flags=("-v", "--verbose"),
         type="count",
         default=0,
         group="Reports",
-        commands=("run", "check", "replay", "report", "ctest", "model"),
+        commands=("run", "list", "check", "replay", "report", "ctest", "model"),
         help="Say more.",
     ),
     Option(
         name="quiet",
+        common=True,
         flags=("-q", "--quiet"),
         type="count",
         default=0,

@@ -1,19 +1,21 @@
-"""What an option is worth in a run: command line, environment, plan, default, in this order."""
+"""What an option is worth in a run: command line, environment, plan, configuration file, default, in this order."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from optest.errors import UsageError, did_you_mean
+from optest.errors import UnknownName, UsageError, did_you_mean
+from optest.settings.config_file import ConfigFile, config_file
 from optest.settings.options import OPTIONS, Option
 from optest.settings.variables import environment
 
-__all__ = ["Origin", "Settings", "Value", "resolve"]
+__all__ = ["Origin", "Settings", "Value", "plugin_modules", "resolve"]
 
-_OTHER_VARIABLES = ("OPTEST_PLUGINS", "OPTEST_LEASES")
+_OTHER_VARIABLES = ("OPTEST_LEASES",)
 _MAY_BE_EMPTY = ("keyword",)
 """``-k ''`` selects everything, as it does for pytest."""
 
@@ -22,9 +24,10 @@ class Origin(IntEnum):
     """Where a value came from; a later one wins."""
 
     DEFAULT = 0
-    PLAN = 1
-    ENVIRONMENT = 2
-    COMMAND_LINE = 3
+    CONFIG = 1
+    PLAN = 2
+    ENVIRONMENT = 3
+    COMMAND_LINE = 4
 
     @property
     def phrase(self) -> str:
@@ -33,7 +36,7 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A resolved option and where it came from; ``where`` names the variable or the place in the plan."""
+    """A resolved option and where it came from; ``where`` names the variable, the file, or the place in the plan."""
 
     value: Any
     origin: Origin = Origin.DEFAULT
@@ -62,43 +65,79 @@ def resolve(
     plan: Mapping[str, Any] | None = None,
     plan_name: str = "",
     variables: Mapping[str, str] | None = None,
+    config: ConfigFile | None = None,
 ) -> Settings:
-    """Merge command line, environment, plan and defaults; None and () mean "not stated".
+    """Merge command line, environment, plan, configuration file and defaults; None and () mean "not stated".
 
     Raises:
-        UsageError: for a value of the wrong type in the environment, an unknown ``OPTEST_`` variable, or text that is
-            empty, as of a shell's variable that is not set: a default would stand for it, and nobody was told.
+        UsageError: for a value of the wrong type in the environment or the file, an unknown ``OPTEST_`` variable, or
+            text that is empty, as of a shell's variable that is not set: a default would stand for it, and nobody was
+            told.
+        UnknownName: for an unknown key of the file.
     """
     variables = environment() if variables is None else variables
+    configured = _configured(config_file() if config is None else config)
     known = {option.env for option in OPTIONS} | set(_OTHER_VARIABLES)
     for name in variables:
         if name.startswith("OPTEST_") and name not in known:
             hint = did_you_mean(name, known, text="; did you mean {}?")
             raise UsageError(f"environment variable {name} is unknown{hint}")
+    below = {**configured, **_of_plan(plan or {}, plan_name)}
     return Settings(
         {
-            option.name: _checked(option, _resolve_one(option, command_line or {}, plan or {}, plan_name, variables))
+            option.name: _checked(option, _resolve_one(option, command_line or {}, variables, below))
             for option in OPTIONS
         }
     )
 
 
+def plugin_modules() -> tuple[str, ...]:
+    """The modules that ``OPTEST_PLUGINS``, else the configuration file, names, in order."""
+    option = next(each for each in OPTIONS if each.name == "plugins")
+    modules: tuple[str, ...] = _resolve_one(option, {}, environment(), _configured(config_file())).value
+    return modules
+
+
+def _configured(file: ConfigFile) -> dict[str, Value]:
+    """What the configuration file says, by names of options; a relative path starts at the file's folder."""
+    options = {option.name: option for option in OPTIONS}
+    found = {}
+    for key, stated in file.stated.items():
+        option = options.get(key.replace("-", "_"))
+        if option is None:
+            raise UnknownName("option", key, options, where=file.path)
+        where = f"{key} in {file.path}"
+        if option.repeat != isinstance(stated, list) and not (option.repeat and isinstance(stated, str)):
+            raise UsageError(f"{where} is {stated!r}, but should be {'a list' if option.repeat else 'one value'}")
+        texts = [str(each) for each in (stated if isinstance(stated, list) else [stated])]
+        if option.completes in ("file", "folder"):
+            paths = [os.path.normpath(os.path.join(file.folder, each)) for each in texts]
+            texts = [
+                path if os.path.exists(path) or "NAME" not in option.metavar else each
+                for each, path in zip(texts, paths, strict=True)
+            ]
+        found[option.name] = Value(
+            tuple(texts) if option.repeat else _parse(option, texts[0], where), Origin.CONFIG, where
+        )
+    return found
+
+
+def _of_plan(plan: Mapping[str, Any], plan_name: str) -> dict[str, Value]:
+    stated = [option for option in OPTIONS if option.plan and plan.get(option.plan) is not None]
+    return {option.name: Value(plan[option.plan], Origin.PLAN, plan_name) for option in stated}
+
+
 def _resolve_one(
-    option: Option,
-    command_line: Mapping[str, Any],
-    plan: Mapping[str, Any],
-    plan_name: str,
-    variables: Mapping[str, str],
+    option: Option, command_line: Mapping[str, Any], variables: Mapping[str, str], below: Mapping[str, Value]
 ) -> Value:
+    """``below`` is what plan and configuration file say."""
     stated = command_line.get(option.name)
     if stated not in (None, (), []) and not (option.type in ("bool", "count") and not stated):
         return Value(stated, Origin.COMMAND_LINE, option.flags[-1])
     text = variables.get(option.env)
     if text is not None:
-        return Value(_parse(option, text), Origin.ENVIRONMENT, option.env)
-    if option.plan and plan.get(option.plan) is not None:
-        return Value(plan[option.plan], Origin.PLAN, plan_name)
-    return Value(() if option.repeat else option.default)
+        return Value(_parse(option, text, f"environment variable {option.env}"), Origin.ENVIRONMENT, option.env)
+    return below.get(option.name) or Value(() if option.repeat else option.default)
 
 
 def _checked(option: Option, value: Value) -> Value:
@@ -113,9 +152,9 @@ def _checked(option: Option, value: Value) -> Value:
     return value
 
 
-def _parse(option: Option, text: str) -> Any:
+def _parse(option: Option, text: str, where: str) -> Any:
     if option.repeat:
-        return tuple(part for part in text.split(",") if part)
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     try:
         match option.type:
             case "int" | "count":
@@ -126,10 +165,10 @@ def _parse(option: Option, text: str) -> Any:
                 return _BOOLEANS[text.strip().lower()]
     except (ValueError, KeyError):
         word = {"int": "an integer", "count": "an integer", "float": "a number", "bool": "0 or 1"}[option.type]
-        raise UsageError(f"environment variable {option.env} is {text!r}, but should be {word}") from None
+        raise UsageError(f"{where} is {text!r}, but should be {word}") from None
     if option.choices and text not in option.choices:
         listed = ", ".join(option.choices)
-        raise UsageError(f"environment variable {option.env} is {text!r}, but should be one of {listed}")
+        raise UsageError(f"{where} is {text!r}, but should be one of {listed}")
     return text
 
 

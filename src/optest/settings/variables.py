@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["environment", "infini_root", "leases_folder", "plugin_modules", "variable_by_default", "variables_set"]
+__all__ = ["environment", "infini_root", "leases_folder", "variable_by_default", "variables_set"]
 
 
 def environment() -> dict[str, str]:
@@ -52,9 +52,3 @@ def leases_folder(variables: Mapping[str, str] | None = None) -> Path:
         return Path(stated)
     shared = "/tmp" if os.path.isdir("/tmp") else tempfile.gettempdir()
     return Path(shared) / f"optest-{os.getuid() if hasattr(os, 'getuid') else 'leases'}"
-
-
-def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The modules that ``OPTEST_PLUGINS`` names, in order."""
-    variables = environment() if variables is None else variables
-    return tuple(name.strip() for name in variables.get("OPTEST_PLUGINS", "").split(",") if name.strip())

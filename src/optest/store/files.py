@@ -36,7 +36,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Say before the work whether a report could be written to ``path`` after it.
+    """Say before the work whether a report could be written to ``path`` after it, and make its folder.
 
     Raises:
         UsageError: naming what is in the way.
@@ -48,11 +48,8 @@ def check_writable(path: Path) -> None:
             raise UsageError(f"report path {path} is not writable")
         return
     parent = path.resolve().parent
-    if not parent.is_dir():
-        raise UsageError(
-            f"report path {path} is in {parent}, which should be an existing directory\n  mkdir -p {parent}"
-        )
     try:
+        parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=parent, prefix=".optest-"):
             pass
     except OSError as error:

@@ -64,7 +64,7 @@ def device_for_triton(found: torch.device | str | None) -> torch.device:
         Unavailable: without Triton, and if it is not to interpret, but there is no device.
     """
     if not is_installed("triton"):
-        raise Unavailable("triton", "pip install 'optest[triton]'")
+        raise Unavailable("triton", "pip install triton")
     if found is None and "triton" in sys.modules and _INTERPRET not in environment():
         raise Unavailable("triton", f"it is imported already, to compile, and torch has no device; set {_INTERPRET}=1")
     stated = environment().get(_INTERPRET, "") if found else variable_by_default(_INTERPRET, "1")

@@ -44,7 +44,7 @@ def case_of(operator: str, **attributes: Any) -> TestCase:
 @pytest.mark.parametrize("backend", ["onnxruntime", "onnx-reference", "openvino"])
 def test_operators_of_every_family_pass(backend: str) -> None:
     if backend == "openvino":
-        pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+        pytest.importorskip("openvino", reason="openvino is not installed")
     outcome = asked(backend, op=FEW)
     assert {each.status for each in outcome.results} == {Status.PASSED}
     assert outcome.exit_status == 0
@@ -61,7 +61,7 @@ def test_operators_of_every_family_pass(backend: str) -> None:
 )
 def test_the_whole_catalogue(backend: str, variant: str | None) -> None:
     if backend == "openvino":
-        pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+        pytest.importorskip("openvino", reason="openvino is not installed")
     outcome = asked(backend, variant=variant)
     assert outcome.exit_status == 0
     passed = {each.operator for each in outcome.results if each.status is Status.PASSED}
@@ -171,7 +171,7 @@ def test_a_session_can_be_timed() -> None:
 
 
 def test_openvino_says_its_precision() -> None:
-    pytest.importorskip("openvino", reason="optest[openvino] is not installed")
+    pytest.importorskip("openvino", reason="openvino is not installed")
     driver: Any = backend_manager.get("openvino")
     case = case_of("softmax")
     found = {

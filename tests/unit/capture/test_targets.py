@@ -139,7 +139,7 @@ def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> N
 @pytest.mark.skipif("transformers" in sys.modules, reason="transformers is loaded")
 def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Unavailable, match=r"pip install optest\[models\]; or capture a script of your own"):
+    with pytest.raises(Unavailable, match=r"pip install transformers; or capture a script of your own"):
         captured("hf:GPT2LMHeadModel", selection=Selection())
 
 
@@ -341,7 +341,7 @@ def test_capture_without_torch_is_unavailable(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", without], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 5
-    assert "pip install optest[torch]" in ended.stderr
+    assert "pip install torch" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -49,4 +49,4 @@ def test_a_package_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(UsageError) as caught:
         registry.load_extension("backend 'old'", "needs_a_newer_one:Driver")
     assert "has no attribute 'new_function'" in str(caught.value)
-    assert str(caught.value).endswith("onnx is 1.9.2, but should be 1.18 or later: pip install -U 'optest[onnx]'")
+    assert str(caught.value).endswith("onnx is 1.9.2, but should be 1.18 or later: pip install -U onnx")

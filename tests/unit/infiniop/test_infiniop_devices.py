@@ -177,12 +177,12 @@ def test_a_card_that_torch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_processor_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> object:
-        raise Unavailable("torch", "pip install optest[torch]")
+        raise Unavailable("torch", "pip install torch")
 
     monkeypatch.setattr(devices, "loaded_torch", absent)
     assert get_test_devices(get_args([])) == [InfiniDeviceEnum.CPU]
     assert get_test_devices(get_args(["--cpu"])) == [InfiniDeviceEnum.CPU]
-    with pytest.raises(Unavailable, match=r"device NVIDIA is unavailable: pip install optest\[torch\]"):
+    with pytest.raises(Unavailable, match=r"device NVIDIA is unavailable: pip install torch"):
         get_test_devices(get_args(["--nvidia"]))
 
 

@@ -301,13 +301,13 @@ def test_a_workspace_is_full_and_guarded() -> None:
 
 def test_numpy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> object:
-        raise Unavailable("torch", "pip install optest[torch]")
+        raise Unavailable("torch", "pip install torch")
 
     monkeypatch.setattr(torch_bridge, "loaded_torch", absent)
     tensor = TestTensor((2, 2), (-2, 1), InfiniDtype.BF16, CPU)
     assert tensor.data()
     assert tensor.actual_array().dtype == numpy_dtype(element_of(InfiniDtype.BF16))
-    with pytest.raises(Unavailable, match=r"pip install optest\[torch\]"):
+    with pytest.raises(Unavailable, match=r"pip install torch"):
         tensor.torch_tensor()
 
 

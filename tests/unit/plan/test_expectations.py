@@ -124,9 +124,9 @@ def test_conditions(
 
 
 def test_the_dtype_of_a_case_is_that_of_its_first_inexact_input() -> None:
-    assert case_dtype(case("int64", "float16")) == "float16"
-    assert case_dtype(case("int64", "int32")) == "int64"
-    assert case_dtype(case("float32", "float16")) == "float32"
+    assert case_dtype(case("int64", "float16").dtypes) == "float16"
+    assert case_dtype(case("int64", "int32").dtypes) == "int64"
+    assert case_dtype(case("float32", "float16").dtypes) == "float32"
 
 
 def test_a_line_that_excused_nothing_is_left_over(tmp_path: Path, registry: OperatorRegistry) -> None:

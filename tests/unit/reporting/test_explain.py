@@ -122,7 +122,7 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
         Reason.DEVICE_LOST: {"message": "cuda:0 stopped answering"},
         Reason.RAISED: {"message": "the backend raised ValueError: bad stride", "details": RAISED},
         Reason.UNSUPPORTED: {"message": "float16 is not implemented"},
-        Reason.UNAVAILABLE: {"message": "torch is unavailable: pip install optest[torch]"},
+        Reason.UNAVAILABLE: {"message": "torch is unavailable: pip install torch"},
         Reason.REFERENCE_FAILED: {
             "message": "the reference raised IndexError: 7",
             "details": {**RAISED, "exception": "IndexError: 7"},

@@ -185,8 +185,8 @@ def test_the_json_report_has_a_default_path(
 
 
 def test_an_unwritable_report_path_is_said_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="should be an existing directory"):
-        make_reporter("json", path=tmp_path / "no" / "r.json")
+    with pytest.raises(UsageError, match=r"cannot be written: (Not a directory|File exists)"):
+        make_reporter("json", path=Path(__file__) / "r.json")
     with pytest.raises(UnknownName, match="did you mean 'json'"):
         make_reporter("jsn")
 

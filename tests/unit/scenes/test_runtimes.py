@@ -149,10 +149,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("optest.scenes.runtimes.opencl", "optest.backends.opencl_device"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(RUNTIMES._entries, "opencl", "optest.scenes.runtimes.opencl:OpenClRuntime")
-    assert lack_of_runtime("opencl", "oclsim") == "runtime opencl is unavailable: pip install optest[opencl]"
+    assert lack_of_runtime("opencl", "oclsim") == "runtime opencl is unavailable: pip install pyopencl"
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.setattr("optest.scenes.runtimes.triton.is_installed", lambda name: name != "triton")
-    assert lack_of_runtime("triton", "tritonsim") == "runtime triton is unavailable: pip install optest[triton]"
+    assert lack_of_runtime("triton", "tritonsim") == "runtime triton is unavailable: pip install triton"
 
 
 @pytest.mark.parametrize("runtime", [CudaRuntime(), TritonRuntime()])

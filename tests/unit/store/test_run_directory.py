@@ -129,8 +129,8 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
 def test_unwritable_paths_are_named_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory"):
         check_writable(tmp_path)
-    with pytest.raises(UsageError, match="should be an existing directory"):
-        check_writable(tmp_path / "no" / "r.json")
+    with pytest.raises(UsageError, match=r"cannot be written: (Not a directory|File exists)"):
+        check_writable(Path(__file__) / "r.json")
     check_writable(tmp_path / "r.json")
     check_writable(Path(os.devnull))
     assert os.listdir(tmp_path) == []

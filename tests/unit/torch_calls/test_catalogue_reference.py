@@ -108,4 +108,4 @@ def test_without_torch(tmp_path: Any) -> None:
         [sys.executable, "-c", code, *asked], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 5, ended
-    assert "pip install optest[torch]" in ended.stderr
+    assert "pip install torch" in ended.stderr

@@ -245,7 +245,7 @@ def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(Unavailable, match="pip install timm"):
         opened_model("timm:resnet18")
-    with pytest.raises(Unavailable, match=r"pip install optest\[models\]"):
+    with pytest.raises(Unavailable, match=r"pip install transformers"):
         opened_model("hf:GPT2LMHeadModel")
     monkeypatch.delitem(sys.modules, "timm")
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")

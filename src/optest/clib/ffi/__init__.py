@@ -1,5 +1,5 @@
 """C libraries: loading, signatures from headers, checked calls, handles, memory that optest owns.
 
-Nothing is loaded at import. Reading headers (:mod:`optest.clib.ffi.headers`) needs the extra ``optest[ffi]`` and a C
+Nothing is loaded at import. Reading headers (:mod:`optest.clib.ffi.headers`) needs pycparser and a C
 compiler's preprocessor; everything else needs neither.
 """

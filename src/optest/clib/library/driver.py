@@ -28,6 +28,7 @@ from optest.clib.library.sanitizer import environment_of, require_runtime
 from optest.clib.library.session import Session, header_of_config
 from optest.clib.library.subject import Subject, other_calls
 from optest.clib.probing.library_probe import LibraryProbe
+from optest.registry import is_installed
 from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
 
 __all__ = ["FfiBackend"]
@@ -115,7 +116,8 @@ class FfiBackend(BackendDriver):
         header_of_config(_required(case))
 
     def doctor(self) -> Sequence[str]:
-        return ("calls the C library that a plan names; headers are read with pycparser",)
+        reads = "are read with pycparser" if is_installed("pycparser") else "cannot be read: pip install pycparser"
+        return (f"calls the C library that a plan names; headers {reads}",)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
         """Return the outputs by name, or in order.

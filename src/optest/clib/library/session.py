@@ -327,7 +327,7 @@ def header_of(headers: Sequence[str]) -> Header:
     try:
         from optest.clib.ffi.headers import read_headers
     except ImportError:
-        raise Unavailable("pycparser", "C headers cannot be read without it; pip install 'optest[ffi]'") from None
+        raise Unavailable("pycparser", "C headers cannot be read without it; pip install pycparser") from None
     return read_headers([Path(each) for each in headers])
 
 

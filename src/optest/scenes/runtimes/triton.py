@@ -29,7 +29,7 @@ class TritonRuntime(BaseRuntime):
 
     def lack(self, platform: str) -> str | None:
         if not (is_installed("triton") and is_installed("torch")):
-            return "runtime triton is unavailable: pip install optest[triton]"
+            return "runtime triton is unavailable: pip install triton"
         return None if platform.endswith("sim") else lack_of_cuda()
 
     def build(self, callable: Mapping[str, Any], platform: str, *, level: int) -> dict[str, Any]:  # noqa: A002, ARG002

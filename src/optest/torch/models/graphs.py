@@ -190,7 +190,7 @@ def exported_content(model: TorchModel, feeds: Mapping[str, Array]) -> bytes:
     """
     missing = [each for each in ("onnx", "onnxscript") if not is_installed(each)]
     if missing:
-        raise Unavailable(f"export to ONNX without {' and '.join(missing)}", "pip install optest[onnx]")
+        raise Unavailable(f"export to ONNX without {' and '.join(missing)}", "pip install onnx onnxscript")
     with _exporting(model, "to ONNX"):
         names: dict[str, Any] = {"input_names": list(feeds), "output_names": list(model.outputs)}
         program = torch.onnx.export(model.module, (), kwargs=as_tensors(feeds), dynamo=True, verbose=False, **names)

@@ -14,7 +14,7 @@ from optest.registry import is_installed, load_extension
 
 __all__ = ["library", "transformers_model"]
 
-_REMEDY = "pip install optest[models]; or capture a script of your own, or name its model: model.py:FUNCTION"
+_REMEDY = "pip install transformers; or capture a script of your own, or name its model: model.py:FUNCTION"
 _TOKENS = (1, 16)
 _SAMPLES = 4000
 """Of raw sound: a quarter of a second at 16 kHz."""

@@ -1,0 +1,90 @@
+"""What a check found, as a file of expectations to commit: a line for each failing case, with its reason and figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from optest.errors import UsageError
+from optest.plan.expectations import EXCUSABLE, case_dtype
+from optest.plan.from_samples import TIER_TAG
+from optest.reporting.explain import gist
+from optest.reporting.failure_groups import plain
+from optest.reporting.typography import plural
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype
+from optest.store import check_writable, write_atomically
+
+__all__ = ["offers", "require_new", "write_expectations"]
+
+_ULP = 64.0
+"""An operator that is farther off is wrong rather than less exact than its rule."""
+_MOST_OFFERS = 3
+
+
+def require_new(path: str) -> None:
+    """
+    Raises:
+        UsageError: if the file is there, whose reasons somebody may have written, or cannot be written.
+    """
+    if Path(path).exists():
+        raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
+    check_writable(Path(path))
+
+
+def write_expectations(path: str, results: Sequence[CaseResult], *, group: str | None = None) -> tuple[str, int]:
+    """Write a line for every failure that may be expected; returns a sentence about it, and how many may not be.
+
+    A line is about one case, so that each that passes again is told. With it the case may be as far off as it is now.
+    """
+    bad = [result for result in results if result.status in BAD_STATUSES]
+    judged = (Status.FAILED, Status.ERROR)
+    lines = [_line(each, group) for each in bad if each.status in judged and each.reason in EXCUSABLE]
+    today = datetime.now(timezone.utc).date()
+    head = f"# What failed on {today}, by `optest check --write-expectations`; say in `why` what is known of it.\n"
+    texts = "".join(f"- {json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    expected = f"\n{texts}" if lines else " []\n"
+    write_atomically(Path(path), f"{head}version: 1\nexpected:{expected}".encode())
+    rest = len(bad) - len(lines)
+    others = f"; {plural(rest, 'other failure')} cannot be expected (crashes, deadlines, wrong cases)" if rest else ""
+    return f"{plural(len(lines), 'expectation')} written; read by: optest check --expectations {path}{others}", rest
+
+
+def _line(result: CaseResult, group: str | None) -> dict[str, Any]:
+    assert result.reason is not None
+    tier = next((tag.removeprefix(TIER_TAG) for tag in result.tags if tag.startswith(TIER_TAG)), None)
+    where = {name: value for name, value in (("tier", tier), ("group", group)) if value}
+    line = {"case": result.id, "op": result.operator, "dtype": _dtype_of(result), "reason": result.reason.value}
+    stated = {**line, **_limit(result), "why": gist(plain(result)), "where": where}
+    return {name: value for name, value in stated.items() if value}
+
+
+def _limit(result: CaseResult) -> dict[str, float]:
+    """How far off it is, none where that is no finite number."""
+    wrong = [each for each in result.verdict.measures if each.mismatched]
+    errors = [math.inf if each.max_ulp_error is None else each.max_ulp_error for each in wrong]
+    if result.reason is not Reason.VALUE or not errors or not math.isfinite(max(errors)):
+        return {}
+    is_finite = not any(each.nonfinite_mismatched for each in wrong)
+    return {"at_most_ulp": math.ceil(max(errors) * 100) / 100} if is_finite else {}
+
+
+def _dtype_of(result: CaseResult) -> str:
+    return case_dtype([dtype(name) for name in result.dtypes])
+
+
+def offers(results: Iterable[CaseResult], backend: str) -> Iterator[str]:
+    """For operators that are a few units in the last place off, and nothing else: the line that accepts that."""
+    failed: dict[tuple[str, str], list[float]] = {}
+    for result in results:
+        if result.status in BAD_STATUSES:
+            limit = _limit(result).get("at_most_ulp", math.inf)
+            failed.setdefault((result.operator, _dtype_of(result)), []).append(limit)
+    near = {pair: max(limits) for pair, limits in failed.items() if max(limits) <= _ULP}
+    for (operator, name), most in list(near.items())[:_MOST_OFFERS]:
+        line = {"op": operator, "dtype": name, "reason": Reason.VALUE.value, "at_most_ulp": most, "why": "..."}
+        text = ", ".join(f"{key}: {value}" for key, value in line.items())
+        yield f"{operator}: {most:g} ulp on {backend}; if that is known, a line for --expectations: - {{{text}}}"

@@ -1,0 +1,64 @@
+"""``--watch``: runs again, each time in a fork of this process, whenever a file that the run rests on changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from optest.api.report import Report
+from optest.api.running import closing_lines
+from optest.errors import OptestError
+from optest.process import fork_and_run
+from optest.registry import file_of_module
+from optest.settings import config_file, plugin_modules
+
+__all__ = ["watch"]
+
+_LOOK_S = 0.3
+_FILE = re.compile(r"(?:included plan|command file|data file|file) (.+)")
+"""A fingerprint's name of a file that a run reads, and does not build."""
+
+
+def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> NoReturn:
+    """Run, and run again after each change, until Ctrl-C; a wrong plan or plug-in is said and waited for."""
+    files: set[str] = set()
+    while True:
+        started = time.time()
+        fork = fork_and_run(lambda: "\0".join(_files_of_run(run, given)).encode())
+        try:
+            said = fork.read().decode()
+        except KeyboardInterrupt:
+            fork.read()  # it tells how far it came
+            raise
+        finally:
+            fork.end()
+        plugins = (file_of_module(module) for module in plugin_modules())
+        named = (given.get("plan"), config_file().path, *plugins, *said.split("\0"))
+        files.update(name for name in named if name)
+        print(f"watching {len(files)} files; Ctrl-C ends it", flush=True)  # noqa: T201
+        before = _times(files)
+        while _times(files) == before and max(before.values(), default=0.0) <= started:
+            time.sleep(_LOOK_S)
+
+
+def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> list[str]:
+    """Run once; the files of modules that nobody installed, and those that the run says it rests on."""
+    names: Iterable[str] = ()
+    try:
+        outcome = run(given)
+        print(*closing_lines(given, outcome), sep="\n", end="", flush=True)  # noqa: T201
+        names = outcome.directory.read_info().fingerprint
+    except OptestError as error:
+        print(f"optest: {error}", file=sys.stderr)  # noqa: T201
+    modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    own = [each for each in modules if not each.startswith(sys.base_prefix) and "site-packages" not in Path(each).parts]
+    return [*own, *(found[1] for found in map(_FILE.fullmatch, names) if found is not None)]
+
+
+def _times(files: Iterable[str]) -> dict[str, float]:
+    return {file: os.stat(file).st_mtime for file in files if os.path.exists(file)}

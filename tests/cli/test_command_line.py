@@ -1,0 +1,176 @@
+"""Plans by position, help in two levels, explain of words, fills with parameters, --watch, SARIF, folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from user_shell import Shell, user_environment
+
+from optest.api.checking import sample_cases
+from optest.generators.fills import FILLS, check_fill
+from optest.plan.values import read_generator
+
+RELU = "def relu(x):\n    return [(x > 0) * x * {factor}]\n"
+
+
+def _plan(*names: str, more: str = "") -> str:
+    cases = "".join(
+        f"- {{op: relu, name: {name}, dtypes: float32, shapes: {{input0: 4x{len(name)}}}}}\n" for name in names
+    )
+    return f"{more}cases:\n{cases}"
+
+
+def test_plans_by_position(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(_plan("a", "aa", more="backend: stub\n"))
+    (tmp_path / "b.yaml").write_text(_plan("bbb", more="backend: stub\n"))
+    assert "2 passed" in optest("run", "a.yaml").out
+    both = optest("run", "a.yaml", "--plan", "b.yaml", "--co")
+    assert (both.status, [line.split()[0] for line in both.out.splitlines()]) == (0, ["bbb", "a", "aa"])
+    assert "3 passed" in optest("run", "a.yaml", "b.yaml").out
+    ended = optest("run", "a.yaml", "b.yaml", "--untrusted")
+    assert (ended.status, "state one" in ended.err) == (2, True)
+    assert "Did you mean optest run a.yaml?" in optest("check", "a.yaml").err
+    assert "--plan a.yaml" in optest("explain", "a.yaml").err
+
+
+def test_help_shows_the_common_options_first(optest: Shell) -> None:
+    short, every = optest("run", "--help").out, optest("run", "--help-all").out
+    assert "--backend" in short
+    assert "--guard" not in short
+    assert len(short.splitlines()) < len(every.splitlines()) / 2
+    assert " --help-all" in short.splitlines()[-1]
+    assert "more options" not in every.splitlines()[-1]
+    assert optest("run", "--help", "-v").out == every
+    assert "--guard" in optest("run", "--backend", "ffi", "--help").out
+    assert "--guard" not in optest("run", "--backend", "torch", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("VALUE", "VALUE (status failed): elements of an output lie outside"),
+        ("suspect", "suspect: it passed, but"),
+        ("rule:accumulate", "operators: "),
+        ("rule:integer-exact", "whole numbers"),
+    ],
+)
+def test_a_word_of_a_report_is_explained(optest: Shell, word: str, said: str) -> None:
+    ended = optest("explain", word)
+    assert (ended.status, said in ended.out, "  try: " in ended.out) == (0, True, True)
+
+
+def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
+    assert "did you mean 'VALUE'?" in optest("explain", "VALEU").err
+
+
+def test_fills_have_their_parameters(optest: Shell) -> None:
+    lines = optest("list", "fills", "-v").out.splitlines()
+    assert [line.split()[0] for line in lines] == list(FILLS)
+    assert next(line for line in lines if line.startswith("arange")).endswith(
+        "start: a finite number [0], step: a finite number [1]"
+    )
+    assert "value: a number, or one as a string such as 'nan' or '1+2j' (needed)" in "\n".join(lines)
+
+
+def test_what_explain_prints_of_a_fill_can_be_pasted(optest: Shell, plan: Callable[[str], Path]) -> None:
+    given = {"input0": "randint(low=0, high=32)", "input1": "special(rate=0.5, base=uniform)"}
+    stated = ", ".join(f'{name}: "{text}"' for name, text in given.items())
+    plan(f"cases: [{{op: add, name: a, dtypes: int32, shapes: {{input0: 4, input1: 4}}, generator: {{{stated}}}}}]")
+    told = [
+        line.split("  ")[2].strip()
+        for line in optest("explain", "--plan", "plan.yaml").out.splitlines()
+        if ".fill" in line
+    ]
+    assert told == list(given.values())
+
+
+@pytest.mark.parametrize("operator", ["embedding", "gather", "matmul", "index_select", "bmm", "exp", "cumsum", "where"])
+def test_every_fill_of_a_check_reads_back(operator: str) -> None:
+    fills = {str(each.fill): each.fill for case in sample_cases(operator) for each in case.inputs}
+    assert fills
+    for text, fill in fills.items():
+        assert str(read_generator(text).every) == text
+        check_fill(fill)
+
+
+def test_watch_runs_again_when_a_kernel_or_the_plan_changes(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(_plan("bbb"))
+    (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
+    words = ["-m", "optest.cli", "run", "plan.yaml", "--function", "kernels:relu", "-q", "--watch"]
+    process = subprocess.Popen(
+        [sys.executable, *words], cwd=tmp_path, env=user_environment(), stdout=subprocess.PIPE, text=True
+    )
+    stop = threading.Timer(120, process.kill)  # a line that never comes ends the test
+    stop.start()
+    try:
+        assert process.stdout is not None
+        assert any("1 failed" in line for line in process.stdout)
+        (tmp_path / "kernels.py").write_text(RELU.format(factor=1))
+        assert any("1 passed" in line for line in process.stdout)
+        (tmp_path / "plan.yaml").write_text("cases: [{op: relu}]")
+        assert any("watching" in line for line in process.stdout)
+        (tmp_path / "plan.yaml").write_text(_plan("bbb", "cccc"))
+        assert any("2 passed" in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        assert process.returncode == 130
+    finally:
+        stop.cancel()
+        process.kill()
+        process.wait()
+
+
+def test_sarif_has_what_the_format_demands(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(_plan("bbb", "cccc"))
+    (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
+    ended = optest(
+        "run", "plan.yaml", "--function", "kernels:relu", "--report", "sarif", "--report-path", "new/r.sarif"
+    )
+    assert ended.status == 1
+    report = json.loads((tmp_path / "new" / "r.sarif").read_text())
+    assert (report["version"], len(report["runs"])) == ("2.1.0", 1)
+    run = report["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    assert run["tool"]["driver"]["name"] == "optest"
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    assert all(rule["shortDescription"]["text"] for rule in rules)
+    assert run["invocations"][0]["executionSuccessful"] is True
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+    assert [place["region"]["startLine"] for place in places] == [2, 3]
+    assert {place["artifactLocation"]["uri"] for place in places} == {"plan.yaml"}
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "VALUE"
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert "again: optest run" in result["message"]["text"]
+        assert all(isinstance(value, str) for value in result["partialFingerprints"].values())
+    assert len({result["partialFingerprints"]["optestCase/v1"] for result in run["results"]}) == 2
+
+
+def test_sarif_of_a_check_tells_alike_failures_once(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
+    words = ("--function", "kernels:relu", "--dtype", "float32", "--set", "sizes", "--set", "ordinary")
+    ended = optest("check", *words, "--report", "sarif", "--report-path", "r.sarif")
+    results = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]["results"]
+    failed = sum(result["occurrenceCount"] for result in results)
+    assert len(results) < failed
+    assert f"{failed} failed in" in ended.out
+
+
+def test_several_reports_make_their_folder(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:
+    plan(_plan("a"))
+    ended = optest("run", "plan.yaml", "--report", "json", "--report", "junit", "--report-path", "out/here")
+    assert (ended.status, sorted(os.listdir(tmp_path / "out" / "here"))) == (0, ["junit.xml", "report.json"])
+
+
+def test_a_selection_of_nothing_says_what_there_was(optest: Shell, plan: Callable[[str], Path]) -> None:
+    plan(_plan("a", "aa"))
+    ended = optest("run", "plan.yaml", "-k", "mul")
+    assert (ended.status, "by -k mul; of 2 the first is 'a'" in ended.err) == (5, True)
