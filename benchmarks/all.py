@@ -26,6 +26,7 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dispatcher": (("--quick",), ()),
     "verdict_throughput": (("--quick", "--repeats", "2"), ()),
     "verdict_quality": (("--draws", "200"), ()),
+    "steadiness": (("20",), ()),
     "widths": (("--seeds", "1"), ()),
     "wrong_variants": (("--seeds", "1"), ()),
     "honest": (("--cases", "500", "--op", "exp", "--op", "sum", "--op", "gemm", "--op", "layer_norm"), ()),

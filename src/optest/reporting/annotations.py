@@ -23,7 +23,7 @@ def annotations_text(info: RunInfo, results: Iterable[CaseResult], summary: RunS
     bad = [result for result in in_plan_order(results) if result.status in BAD_STATUSES]
     lines = [_annotation(result) for result in (bad if len(bad) <= _MOST else bad[: _MOST - 1])]
     if left := len(bad) - len(lines):
-        more = f"and {plural(left, 'more case')} not well: optest report {info.run_id}"
+        more = f"and {plural(left, 'more case')} failing: optest report {info.run_id}"
         lines.append(f"::error title=optest::{_data(more)}")
     return "".join(f"{line}\n" for line in lines)
 

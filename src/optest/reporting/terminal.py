@@ -137,7 +137,7 @@ class TerminalReporter:
     def _so_far(self, done: int, total: int, now: float) -> str:
         parts = [f"{done}/{total}"]
         if self._tally.bad:
-            parts.append(f"{self._tally.bad} not well")
+            parts.append(f"{self._tally.bad} failing")
         own = done - self._done_before
         if own > 0 and done < total:
             parts.append(f"about {duration((now - self._started) / own * (total - done))} left")

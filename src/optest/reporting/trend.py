@@ -209,7 +209,7 @@ def trend_lines(trend: Trend) -> list[str]:
     lines = [f"{len(trend.runs)} runs, {trend.runs[0].info.run_id} to {last}"]
     lines += [f"  note: {note}" for note in trend.notes]
     models = list(dict.fromkeys(name for run in trend.runs for name in run.tally.models))
-    rows = [["run", "target", "cases", "not well", "pass rate", *models, "time"]]
+    rows = [["run", "target", "cases", "failing", "pass rate", *models, "time"]]
     rows += [_row(run, models) for run in trend.runs]
     lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
     for kind in Kind:

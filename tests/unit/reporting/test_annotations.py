@@ -42,7 +42,7 @@ def test_a_case_without_a_line_has_none(result: Make) -> None:
 def test_what_github_would_not_show_is_counted(result: Make) -> None:
     lines = lines_of([result(id=str(place), reason=Reason.VALUE, message="x") for place in range(12)])
     assert len(lines) == 10
-    assert lines[-1] == "::error title=optest::and 3 more cases not well: optest report r1"
+    assert lines[-1] == "::error title=optest::and 3 more cases failing: optest report r1"
 
 
 def test_they_are_printed(result: Make, capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,7 +208,7 @@ def test_many_cases_print_what_did_not_pass_and_progress_now_and_then(result: Ma
     progress = [line for line in lines if line.startswith("…")]
     assert 8 <= len(progress) <= 11
     assert progress[-1].startswith("… ")
-    assert "1 not well" in progress[-1]
+    assert "1 failing" in progress[-1]
     assert "left" in progress[-1]
 
 

@@ -217,7 +217,7 @@ function showOperators() {
     const used = worst.get(each.name);
     const box = make("details", { class: "operator", "data-operator": word(each.name) }, make("summary", {},
       make("span", { class: "name" }, word(each.name)), barOf(each.counts),
-      make("span", { class: "number" }, counted(total, "case")), make("span", { class: bad ? "number wrong" : "number soft" }, bad ? `${bad.toLocaleString("en")} not well` : "well"),
+      make("span", { class: "number" }, counted(total, "case")), make("span", { class: bad ? "number wrong" : "number soft" }, bad ? `${bad.toLocaleString("en")} failing` : "all passed"),
       make("span", { class: "soft" }, [!used ? "" : used > 1 ? `worst ${numberText(used)} × allowed` : `${Math.round(used * 100)}% of the allowance`, each.reasons].filter(Boolean).join("; ")),
       make("span", { class: "number soft" }, timeText(each.spent))));
     box.addEventListener("toggle", () => {
@@ -252,7 +252,7 @@ function applyFilters() {
   const status = value("status");
   chosen = [];
   data.cases.forEach((row, index) => {
-    if (status && (status === "not well" ? !isBad(row) : data.statuses[row[STATUS]][0] !== status)) return;
+    if (status && (status === "failing" ? !isBad(row) : data.statuses[row[STATUS]][0] !== status)) return;
     if (numbers.some((number, place) => number !== null && row[[OPERATOR, REASON, DTYPE][place]] !== number)) return;
     const text = words.length ? `${row[ID]} ${word(row[OPERATOR])} ${word(row[REASON])} ${word(row[DTYPE])} ${data.statuses[row[STATUS]][0]}`.toLowerCase() : "";
     if (words.every((each) => text.includes(each))) chosen.push(index);
@@ -293,7 +293,7 @@ function fillFilters() {
   const fill = (name, texts) => form.elements[name].append(make("option", { value: "" }, "all"), ...texts.map((text) => make("option", { value: text }, text)));
   const used = (column) => [...new Set(data.cases.map((row) => row[column]))].map(word).filter(Boolean).sort();
   const present = new Set(data.cases.map((row) => row[STATUS]));
-  fill("status", [...data.cases.some(isBad) ? ["not well"] : [], ...data.statuses.map(([name]) => name).filter((_, status) => present.has(status))]);
+  fill("status", [...data.cases.some(isBad) ? ["failing"] : [], ...data.statuses.map(([name]) => name).filter((_, status) => present.has(status))]);
   [["operator", OPERATOR], ["reason", REASON], ["dtype", DTYPE]].forEach(([name, column]) => fill(name, used(column)));
   form.addEventListener("input", applyFilters);
   form.addEventListener("submit", (event) => event.preventDefault());
