@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "optest"
 
@@ -131,3 +134,13 @@ def test_no_pickle_and_no_eval() -> None:
         assert not {name.split(".")[0] for name in imports(path)} & {"pickle", "marshal", "shelve"}, path
         calls = (node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call))
         assert not {call.id for call in calls if isinstance(call, ast.Name)} & {"eval", "exec"}, path
+
+
+def test_every_extra_is_imported_by_somebody() -> None:
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    extras = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    names = {re.split(r"[><=;\[]", each)[0] for needs in extras.values() for each in needs}
+    names -= {"expecttest", "triton"}  # which torch's OpInfo and a user's kernels import
+    assert "jinja2" in names
+    assert names == {each for each in names if re.search(rf'(?m)^\s*(import|from) {each}\b|"{each}[.:]', source)}
