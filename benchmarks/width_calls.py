@@ -194,6 +194,69 @@ def _rope(n: int, dtype: str) -> list[dict[str, Any]]:
     return [_alike(dtype, {"interleaved": kind}, input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4)) for kind in (False, True)]
 
 
+def _data(*values: Any) -> dict[str, Any]:
+    return {"fill": "data", "values": list(values)}
+
+
+def _paged_prefill(n: int, dtype: str) -> list[dict[str, Any]]:
+    """Three tokens behind ``n`` others of one sequence, in one block."""
+    cache, placed = (
+        (2, 1, n + 3, 8),
+        {"block_tables": _data([0]), "seq_lens": _data(n + 3), "cu_seqlens_q": _data(0, 3)},
+    )
+    shapes = {"block_tables": (1, 1), "seq_lens": (1,), "cu_seqlens_q": (2,)}
+    dtypes = [*[dtype] * 3, *["int64"] * 3]
+    return [{**call(dtypes=dtypes, query=(3, 2, 8), key_cache=cache, value_cache=cache, **shapes), "generator": placed}]
+
+
+def _varlen_attention(n: int, dtype: str) -> list[dict[str, Any]]:
+    placed = {"cu_seqlens_q": _data(0, 3), "cu_seqlens_k": _data(0, n)}
+    shapes = {"query": (3, 2, 8), "key": (n, 2, 8), "value": (n, 2, 8), "cu_seqlens_q": (2,), "cu_seqlens_k": (2,)}
+    return [{**call(dtypes=[*[dtype] * 3, "int32", "int32"], **shapes), "generator": placed}]
+
+
+def _grouped_matmul(n: int, dtype: str) -> list[dict[str, Any]]:
+    shapes = {"input": (9, n), "weight": (3, n, 4), "offs": (3,)}
+    return [{**call(dtypes=[dtype, dtype, "int32"], **shapes), "generator": {"offs": _data(3, 4, 9)}}]
+
+
+def _embedding_bag(n: int, dtype: str) -> list[dict[str, Any]]:
+    stated = call({"mode": "mean"}, dtypes=[dtype, "int64", "int64"], weight=(7, 3), indices=(n,), offsets=(1,))
+    return [{**stated, "generator": {"offsets": _data(0)}}]
+
+
+def _top_k_top_p(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [call(dtypes=[dtype, "int32", "float32"], logits=(3, n), top_k=(3,), top_p=(3,))]
+
+
+def _norm_backward(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"normalized_shape": [n]}, grad_output=(2, n), input=(2, n), weight=(n,))]
+
+
+def _quantized_matmul(name: str) -> Calls:
+    """``n`` products for each output, of 8 times as many where int32 packs them."""
+
+    def calls(n: int, dtype: str) -> list[dict[str, Any]]:
+        if name == "fp8_block_scaled_matmul":
+            scales = {"input_scale": (3, 1), "weight_scale": (1, 1)}
+            dtypes = ["float8_e4m3fn", "float8_e4m3fn", "float32", "float32"]
+            return [call({"block_size": [4, n]}, dtypes=dtypes, input=(3, n), weight=(4, n), **scales)]
+        if name == "awq_gemm":
+            packed = {"qweight": (n, 1), "scales": (1, 8), "qzeros": (1, 1)}
+            return [call(dtypes=[dtype, "int32", dtype, "int32"], input=(3, n), **packed)]
+        packed = {"qweight": (n, 8), "qzeros": (1, 1), "scales": (1, 8)}
+        if name == "dequantize_gptq":
+            return [call(dtypes=["int32", "int32", dtype], **packed)]
+        return [call(dtypes=[dtype, "int32", "int32", dtype], input=(3, 8 * n), **packed)]
+
+    return calls
+
+
+def _selective_scan(n: int, dtype: str) -> list[dict[str, Any]]:
+    dtypes = [dtype] if dtype == "float32" else [dtype, dtype, "float32", dtype, dtype]
+    return [call(dtypes=dtypes, u=(1, 2, n), delta=(1, 2, n), A=(2, 3), B=(1, 3, n), C=(1, 3, n))]
+
+
 def _same(names: str, calls: Calls) -> dict[str, Calls]:
     """The same calls for several operators, separated by blanks."""
     return dict.fromkeys(names.split(), calls)
@@ -274,6 +337,35 @@ CALLS: dict[str, Calls] = {
     "quantize": _quantize,
     "dequantize": _dequantize,
     "dequantize_awq": _dequantize_awq,
+    "gelu_and_mul": _with(gate=lambda n: (n,), up=lambda n: (n,)),
+    "rotary_embedding": lambda n, dtype: [
+        call(
+            dtypes=["int64", dtype, dtype, dtype], positions=(n,), query=(n, 2, 8), key=(n, 1, 8), cos_sin_cache=(33, 8)
+        )
+    ],
+    "paged_prefill_attention": _paged_prefill,
+    "varlen_attention": _varlen_attention,
+    "grouped_matmul": _grouped_matmul,
+    "embedding_bag": _embedding_bag,
+    "moe_combine": lambda n, dtype: [
+        call(dtypes=[dtype, "float32", "int32"], input=(10, n), topk_weights=(5, 2), inv_permuted_idx=(5, 2))
+    ],
+    **_same("top_k_top_p_mask top_k_top_p_sampling", _top_k_top_p),
+    "cross_entropy_backward": lambda n, dtype: [
+        call(dtypes=[dtype, dtype, "int64"], grad_output=(), input=(2, n), target=(2,))
+    ],
+    **_same("rms_norm_backward layer_norm_backward", _norm_backward),
+    "adamw": _with(**{name: lambda n: (n,) for name in ("param", "grad", "exp_avg", "exp_avg_sq")}),
+    "per_token_group_quant_fp8": lambda n, dtype: [_alike(dtype, {"group_size": n}, input=(2, n))],
+    **{
+        name: _quantized_matmul(name)
+        for name in ("fp8_block_scaled_matmul", "awq_gemm", "dequantize_gptq", "gptq_gemm")
+    },
+    "causal_conv1d": _with(x=lambda n: (1, 2, n), weight=lambda _: (2, 4), bias=lambda _: (2,)),
+    "causal_conv1d_update": _with(
+        x=lambda n: (2, n), conv_state=lambda n: (2, n, 3), weight=lambda n: (n, 4), bias=lambda n: (n,)
+    ),
+    "selective_scan": _selective_scan,
 }
 """The calls of each operator for a width and a dtype; without bitwise_*, which take no floats."""
 
@@ -293,7 +385,10 @@ def float_operators() -> list[OperatorDescriptor]:
 
 def _integer_exact(stated: Mapping[str, Any]) -> dict[str, Any]:
     """The call with sums that are exact in any order; indices are drawn as ever."""
-    return {**stated, "generator": {name: "integer-exact" for name in stated["shapes"] if name != "index"}}
+    dtypes = stated["dtypes"]
+    kinds = dtypes * len(stated["shapes"]) if len(dtypes) == 1 else dtypes
+    exact = {name: "integer-exact" for name, kind in zip(stated["shapes"], kinds, strict=True) if "float" in kind}
+    return {**stated, "generator": {**exact, **stated.get("generator", {})}}
 
 
 def cases_of_width(

@@ -313,7 +313,7 @@ def test_every_name_is_asked() -> None:
     assert {node.op for node in NODES} == set(SPELLINGS)
 
 
-ALIASES = {name: tensors for each in operators for name, tensors in each.alias_tensors.items()}
+ALIASES = {name: tensors for each in operators for name, tensors in each.alias_tensors.items() if onnx.defs.has(name)}
 
 
 @pytest.mark.parametrize("name", sorted(ALIASES))

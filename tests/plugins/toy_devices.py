@@ -41,6 +41,7 @@ def folder() -> Path:
 
 class ToyDevices(BackendDriver):
     name = kind = "toy"
+    reads_inputs = False  # a device has a copy
     options = ("device",)
 
     def __init__(self) -> None:
@@ -147,6 +148,7 @@ class ToyGpu(BackendDriver):
     """Requests nothing, as torch: it computes on the first GPU that its process sees."""
 
     name = kind = "toy_gpu"
+    reads_inputs = False
 
     def device(self) -> str:
         return "cuda:0"

@@ -198,6 +198,7 @@ def describe_rule(case: TestCase, index: int = 0) -> str:
         if case.descriptor.rule is None:
             return str(error)
         allowance, _ = _law(case, case.descriptor.rule, expected, Numerics(), None, count=None, few=False)
+        allowance = _with_alternatives(allowance, case.descriptor, expected)
     return f"{allowance.used.text} ({allowance.used.layer})"
 
 

@@ -207,8 +207,10 @@ def _public_name(function: Callable[..., Any]) -> str:
     """The path below ``torch`` by which anybody can call the function, "" if there is none."""
     if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return f"torch.ops.{function}"
-    name = resolve_name(function) or f"{function.__module__}.{getattr(function, '__name__', '')}"  # torch.autograd.grad
-    return name if name.startswith("torch.") and not any(map(str.isspace, name)) and "._" not in name else ""
+    if function is torch.autograd.grad:  # torch does not list it
+        return "torch.autograd.grad"
+    name = resolve_name(function) or ""
+    return name if name.startswith("torch.") else ""
 
 
 class _Watch(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed

@@ -44,7 +44,7 @@ class Fault:
     name: str
     op: str
     change: Change
-    reasons: tuple[Reason, ...] = (Reason.VALUE, Reason.NAN)
+    reasons: tuple[Reason, ...] = (Reason.VALUE, Reason.NAN, Reason.READ_OUT_OF_BOUNDS)
     tags: frozenset[str] = frozenset()
 
 

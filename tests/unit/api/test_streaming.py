@@ -25,6 +25,7 @@ class Waiting(BackendDriver):
     """Writes down what it is asked; the third case waits until it may go on."""
 
     name = kind = "waiting"
+    reads_inputs = False  # each case is one call
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -33,7 +33,7 @@ DESCRIPTORS = in_module(
         sum_length="..shapes:length_of_dim",
         operations="grouped_matmul_operations",
         generator={"offs": "arange"},
-        rule=accumulate("terms are the products"),
+        rule=accumulate("rows behind the last expert may hold anything"),
         description="Rows of input, sorted by expert, times the matrix of each: rows offs[e - 1] to offs[e] are those "
         "of expert e, as in torch.nn.functional.grouped_mm. weight is experts x K x N. Rows behind the last expert may "
         "hold anything.",
