@@ -324,14 +324,14 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     """The command that runs exactly this case again, in a shell that knows nothing of this one.
 
     What flags cannot say is written to a one-case plan, which also holds the driver's options that every case has.
-    Empty for a driver that nobody finds by its name.
+    Empty for a driver that has no command, and that nobody finds by its name.
     """
-    if request.driver.name not in backend_manager.names():
+    own = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
+    if own is None and request.driver.name not in backend_manager.names():
         return ""
     settings, options = request.settings, case_options_of(request.driver)
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
-    own = request.driver.command_line(case) if isinstance(request.driver, KnowsCommand) else None
     arguments = own or _validation(case, settings) or command_line(_without(options, case))
     flags = driver_flags(settings)
     if arguments is None:
