@@ -102,6 +102,8 @@ def assert_close(
     expected: Any,
     *,
     rule: str | Rule = "close",
+    rtol: float | None = None,
+    atol: float | None = None,
     tolerance: Mapping[str, Any] | None = None,
     numerics: Numerics | None = None,
 ) -> None:
@@ -110,8 +112,8 @@ def assert_close(
     ``expected`` has the dtype of ``actual`` or is wider, as a reference in float64 is. ``rule`` is ``close``
     (the tolerances of ``torch.testing`` by dtype, smaller where zeros would pass), ``exact`` (equal values),
     ``movement`` (equal bits), or a rule such as ``Rule(kind=RuleClass.ULP, ulp=4)``, in ulp of the arithmetic, which is
-    float32 for 16-bit results. ``tolerance`` and ``numerics`` are those of :func:`assert_right`. Integers and bool are
-    equal, unless a tolerance is stated.
+    float32 for 16-bit results. ``tolerance`` and ``numerics`` are those of :func:`assert_right`; ``rtol`` and ``atol``
+    are a tolerance, where one that is left out is 0. Integers and bool are equal, unless a tolerance is stated.
 
     Raises:
         AssertionError: as :func:`assert_right` does.
@@ -120,6 +122,12 @@ def assert_close(
     """
     __tracebackhide__ = True
     outputs, wanted = _outputs(actual), _outputs(expected, "expected")
+    if not wanted:
+        raise UsageError("expected has no tensor: nothing can be compared")
+    if rtol is not None or atol is not None:
+        if tolerance is not None:
+            raise UsageError("rtol and atol are a tolerance; state one of both")
+        tolerance = {"rtol": rtol or 0.0, "atol": atol or 0.0}
     for each in wanted:
         _require_tensor(each)
     _require_own_memory(outputs, wanted)
@@ -213,6 +221,8 @@ class _Made(BackendDriver):
     isolated = False
 
     def __init__(self, outputs: Sequence[_Tensor], numerics: Numerics | None) -> None:
+        if not isinstance(numerics, (Numerics, type(None))):
+            raise UsageError(f"numerics is {numerics!r}, but should be a Numerics: Numerics(operands='tf32')")
         if numerics is not None and (wrong := wrong_numerics(asdict(numerics))):
             raise UsageError(wrong)
         devices = [each.device for each in outputs if each.device != "cpu"]
@@ -246,6 +256,8 @@ def _case(
     Raises:
         UsageError: with everything that is wrong with it.
     """
+    if not isinstance(op, str):
+        raise UsageError(f"op is {op!r}, but should be the name of an operator: 'softmax'")
     load_extensions()
     stated = operators.spelling(op) or operators.get(op)
     if isinstance(stated, OperatorDescriptor) and stated.reference is None:

@@ -131,6 +131,8 @@ def check(
 
         driver = backend_of(function, given, numerics)
         given = RunOptions(**{**given, "op": driver.asked, "isolate": "none"})
+    elif not isinstance(function, (str, type(None))):
+        raise UsageError(f"function is {function!r}, but should be callable, or text such as 'my_kernels:softmax'")
     elif numerics is not None:
         raise UsageError("numerics is for functions of this process; a backend, or @optest.kernel, declares its own")
     return check_given(given, stream=stream or io.StringIO(), driver=driver)

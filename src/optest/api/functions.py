@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +103,8 @@ class _InForks(FunctionsHere):
     """Calls each of them in a fork of this process, for each case anew."""
 
     def executor(self, folder: Path) -> Executor:  # noqa: ARG002 - part of the protocol
+        if any(each.arrays == "torch" for each in self._functions.values()):
+            importlib.import_module("torch._dynamo")  # else a mode of torch does in each fork, which takes seconds
         return InForks(InProcess(self, every_measure=True))
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +29,7 @@ _FILE = re.compile(r"(?:included plan|command file|data file|file) (.+)")
 def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> NoReturn:
     """Run, and run again after each change, until Ctrl-C; a wrong plan or plug-in is said and waited for."""
     files: set[str] = set()
+    contents: dict[str, bytes] = {}
     while True:
         started = time.time()
         fork = fork_and_run(lambda: "\0".join(_files_of_run(run, given)).encode())
@@ -41,8 +44,10 @@ def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) 
         named = (given.get("plan"), config_file().path, *plugins, *said.split("\0"))
         files.update(name for name in named if name)
         print(f"watching {len(files)} files; Ctrl-C ends it", flush=True)  # noqa: T201
-        before = _times(files)
-        while _times(files) == before and max(before.values(), default=0.0) <= started:
+        # A file may have changed during the run; of one that is new here nobody knows, unless it is older.
+        now = _contents(files)
+        before = {file: contents.get(file, now[file] if os.stat(file).st_mtime <= started else b"") for file in now}
+        while (contents := _contents(files)) == before:
             time.sleep(_LOOK_S)
 
 
@@ -60,5 +65,11 @@ def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str
     return [*own, *(found[1] for found in map(_FILE.fullmatch, names) if found is not None)]
 
 
-def _times(files: Iterable[str]) -> dict[str, float]:
-    return {file: os.stat(file).st_mtime for file in files if os.path.exists(file)}
+def _contents(files: Iterable[str]) -> dict[str, bytes]:
+    """A digest of each file that is there: a program that the run builds anew from the same source is the same."""
+    return {file: _digest(file, os.stat(file).st_mtime_ns) for file in files if os.path.isfile(file)}
+
+
+@lru_cache(maxsize=4096)
+def _digest(file: str, changed: int) -> bytes:  # noqa: ARG001 - when it has to be read anew
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).digest()

@@ -135,6 +135,9 @@ class Kernel:
 
 
 _DECLARED: dict[str, Kernel] = {}
+"""The last one that was declared for an operator."""
+_KERNELS: list[Kernel] = []
+"""All that were declared: a module may have several for one operator."""
 
 
 def kernel(
@@ -181,9 +184,9 @@ def kernel(
         if not callable(function):
             raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
         more: dict[str, Any] = {"numerics": numerics or Numerics(), "out": tuple(out), "in_place": tuple(in_place)}
-        _DECLARED[operator] = Kernel(
-            operator, function, promised, tuple(ignores), arrays or _arrays_of(function), **more
-        )
+        declared = Kernel(operator, function, promised, tuple(ignores), arrays or _arrays_of(function), **more)
+        _DECLARED[operator] = declared
+        _KERNELS.append(declared)
         return function
 
     return declare
@@ -214,9 +217,9 @@ def _stated(text: str) -> Kernel:
 
 def kernel_of(function: Callable[..., Any], operator: str = "", otherwise: str = "") -> Kernel:
     """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name."""
-    declared = next((each for each in _DECLARED.values() if each.function is function), None)
-    if declared is not None and operator in ("", declared.operator):
-        return declared
+    for declared in reversed(_KERNELS):
+        if declared.function is function and operator in ("", declared.operator):
+            return declared
     name = operator or str(getattr(function, "__name__", otherwise))
     return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
 

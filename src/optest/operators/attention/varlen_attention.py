@@ -41,7 +41,8 @@ DESCRIPTORS = in_module(
         alternatives="varlen_attention_alternatives",
         generator={"cu_seqlens_q": "arange", "cu_seqlens_k": "arange"},
         rule=composed("as scaled_dot_product_attention"),
-        description="Attention within each of several sequences. query, key and value are tokens x heads x E; sequence "
+        description="Attention within each of several sequences. query, key and value are tokens x heads x E, "
+        "value of its own E; sequence "
         "i has the queries cu_seqlens_q[i] to cu_seqlens_q[i + 1] and the keys cu_seqlens_k[i] to cu_seqlens_k[i + 1]. "
         "Places are counted so that the last query and the last key of a sequence have one, as in FlashAttention since "
         "2.1. Heads of query share those of key in groups; a query without any key gets zeros, and rows behind the "

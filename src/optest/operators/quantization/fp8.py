@@ -26,7 +26,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="per_token_group_quant_fp8",
         signature="input -> out, scale",
-        aliases=("per_token_cast_to_fp8",),
         attributes=(
             attribute("group_size: int = 128", "Elements of a row that share a scale; the last group may have fewer."),
             attribute("eps: float = 1e-10", "The least maximum."),
