@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from optest.core.extensions import load_extensions
 from optest.core.forked import InForks
 from optest.errors import UsageError
 from optest.operators import operators
+from optest.registry import load_object
 from optest.spec import Numerics, OperatorDescriptor, TestCase
 
 __all__ = ["FunctionsHere", "backend_of"]
@@ -104,7 +104,9 @@ class _InForks(FunctionsHere):
 
     def executor(self, folder: Path) -> Executor:  # noqa: ARG002 - part of the protocol
         if any(each.arrays == "torch" for each in self._functions.values()):
-            importlib.import_module("torch._dynamo")  # else a mode of torch does in each fork, which takes seconds
+            load_object(
+                "torch._dynamo:reset"
+            )  # imports it; else a mode of torch does in each fork, which takes seconds
         return InForks(InProcess(self, every_measure=True))
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:

@@ -165,7 +165,7 @@ def test_words_and_data(case: Make, result: Make) -> None:
     assert lines[0] == "2 runs, r1 to r2"
     rows = [line.split() for line in lines if line.strip().startswith(("run ", "r1 ", "r2 "))]
     assert [row[:7] for row in rows[:2]] == [
-        ["run", "target", "cases", "not", "well", "pass", "rate"],
+        ["run", "target", "cases", "failing", "pass", "rate", "time"],
         ["r1", "torch:cpu", "2", "0", "100.0%", "2.4", "ms"],
     ]
     place = lines.index("new failures: 1")
