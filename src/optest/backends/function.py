@@ -374,6 +374,7 @@ GUEST = Guest(
             common=True,
             repeat=True,
             repro=True,
+            in_trends=True,
             group="Who is asked",
             metavar="[OP=]MODULE:NAME",
             commands=("run", "list", "check"),

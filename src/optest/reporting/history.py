@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from optest.reporting.explain import gist
 from optest.reporting.typography import clip, columns, duration, number, plural
-from optest.spec import BAD_STATUSES, CaseResult, Status
+from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
 from optest.store import Journal, KeptResult, KeptRun
 
 __all__ = ["CaseHistory", "History", "history_data", "history_lines", "history_of", "is_flaky", "kept_run"]
@@ -64,10 +65,16 @@ def kept_run(journal: Journal) -> KeptRun:
     return KeptRun(
         run_id=info.run_id,
         started_at=info.started_at,
-        target=info.target,
+        target=_target_of(info),
         fingerprint=info.fingerprint,
         results=results,
     )
+
+
+def _target_of(info: RunInfo) -> str:
+    """Functions of one operator are not one another, nor are cases of two plans that have one name."""
+    what = [*(info.options.get("function") or ()), *([Path(info.plan).name] if info.plan else [])]
+    return f"{info.target} ({', '.join(what)})" if what else info.target
 
 
 def _kept(result: CaseResult) -> KeptResult:
