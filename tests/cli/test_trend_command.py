@@ -80,7 +80,7 @@ def test_history_says_since_when(optest: Shell, plan: Callable[[str], Path], tmp
     ended = optest("history", "--keep", "kept.sqlite")
     assert (ended.status, "2 cases: 1 failing, 0 flaky" in ended.out) == (0, True)
     row = next(line.split() for line in ended.out.splitlines() if line.startswith("  a "))
-    assert row[:6] == ["a", "numpy:cpu", "xpassed", ids[2], ids[1], "-"]
+    assert row[:7] == ["a", "numpy:cpu", "(plan.yaml)", "xpassed", ids[2], ids[1], "-"]
     for other in (tmp_path / ".optest").glob("runs/*/journal.jsonl"):
         other.unlink()
     optest("run", "--plan", "plan.yaml", "-qq")
