@@ -365,7 +365,13 @@ def _called_again(comparison: Comparison) -> str:
     """Whether the backend answers otherwise when it is called once more; those who look for blame call it anyway."""
     case, driver, history = comparison.case, comparison.driver, _history(comparison)
     run_s = comparison.clock.timings().run_s
-    if isinstance(driver, Blames) or history.varies is False or run_s is None or run_s > _QUICK_S:
+    if (
+        case.descriptor.is_random
+        or isinstance(driver, Blames)
+        or history.varies is False
+        or run_s is None
+        or run_s > _QUICK_S
+    ):
         return ""
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in comparison.expected]

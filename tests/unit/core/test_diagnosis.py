@@ -170,7 +170,7 @@ def test_an_element_is_no_sum_of_a_narrow_dtype(verdict_of: Diagnose) -> None:
 
 
 def test_a_wrong_shape_of_few_elements_fits_by_chance(verdict_of: Diagnose) -> None:
-    kernel: Kernel = lambda x, y: np.zeros((1, 2), x.dtype)  # noqa: ARG005, E731
+    kernel: Kernel = lambda x, y: np.zeros((1, 2), x.dtype)  # noqa: E731
     assert said(verdict_of(kernel, "add", (2,), (2,))) == ""
 
 

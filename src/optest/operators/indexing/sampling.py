@@ -30,6 +30,7 @@ _KEPT = (
     "them: softmax is taken after top_k, as in vLLM, transformers and FlashInfer's top_k_first. Without top_k or "
     "top_p, which state a number for each row, nothing is left out by it"
 )
+_DRAWS = 1 << 14
 
 DESCRIPTORS = in_module(
     __name__,
@@ -46,12 +47,13 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="top_k_top_p_sampling",
         alternatives="top_k_top_p_sampling_alternatives",
+        tags=("random",),
         aliases=("top_k_top_p_sampling_from_logits",),
         attributes=(attribute("dtype: dtype = 'int32'", "Integer dtype of the index."),),
         rule=exact(
             "docs/operators/indexing.md#top_k_top_p_sampling",
             "any logit that top_k_top_p_mask may leave; where 512 rows or more are equal, each as often as its "
-            "probability says, by Bernstein's inequality with a false alarm in 10¹²",
+            "probability says, and likely ones as often, by Bernstein's inequality with a false alarm in 10¹²",
         ),
         description=f"The index of one logit of each row, drawn at random from what top_k_top_p_mask leaves. {_KEPT}. "
         "Random numbers are the sampler's own, with a fixed seed; random_sample has one that is stated.",
@@ -158,8 +160,9 @@ def _common(calls: list[dict[str, Any]]) -> Iterator[Sample]:
 
 
 def _equal_rows() -> Iterator[dict[str, Any]]:
-    """4,096 draws from one row: a sampler that prefers some tokens, or draws alike in rows that are alike, shows it."""
+    """16,384 draws from one row: a sampler that prefers some tokens, whose temperature is 0.9 in place of 1, or that
+    draws alike in rows that are alike, shows it."""
     for width, top_k, top_p in ((8, 8, 1.0), (37, 10, 1.0), (129, 129, 0.875), (33, 12, 0.75)):
         ends = {"top_k": {"fill": "full", "value": top_k}, "top_p": {"fill": "full", "value": top_p}}
-        stated = _masked(4096, width, generator={"logits": {"fill": "randn", "std": 1.5}, **ends})
-        yield {**stated, "shapes": {**stated["shapes"], "logits": laid((4096, width), (0, 1))}}
+        stated = _masked(_DRAWS, width, generator={"logits": {"fill": "randn", "std": 1.5}, **ends})
+        yield {**stated, "shapes": {**stated["shapes"], "logits": laid((_DRAWS, width), (0, 1))}}
