@@ -243,6 +243,10 @@ def _has(*names: str) -> Callable[[Facts], bool]:
     return lambda facts: all(name in facts for name in names)
 
 
+def _of_a_function(facts: Facts) -> bool:
+    return facts.get("backend") == "function"
+
+
 NARROWER = (
     Narrower(
         reason=Reason.STATE,
@@ -261,6 +265,22 @@ NARROWER = (
         applies=_has("selected_device"),
         remedy="select the device only after it was found to be there, or select the former one again before the error "
         "is returned",
+    ),
+    Narrower(
+        reason=Reason.STATE,
+        applies=_of_a_function,
+        remedy="return new tensors, keep nothing from one call for the next, and put back what the function sets",
+    ),
+    Narrower(
+        reason=Reason.INPUT_MUTATED,
+        applies=_of_a_function,
+        remedy='write to a copy; a function that leaves its result in an input says so: @optest.kernel("relu", '
+        'in_place=("input",))',
+    ),
+    Narrower(
+        reason=Reason.NONDETERMINISTIC,
+        applies=_of_a_function,
+        remedy="look for random numbers, for what is kept between calls, and for sums in the order of threads",
     ),
     Narrower(
         reason=Reason.UNAVAILABLE,
@@ -321,7 +341,7 @@ NARROWER = (
 
 
 def remedy_of(reason: Reason, facts: Facts) -> str:
-    """What to try for a failure with these facts; no full stop."""
+    """What to try for a failure with these facts, the ``backend``'s name among them; no full stop."""
     for each in NARROWER:
         if each.reason is reason and each.applies(facts):
             return each.remedy.format_map({name: printable(str(value)) for name, value in facts.items()})
