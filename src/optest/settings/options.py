@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, UsageError
 from optest.guests import Option, guests
 
 __all__ = ["OPTIONS", "Option", "RunOptions"]
@@ -475,7 +475,8 @@ class RunOptions(Mapping[str, Any]):
     What is None is not stated.
 
     Raises:
-        UnknownName: for an option that does not exist.
+        UnknownName: for an option, or one of its choices, that does not exist.
+        UsageError: for a value of another type.
     """
 
     __slots__ = ("_stated",)
@@ -486,7 +487,7 @@ class RunOptions(Mapping[str, Any]):
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
         self._stated = {
-            name: _repeated(value) if by_name[name].repeat else _single(value)
+            name: _checked(by_name[name], _repeated(value) if by_name[name].repeat else _single(value))
             for name, value in stated.items()
             if value is not None
         }
@@ -504,6 +505,25 @@ class RunOptions(Mapping[str, Any]):
         return f"RunOptions({', '.join(f'{name}={value!r}' for name, value in self._stated.items())})"
 
 
+_TYPES: dict[str, tuple[Any, str]] = {
+    "int": (int, "an integer"),
+    "count": (int, "an integer"),
+    "float": ((int, float), "a number"),
+    "bool": (bool, "True or False"),
+    "ints": (object, ""),
+}
+
+
+def _checked(option: Option, value: Any) -> Any:
+    kind, words = _TYPES.get(option.type, (str, "text"))
+    for each in value if option.repeat else (value,):
+        if not isinstance(each, kind) or (isinstance(each, bool) and option.type in ("int", "count", "float")):
+            raise UsageError(f"{option.name} is {each!r}, but should be {words}")
+        if option.choices and each not in option.choices:
+            raise UnknownName(option.name, each, option.choices)
+    return value
+
+
 def _repeated(value: Any) -> Any:
     """The values of an option that may be repeated, as the command line has them."""
     if isinstance(value, Mapping):
@@ -511,7 +531,8 @@ def _repeated(value: Any) -> Any:
             name: "x".join(map(str, each)) if isinstance(each, (list, tuple)) else each for name, each in value.items()
         }
         return tuple(f"{name}={text}" for name, text in texts.items())
-    return (value,) if isinstance(value, str) else value
+    several = (value,) if isinstance(value, (str, PathLike)) or not isinstance(value, Iterable) else value
+    return tuple(map(_single, several))
 
 
 def _single(value: Any) -> Any:
