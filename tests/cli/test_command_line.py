@@ -69,6 +69,9 @@ def test_a_word_of_a_report_is_explained(optest: Shell, word: str, said: str) ->
 
 def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
     assert "did you mean 'VALUE'?" in optest("explain", "VALEU").err
+    assert "did you mean 'softmax'?" in optest("explain", "sofmax").err
+    assert "softmax is an operator" in optest("explain", "softmax").err
+    assert optest("explain", "ulp").out == optest("explain", "rule:ulp").out
 
 
 def test_fills_have_their_parameters(optest: Shell) -> None:

@@ -279,7 +279,7 @@ def _ready_driver(settings: Settings) -> BackendDriver:
     """
     if not settings["backend"]:
         raise UsageError("no backend is named\n  for example: optest check --backend torch")
-    driver = driver_named(settings["backend"], settings["chip"])
+    driver = driver_named(settings, settings["chip"])
     configure(driver, settings)
     why = driver.ready_for_check() if isinstance(driver, ChecksReadiness) else None
     if why is not None:

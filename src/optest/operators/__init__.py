@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, nearest
 from optest.registry import Registry, load_object
 from optest.spec import OperatorDescriptor, Spelling
 
 __all__ = ["OperatorRegistry", "operators", "override", "register"]
+
+
+_OF_A_SLIP = 0.8
+_OF_ONES_OWN = "one of your own is described in a plug-in: docs/how-to/custom-operator.md"
 
 
 class OperatorRegistry:
@@ -70,7 +74,9 @@ class OperatorRegistry:
         spelling = self.spelling(name)
         if spelling is None:
             aliases = (*self._registry.aliases(), *self._load_spellings())
-            raise UnknownName("operator", name, self.names(), aliases=aliases)
+            is_a_slip = nearest(name, (*self.names(), *aliases), least=_OF_A_SLIP)
+            hint = "" if is_a_slip else _OF_ONES_OWN
+            raise UnknownName("operator", name, self.names(), aliases=aliases, hint=hint)
         return self._registry.get(spelling.operators[0])
 
     def spelling(self, name: str) -> Spelling | None:
