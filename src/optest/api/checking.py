@@ -368,9 +368,11 @@ def _available(
         else:
             reasons.setdefault(why, []).append(each.name)
     listed = {why: f" ({', '.join(names)})" if len(names) <= _NAMED else "" for why, names in reasons.items()}
+    has_few = 0 < len(had) < min(_NAMED, len(chosen) // 2) and not any(each.parts for each in had)
     messages = tuple(
         f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}{listed[why]}"
         for why, names in reasons.items()
+        if not (has_few and operators.get(names[0]).parts)  # nobody expects layers of it
     )
     if not had:
         raise NothingSelected("nothing can be asked: " + "; ".join(messages))
