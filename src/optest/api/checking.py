@@ -375,7 +375,7 @@ def _available(
         if not (has_few and operators.get(names[0]).parts)  # nobody expects layers of it
     )
     if not had:
-        raise NothingSelected("nothing can be asked: " + "; ".join(messages))
+        raise NothingSelected("nothing can be checked: " + "; ".join(messages))
     return had, messages
 
 
@@ -580,7 +580,7 @@ def _notes(request: CheckRequest) -> list[str]:
         what = (
             f"case sets of {name} derived from its signature"
             if derived.samples
-            else f"no case sets, so not asked: {name}"
+            else f"no case sets, so not checked: {name}"
         )
         notes.append(f"{what}: {derived.how}")
     lines = request.run.expectations.lines

@@ -170,7 +170,7 @@ def _require_a_selection(written: _Written, settings: Settings) -> None:
     if written.document is None and not written.sources and not settings["op"]:
         if settings["function"]:
             raise UsageError(
-                "nothing to run: --function says who is asked, not what; add an operator and its inputs, or use check\n"
+                "nothing to run: --function names no cases; add an operator and its inputs, or use check\n"
                 "  for example: optest run --op relu --dtype float32 --shape input0=4x4 --function my_kernels:relu\n"
                 f"  or for all of its case sets: optest check --function {settings['function'][0]}"
             )

@@ -377,7 +377,7 @@ GUEST = Guest(
             repeat=True,
             repro=True,
             in_trends=True,
-            group="Who is asked",
+            group="Backend",
             metavar="[OP=]MODULE:NAME",
             commands=("run", "list", "check"),
             help="Python function to ask, for the operator of its name or for OP. Repeatable.",

@@ -208,5 +208,5 @@ def test_results_that_are_all_nan_prove_little() -> None:
 def test_a_sum_of_nothing_is_compared() -> None:
     empty = np.zeros((0, 4), np.float32)
     assert_right(np.zeros(4, np.float32), op="sum", inputs=[empty], dim=0)
-    with pytest.raises(AssertionError, match="VALUE|should be 0"):
+    with pytest.raises(AssertionError, match="should be 0"):
         assert_right(np.ones(4, np.float32), op="sum", inputs=[empty], dim=0)
