@@ -60,7 +60,11 @@ class OnnxProgram:
     def _optimized(self) -> tuple[Graph, str]:
         content, variant = self._driver.optimized(self._content, self._variant)
         graph = Graph(content)
-        _require_same_ends(self.before, graph)
+        for what in ("inputs", "outputs"):
+            own, theirs = (getattr(each, what) for each in (self.before, graph))
+            if own != theirs:
+                names = f"{', '.join(theirs) or 'none'}, but should have {', '.join(own)}, in this order"
+                raise UsageError(f"the optimised model has the {what} {names}")
         return graph, variant
 
     @property
@@ -137,15 +141,3 @@ class OnnxProgram:
             reason = Reason.MISSING_OUTPUT if len(made) < len(outputs) else Reason.EXTRA_OUTPUT
             raise Fault(reason, f"the backend returned {len(made)} outputs, but the model has {len(outputs)}")
         return dict(zip(outputs, made, strict=True))
-
-
-def _require_same_ends(given: Graph, optimized: Graph) -> None:
-    for what, ours, theirs in (
-        ("inputs", given.inputs, optimized.inputs),
-        ("outputs", given.outputs, optimized.outputs),
-    ):
-        if ours != theirs:
-            raise UsageError(
-                f"the optimised model has the {what} {', '.join(theirs) or 'none'}, but should have "
-                f"{', '.join(ours)}, in this order"
-            )
