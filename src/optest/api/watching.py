@@ -75,8 +75,8 @@ def _beside(folders: Iterable[str], started: float) -> Iterator[str]:
         for place, inner, names in os.walk(folder or "."):
             inner[:] = [each for each in inner if not each.startswith(".")]
             paths = [os.path.join(place, name) for name in names[:_MOST_BESIDE]]
-            known = (path for path in paths if os.path.isfile(path) and os.stat(path).st_mtime <= started)
-            yield from (path for path in known if b"\0" not in Path(path).read_bytes()[:1024])
+            older = (path for path in paths if os.path.isfile(path) and os.stat(path).st_mtime <= started)
+            yield from (path for path in older if b"\0" not in Path(path).read_bytes()[:1024])
 
 
 def _contents(files: Iterable[str]) -> dict[str, bytes]:

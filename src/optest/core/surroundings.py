@@ -28,11 +28,7 @@ Array = np.ndarray[Any, Any]
 Outputs = Sequence[Array]
 _NAME = "two paddings of the inputs"
 _DONE = Check(name=_NAME, state=CheckState.DONE, detail="the same bits")
-_VARIES = Check(
-    name=_NAME,
-    state=CheckState.INCONCLUSIVE,
-    detail="the bits differ, but with one padding, too",
-)
+_VARIES = Check(name=_NAME, state=CheckState.INCONCLUSIVE, detail="the bits differ, but with one padding, too")
 _FRESH = Check(name="fresh memory", state=CheckState.DONE, detail="blocks that NumPy had freed held a poison")
 _AGAIN = "called once more, with other numbers around its inputs"
 _LONGEST_S = 5.0

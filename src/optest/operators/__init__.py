@@ -13,7 +13,6 @@ from optest.spec import OperatorDescriptor, Spelling
 __all__ = ["OperatorRegistry", "operators", "override", "register"]
 
 
-_OF_A_SLIP = 0.8
 _OF_ONES_OWN = "one of your own is described in a plug-in: docs/how-to/custom-operator.md"
 
 
@@ -74,8 +73,7 @@ class OperatorRegistry:
         spelling = self.spelling(name)
         if spelling is None:
             aliases = (*self._registry.aliases(), *self._load_spellings())
-            is_a_slip = nearest(name, (*self.names(), *aliases), least=_OF_A_SLIP)
-            hint = "" if is_a_slip else _OF_ONES_OWN
+            hint = "" if nearest(name, (*self.names(), *aliases), least=0.8) else _OF_ONES_OWN
             raise UnknownName("operator", name, self.names(), aliases=aliases, hint=hint)
         return self._registry.get(spelling.operators[0])
 

@@ -415,7 +415,7 @@ def _meaning(result: CaseResult) -> list[str]:
     if result.reason is None or result.status in STATUS_MEANINGS:
         return [f"  {result.status.value.upper()}: {meaning.remedy}"]
     remedy = _remedy_of_nan(result.verdict) if result.reason is Reason.NAN else ""
-    usual = remedy_of(result.reason, {"backend": result.target.partition(":")[0], **result.verdict.details})
+    usual = remedy_of(result.reason, result.verdict.details)
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
         remedy = _remedy_of_layout(result)
     elif result.reason is Reason.SIGNAL:

@@ -60,7 +60,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.INPUT_MUTATED: Meaning(
         "the call changed an input",
-        "write to a copy, or let the descriptor declare the input in `mutates`",
+        "write to a copy, or declare the input: `mutates` of an operator, `in_place` of `@optest.kernel`",
     ),
     Reason.OUT_OF_BOUNDS: Meaning(
         "memory beside an output was written",
@@ -80,12 +80,12 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.STATE: Meaning(
         "the answer depends on what ran before, or the call left the process in another state",
-        "reset accumulators, caches and streams at the start of each call; restore the floating-point mode",
+        "keep nothing from one call for the next (results, accumulators, caches); put back what the call sets",
     ),
     Reason.NONDETERMINISTIC: Meaning(
         "a repeated call left the rule, or gave other bits though the backend declares itself invariant; or tasks of a "
         "scene use the same memory without an order",
-        "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
+        "look for random numbers, races, shared buffers and atomics; if only bits differ, take `invariant` back",
     ),
     Reason.INVARIANT: Meaning(
         "an element of the batch has another result in another batch or place, or a captured program is not in order",
@@ -243,10 +243,6 @@ def _has(*names: str) -> Callable[[Facts], bool]:
     return lambda facts: all(name in facts for name in names)
 
 
-def _of_a_function(facts: Facts) -> bool:
-    return facts.get("backend") == "function"
-
-
 NARROWER = (
     Narrower(
         reason=Reason.STATE,
@@ -265,22 +261,6 @@ NARROWER = (
         applies=_has("selected_device"),
         remedy="select the device only after it was found to be there, or select the former one again before the error "
         "is returned",
-    ),
-    Narrower(
-        reason=Reason.STATE,
-        applies=_of_a_function,
-        remedy="return new tensors, keep nothing from one call for the next, and put back what the function sets",
-    ),
-    Narrower(
-        reason=Reason.INPUT_MUTATED,
-        applies=_of_a_function,
-        remedy='write to a copy; a function that leaves its result in an input says so: @optest.kernel("relu", '
-        'in_place=("input",))',
-    ),
-    Narrower(
-        reason=Reason.NONDETERMINISTIC,
-        applies=_of_a_function,
-        remedy="look for random numbers, for what is kept between calls, and for sums in the order of threads",
     ),
     Narrower(
         reason=Reason.UNAVAILABLE,
@@ -341,7 +321,7 @@ NARROWER = (
 
 
 def remedy_of(reason: Reason, facts: Facts) -> str:
-    """What to try for a failure with these facts, the ``backend``'s name among them; no full stop."""
+    """What to try for a failure with these facts; no full stop."""
     for each in NARROWER:
         if each.reason is reason and each.applies(facts):
             return each.remedy.format_map({name: printable(str(value)) for name, value in facts.items()})

@@ -506,8 +506,7 @@ class RunOptions(Mapping[str, Any]):
 
 
 _TYPES: dict[str, tuple[Any, str]] = {
-    "int": (int, "an integer"),
-    "count": (int, "an integer"),
+    **dict.fromkeys(("int", "count"), (int, "an integer")),
     "float": ((int, float), "a number"),
     "bool": (bool, "True or False"),
     "ints": (object, ""),

@@ -1,8 +1,5 @@
-"""What torch has one of for everybody in the process, as a call left it: defaults, modes, switches, the seed.
-
-A call that changes them decides what others compute, and by which rule this one is judged: a switch for coarser
-products widens that.
-"""
+"""What torch has one of for everybody in the process: defaults, modes, switches, the seed. A call that changes them
+decides what others compute, and by which rule this one is judged: a switch for coarser products widens that."""
 
 from __future__ import annotations
 

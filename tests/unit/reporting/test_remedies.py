@@ -15,9 +15,6 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
     (Reason.STATE, {"printed": "tanh: done"}, "take the printing out of the call"),
     (Reason.STATE, {"float_mode": "rounding upward"}, "put them back on every way out"),
     (Reason.STATE, {"selected_device": "device 0:0 was selected, and then 0:9"}, "select the device only after"),
-    (Reason.STATE, {"backend": "function"}, "return new tensors"),
-    (Reason.INPUT_MUTATED, {"backend": "function"}, 'in_place=("input",)'),
-    (Reason.NONDETERMINISTIC, {"backend": "function"}, "look for random numbers"),
     (Reason.UNAVAILABLE, {"not_run": True}, "widen --device"),
     (Reason.SIGNAL, {"command": ["./test_ring"]}, "run the command by hand"),
     (Reason.EXIT_CODE, {"exit_code": 0, "phase": "run"}, "look for exit, _exit and quick_exit"),
@@ -37,9 +34,7 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("reason", "facts", "said"), FACTS)
 def test_facts_tell_what_to_try(result: Callable[..., Any], reason: Reason, facts: dict[str, Any], said: str) -> None:
     assert said in remedy_of(reason, facts)
-    last = explain(result(reason=reason, message="something", details=facts, target=facts.get("backend", "torch:cpu")))[
-        -2
-    ]
+    last = explain(result(reason=reason, message="something", details=facts))[-2]
     assert last == f"  {reason.value}: {remedy_of(reason, facts)}"
 
 
