@@ -57,8 +57,10 @@ _SEARCH_S = 0.5
 _MOST_CALLS = 80
 _MOST_FITS = 2
 """Where more calls fit than these, none of them says much."""
-_LEAST_VALUES = 5
-"""Different values that an output needs: of 80 calls one agrees with fewer by chance."""
+_LEAST_VALUES = 4
+"""Different values that an output needs: two or three of them agree with something by chance."""
+_LEAST_OF_A_CALL = 5
+"""Elements that an output needs: of 80 other calls one agrees with fewer by chance."""
 _LEAST_WRONG = 8
 """Wrong elements of an output with fewer values than that: eight of two values agree by chance once in 256 times."""
 _LEAST_EXPLAINED = 3
@@ -240,7 +242,7 @@ def _multiple(comparison: Comparison, verdict: Verdict, look: Callable[..., str]
 
 def _of_other_call(comparison: Comparison, verdict: Verdict) -> str:
     """Another call to which the outputs are the right answer."""
-    if BY_BACKEND in verdict.checks:
+    if BY_BACKEND in verdict.checks or all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs):
         return ""  # nobody knows what is right for another call
     history = _history(comparison)
     words_of: dict[str, str] = {}

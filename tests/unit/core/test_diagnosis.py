@@ -174,7 +174,12 @@ def test_a_wrong_shape_of_few_elements_fits_by_chance(verdict_of: Diagnose) -> N
     assert said(verdict_of(kernel, "add", (2,), (2,))) == ""
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_another_call_needs_more_than_four_elements(verdict_of: Diagnose) -> None:
+    assert said(verdict_of(lambda x, y: x + 0 * y, "add", (4,), (4,))) == ""
+    assert "alpha were 0.0" in said(verdict_of(lambda x, y: x + 0 * y, "add", (5,), (5,)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_elements_agree_by_chance(verdict_of: Diagnose, size: int) -> None:
     assert said(verdict_of(lambda x: x * 2, "clone", (size,))) == ""
 
