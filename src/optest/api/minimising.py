@@ -1,7 +1,7 @@
-"""``optest minimise``: the smallest and plainest case that still fails with the same reason, by greedy steps.
+"""``optest minimise`` and ``--shrink``: the smallest and plainest case that fails with the same reason.
 
-Each attempt is drawn by its own key and judged as in a run. A step after which the case passes, is refused, or fails
-otherwise is not taken.
+The search takes greedy steps. Each attempt is drawn by its own key and judged as in a run; a step after which the case
+passes, is refused, or fails otherwise is not taken.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +21,7 @@ from optest.api.lanes import lanes_of
 from optest.api.replaying import replay_request, selected_results
 from optest.api.report import Report
 from optest.api.run_request import RunRequest
-from optest.api.running import run_cases
+from optest.api.running import repro_line, run_cases, without_usual_deadline
 from optest.core.executors import Executor
 from optest.core.runner import why_not_run
 from optest.core.session import Interruption
@@ -33,13 +34,16 @@ from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
 from optest.reporting.typography import plural
 from optest.settings import resolve
-from optest.spec import BAD_STATUSES, Reason, TestCase, Verdict
+from optest.spec import BAD_STATUSES, CaseResult, Reason, TestCase, Verdict
 from optest.store import RunDirectory, check_writable, write_atomically
 
-__all__ = ["minimise"]
+__all__ = ["minimise", "smallest_line"]
 
 _MOST_ATTEMPTS = 400
+_INTERRUPTED = ", interrupted"
 _OF_VALUES = (Reason.VALUE, Reason.NAN)
+_SHRINK_S = 20.0
+"""As long is searched for each failure that a run shows."""
 
 
 def minimise(
@@ -56,11 +60,9 @@ def minimise(
     No attempt begins after ``most_s`` seconds.
 
     Raises:
-        UsageError: if nothing that was selected failed, it does not fail again, or its cases run on devices that are
-            scheduled.
+        UsageError: if nothing that was selected failed, it does not fail again, or it cannot be reduced.
     """
     bootstrap()
-    out = stream or sys.stdout
     if write is not None:
         check_writable(Path(write))
     results, before, notes = selected_results(Path(resolve(given)["runs_dir"]), run, selections)
@@ -68,105 +70,113 @@ def minimise(
     if failed is None:
         raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}")
     request = replay_request([failed], given, before)
-    with tempfile.TemporaryDirectory(prefix="optest-") as folder:
-        search = _search(request, Path(folder), most_s)
-    first = request.cases[0]
-    smallest, reduced = search.smallest, ", ".join(search.reduced)
-    facts = {**request.facts, "command": "minimise"}
-    outcome = run_cases(dataclasses.replace(request, cases=[smallest], notes=notes, facts=facts), stream=out)
-    change = f"{_in_words(first)} to {_in_words(smallest)}"
-    tried = f"{plural(search.attempts, 'attempt')}{search.why_ended}"
-    print(f"reduced from {change}: {reduced}; {tried}" if reduced else f"nothing of it can go: {tried}", file=out)
+    search = _search(request, most_s)
+    smallest, facts = search.smallest, {**request.facts, "command": "minimise"}
+    outcome = run_cases(dataclasses.replace(request, cases=[smallest], notes=notes, facts=facts), stream=stream)
+    tried = f"{plural(len(search.known), 'attempt')}{search.why_ended}"
+    change = (
+        f"reduced from {_in_words(request.cases[0])} to {_in_words(smallest)}: {', '.join(search.reduced)}; {tried}"
+    )
+    lines = [change if search.reduced else f"nothing of it can go: {tried}"]
     if write is not None:
-        is_usual = not request.settings.stated("timeout") and smallest.timeout_s == request.settings["timeout"]
-        plan = case_plan(dataclasses.replace(smallest, timeout_s=None) if is_usual else smallest)
-        write_atomically(Path(write), plan.encode())
-        print(f"plan: {write}", file=out)
+        write_atomically(Path(write), case_plan(without_usual_deadline(smallest, request.settings)).encode())
+        lines.append(f"plan: {write}")
+    print(*lines, sep="\n", file=stream or sys.stdout)
     return outcome
 
 
-def _search(request: RunRequest, folder: Path, most_s: float) -> _Search:
-    """The search, done.
+def smallest_line(request: RunRequest, directory: RunDirectory, result: CaseResult) -> str:
+    """For the failure block of a run that is over: the smallest call that fails as this one does.
 
     Raises:
-        UsageError: if the case does not fail now, or cannot be run one attempt after the other.
+        KeyboardInterrupt: if the user wants no more.
+    """
+    cases = [each for each in request.cases if (each.id, each.key) == (result.id, result.key)]
+    try:
+        search = _search(dataclasses.replace(request, cases=cases), _SHRINK_S)
+    except OptestError as error:
+        return f"not reduced: {error}"
+    if search.why_ended == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return f"smallest: {repro_line(search.smallest, directory, request) or _in_words(search.smallest)}"
+
+
+def _search(request: RunRequest, most_s: float) -> _Search:
+    """The search, done, for the first case of the request.
+
+    Raises:
+        UsageError: if it does not fail now, cannot be reduced, or cannot be run one attempt after the other.
     """
     interruption = Interruption()
-    lanes = lanes_of(request, RunDirectory.begin(folder), interruption)
-    try:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
+        lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
+        stack.callback(lanes.close)
         if lanes.dispatcher is not None:
             raise UsageError("attempts run in one process, but the cases of this backend are scheduled on its devices")
         executor = lanes.make(0)
-        try:
-            search = _Search(request=request, executor=executor, smallest=_nameless(request.cases[0]))
-            search.begin()
-            with interruption.watched():
-                search.run(time.monotonic() + most_s)
-        finally:
-            executor.close()
-    finally:
-        lanes.close()
+        stack.callback(executor.close)
+        search = _Search(request=request, executor=executor, smallest=request.cases[0])
+        search.begin()
+        with interruption.watched():
+            search.run(time.monotonic() + most_s)
     return search
 
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """``reduced`` are the kinds of steps that were taken, in their order."""
+    """``reduced`` are the kinds of steps that were taken, in their order; ``known`` the keys of what was tried."""
 
     request: RunRequest
     executor: Executor
     smallest: TestCase
     reduced: dict[str, None] = field(default_factory=dict)
-    attempts: int = 0
+    known: set[str] = field(default_factory=set)
     why_ended: str = ""
     _failure: object = None
-    _known: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """Let the case fail once more.
 
         Raises:
-            UsageError: if it does not, or has to be refused for its values.
+            UsageError: if it does not, or has no smaller forms.
         """
-        case = self.smallest
+        was, case = self.smallest, self._built(reducible_entry(self.smallest))
+        if case is None:
+            why = "has to be refused for its values" if was.expects_error else "is no case of a plan"
+            raise UsageError(f"{was.id} {why}, so nothing is known to be a smaller form of it")
         verdict = self._verdict(case)
         if verdict.status not in BAD_STATUSES:
-            raise UsageError(f"{case.id} does not fail this time: it {verdict.status.value}; --rounds tells how often")
-        if case.expects_error is not None and self._built(_unrefused(reducible_entry(case))) is not None:
-            raise UsageError(f"{case.id} has to be refused for its values, which smaller ones need not be")
-        self._failure = _failure(verdict)
-        self._known.add(case.key)
+            raise UsageError(f"{was.id} does not fail this time: it {verdict.status.value}; --rounds tells how often")
+        self.smallest, self._failure = case, _failure(verdict)
 
     def run(self, until: float) -> None:
         """Take steps of each kind for as long as one of any kind is left, or a limit is reached."""
         try:
-            is_smaller = True
-            while is_smaller:
-                is_smaller = False
+            before = None
+            while before is not self.smallest:
+                before = self.smallest
                 for kind in REDUCTIONS:
                     while (case := next(self._failing(kind, until), None)) is not None:
-                        self.smallest, is_smaller = case, True
+                        self.smallest = case
                         self.reduced[kind] = None
         except KeyboardInterrupt:
-            self.why_ended = ", interrupted"
+            self.why_ended = _INTERRUPTED
 
     def _failing(self, kind: str, until: float) -> Iterator[TestCase]:
         """The proposals of one kind that fail as the case does."""
         for entry in REDUCTIONS[kind](reducible_entry(self.smallest), self.smallest.descriptor):
             case = self._built(entry)
-            if case is None or case.key in self._known:
+            if case is None or case.key in self.known:
                 continue
-            if case.expects_error is not None and self._built(_unrefused(entry)) is not None:
-                continue
-            if self.attempts >= _MOST_ATTEMPTS or time.monotonic() > until:
+            if len(self.known) >= _MOST_ATTEMPTS or time.monotonic() > until:
                 self.why_ended = ", then the limit was reached"
                 return
-            self._known.add(case.key)
             if _failure(self._verdict(case)) == self._failure:
                 yield case
 
     def _built(self, entry: Mapping[str, Any]) -> TestCase | None:
-        """The case of an entry, None if its operator does not take it."""
+        """The case of an entry; None if its operator does not take it, or takes what it should refuse."""
         host = PlanHost(operators=operators, target=self.request.target, check_fill=check_fill)
         try:
             (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
@@ -174,21 +184,14 @@ class _Search:
             return None
         if any(each.path not in entry["shapes"] for each in case.inputs):
             return None  # an input that was left out has taken the shape of another
-        was = self.smallest
+        if case.expects_error and self._built({key: each for key, each in entry.items() if key != "expects_error"}):
+            return None
         kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
-        return dataclasses.replace(case, where="", **{name: getattr(was, name) for name in kept})
+        return dataclasses.replace(case, where="", **{name: getattr(self.smallest, name) for name in kept})
 
     def _verdict(self, case: TestCase) -> Verdict:
-        self.attempts += 1
+        self.known.add(case.key)
         return why_not_run(case, self.request.driver) or self.executor.execute([case]).verdicts[0]
-
-
-def _nameless(case: TestCase) -> TestCase:
-    return dataclasses.replace(case, name="", tags=(), description="", where="", xfail=None)
-
-
-def _unrefused(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key != "expects_error"}
 
 
 def _failure(verdict: Verdict) -> object:
