@@ -54,6 +54,11 @@ class History:
     cases: Sequence[CaseHistory]
     errors: dict[tuple[str, str], list[tuple[str, float]]]
 
+    def errors_by_size(self) -> list[tuple[tuple[str, str], list[float]]]:
+        """Those of each operator over the runs, where the latest one is the largest first."""
+        measured = [(of, [used for _, used in of_runs]) for of, of_runs in self.errors.items()]
+        return sorted(measured, key=lambda each: -each[1][-1])
+
 
 def kept_run(journal: Journal) -> KeptRun:
     """What a history needs of a journal that says when its run began."""
@@ -62,13 +67,8 @@ def kept_run(journal: Journal) -> KeptRun:
     results: dict[str, list[KeptResult]] = {}
     for each in journal.results:
         results.setdefault(each.id, []).append(_kept(each))
-    return KeptRun(
-        run_id=info.run_id,
-        started_at=info.started_at,
-        target=_target_of(info),
-        fingerprint=info.fingerprint,
-        results=results,
-    )
+    prints, target = info.fingerprint, _target_of(info)
+    return KeptRun(run_id=info.run_id, started_at=info.started_at, target=target, fingerprint=prints, results=results)
 
 
 def _target_of(info: RunInfo) -> str:
@@ -123,22 +123,20 @@ def history_of(runs: Sequence[KeptRun], globs: Sequence[str] = ()) -> History:
 
 
 def _case_history(name: str, target: str, runs: Sequence[KeptRun]) -> CaseHistory:
-    having = [run for run in runs if name in run.results]
-    latest = having[-1].worst(name)
-    assert latest is not None
-    same = [run for run in having if any(each.key == latest.key for each in run.results[name])]
-    known = [(run, bad) for run in same if (bad := run.is_bad(name)) is not None]
-    good = [place for place, (_, bad) in enumerate(known) if not bad]
-    streak = known[good[-1] + 1 :] if good else known
-    times = [each.seconds for run in same if (each := run.worst(name)) is not None and each.seconds is not None]
+    ended = [(run, worst) for run in runs if (worst := run.worst(name)) is not None]
+    latest = ended[-1][1]
+    same = [(run, worst) for run, worst in ended if any(each.key == latest.key for each in run.results[name])]
+    known = [(run, bad) for run, _ in same if (bad := run.is_bad(name)) is not None]
+    last_good = max((place for place, (_, bad) in enumerate(known) if not bad), default=-1)
+    times = [worst.seconds for _, worst in same if worst.seconds is not None]
     return CaseHistory(
         case=name,
         operator=latest.operator,
         target=target,
         word=latest.status.value,
         runs=len(same),
-        first_bad=streak[0][0].run_id if streak else "",
-        last_good=known[good[-1]][0].run_id if good else "",
+        first_bad=known[last_good + 1][0].run_id if last_good + 1 < len(known) else "",
+        last_good=known[last_good][0].run_id if last_good >= 0 else "",
         is_flaky=is_flaky(known, name),
         seconds=times[-1] if times else None,
         usual_s=median(times[:-1]) if len(times) > 1 else None,
@@ -150,39 +148,38 @@ def history_lines(history: History, *, verbose: bool) -> list[str]:
     """For people: the cases that fail or waver (all with ``verbose``), and the errors of operators."""
     runs, cases = history.runs, history.cases
     of_targets = Counter(run.target for run in runs)
-    shown = [each for each in cases if verbose or each.first_bad or each.is_flaky]
-    shown.sort(key=lambda each: not each.first_bad)
     failing, flaky = sum(bool(each.first_bad) for each in cases), sum(each.is_flaky for each in cases)
-    lines = [
+    rows = [
+        [
+            *(clip(each.case, 60), each.target, each.word, each.first_bad or "-", each.last_good or "-"),
+            *("flaky" if each.is_flaky else "-", str(each.runs), _time(each.seconds), _time(each.usual_s)),
+        ]
+        for each in sorted(cases, key=lambda each: not each.first_bad)
+        if verbose or each.first_bad or each.is_flaky
+    ]
+    measured = [
+        [
+            *of,
+            *(number(each, 2) for each in (max(used), used[-1])),
+            " ".join(number(each, 2) for each in used[-_LATEST:]),
+        ]
+        for of, used in history.errors_by_size()
+    ]
+    head = ("case", "target", "now", "first bad", "last good", "flaky", "runs", "time", "usual")
+    head_of_errors = ("operator", "target", "worst", "now", "latest runs")
+    return [
         f"{plural(len(runs), 'run')}: {', '.join(f'{count} of {target}' for target, count in of_targets.items())}",
         f"{plural(len(cases), 'case')}: {failing} failing, {flaky} flaky",
-        "",
+        *_table(head, rows, frozenset(range(6)), None if verbose else _MOST_ROWS),
+        *(["", "largest error / allowance of what passed"] if measured else []),
+        *_table(head_of_errors, measured, frozenset({0, 1, 4}), None if verbose else _MOST_OPERATORS)[1:],
     ]
-    kept = shown if verbose else shown[:_MOST_ROWS]
-    if kept:
-        head = ["case", "target", "now", "first bad", "last good", "flaky", "runs", "time", "usual"]
-        rows = [
-            [
-                *(clip(each.case, 60), each.target, each.word, each.first_bad or "-", each.last_good or "-"),
-                *("flaky" if each.is_flaky else "-", str(each.runs), _time(each.seconds), _time(each.usual_s)),
-            ]
-            for each in kept
-        ]
-        lines += [*columns([head, *rows], left=frozenset(range(6))), ""]
-    if len(shown) > len(kept):
-        lines += [f"and {len(shown) - len(kept)} more; -v shows all", ""]
-    measured = [(of, [used for _, used in of_runs]) for of, of_runs in history.errors.items()]
-    measured.sort(key=lambda each: -each[1][-1])
-    rows = [
-        [*of, number(max(used), 2), number(used[-1], 2), " ".join(number(each, 2) for each in used[-_LATEST:])]
-        for of, used in (measured if verbose else measured[:_MOST_OPERATORS])
-    ]
-    if rows:
-        lines += ["largest error / allowance of what passed"]
-        lines += columns([["operator", "target", "worst", "now", "latest runs"], *rows], left=frozenset({0, 1, 4}))
-    if len(measured) > len(rows):
-        lines += [f"and {len(measured) - len(rows)} more operators; -v shows all"]
-    return lines
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], most: int | None) -> list[str]:
+    """An empty line and the rows, nothing where there are none."""
+    more = [f"and {len(rows) - most} more; -v shows all"] if most is not None and len(rows) > most else []
+    return ["", *columns([head, *rows[:most]], left=left), *more] if rows else []
 
 
 def _time(seconds: float | None) -> str:

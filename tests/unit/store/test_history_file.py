@@ -46,5 +46,5 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("PRAGMA user_version = 7")
     other.close()
-    with pytest.raises(UsageError, match="newer optest"):
+    with pytest.raises(UsageError, match="another version of optest"):
         kept_runs(tmp_path / "other.sqlite")
