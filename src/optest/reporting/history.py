@@ -3,8 +3,9 @@ largest error in units of what is allowed."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -15,9 +16,18 @@ from typing import Any
 from optest.reporting.explain import gist
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
-from optest.store import Journal, KeptResult, KeptRun
+from optest.store import Journal, KeptResult, KeptRun, RunDirectory, read_journal
 
-__all__ = ["CaseHistory", "History", "history_data", "history_lines", "history_of", "is_flaky", "kept_run"]
+__all__ = [
+    "CaseHistory",
+    "History",
+    "history_data",
+    "history_lines",
+    "history_of",
+    "is_flaky",
+    "journals_of",
+    "kept_run",
+]
 
 _MOST_ROWS, _MOST_OPERATORS = 50, 20
 _LATEST = 6
@@ -58,6 +68,19 @@ class History:
         """Those of each operator over the runs, where the latest one is the largest first."""
         measured = [(of, [used for _, used in of_runs]) for of, of_runs in self.errors.items()]
         return sorted(measured, key=lambda each: -each[1][-1])
+
+
+def journals_of(root: Path, most_bytes: float = math.inf) -> Iterator[Journal]:
+    """Those of the runs that say what they were asked, the latest first; not of searches for smaller cases."""
+    for directory in reversed(RunDirectory.all(root)):
+        if not directory.journal_path.is_file():
+            continue
+        most_bytes -= directory.journal_path.stat().st_size
+        if most_bytes < 0:
+            return
+        journal = read_journal(directory.journal_path)
+        if journal.info is not None and journal.info.options.get("command") != "minimise":
+            yield journal
 
 
 def kept_run(journal: Journal) -> KeptRun:

@@ -7,7 +7,7 @@ Cases are the same by their id and by what they compute; one that computes somet
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -47,11 +47,11 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A case and what became of it; ``words`` has its state in every run, ``since`` the first run that has it so."""
+    """A case and what became of it; ``statuses`` has its state in every run, ``since`` the first run that has it so."""
 
     kind: Kind
     case: str
-    words: tuple[str, ...]
+    statuses: tuple[str, ...]
     since: str = ""
     gist: str = ""
 
@@ -142,7 +142,7 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
         worst = last.worst(case)
         if not why and worst is not None and (is_bad or kind is Kind.LEFT_OUT):
             why = worst.gist
-        return Change(kind=kind, case=case, words=words, since=since, gist=why)
+        return Change(kind=kind, case=case, statuses=words, since=since, gist=why)
 
     if case not in last.results:
         went = case in earlier[-1].results and last.has_all_of(earlier[-1])
@@ -219,7 +219,7 @@ def trend_lines(trend: Trend) -> list[str]:
         lines.append(f"{kind.value}: {len(changes)}")
         for each in changes[:_MOST_LINES]:
             more = f"  {each.gist}" if each.gist else ""
-            lines.append(f"  {each.case}  {' > '.join(each.words)}{clip(more, 120)}")
+            lines.append(f"  {each.case}  {' > '.join(each.statuses)}{clip(more, 120)}")
         if len(changes) > _MOST_LINES:
             lines.append(f"  and {len(changes) - _MOST_LINES} more")
         lines.append("")
@@ -267,16 +267,7 @@ def trend_data(trend: Trend) -> dict[str, Any]:
             }
             for run in trend.runs
         ],
-        "changes": [
-            {
-                "kind": each.kind.name.lower(),
-                "case": each.case,
-                "statuses": list(each.words),
-                "since": each.since,
-                "gist": each.gist,
-            }
-            for each in trend.changes
-        ],
+        "changes": [asdict(each) | {"kind": each.kind.name.lower()} for each in trend.changes],
         "still_failing": list(trend.still_failing),
         "notes": list(trend.notes),
     }
