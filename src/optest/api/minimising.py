@@ -22,7 +22,6 @@ from optest.api.replaying import replay_request, selected_results
 from optest.api.report import Report
 from optest.api.run_request import RunRequest
 from optest.api.running import repro_line, run_cases, without_usual_deadline
-from optest.core.executors import Executor
 from optest.core.runner import why_not_run
 from optest.core.session import Interruption
 from optest.errors import OptestError, UsageError
@@ -34,7 +33,7 @@ from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
 from optest.reporting.typography import plural
 from optest.settings import resolve
-from optest.spec import BAD_STATUSES, CaseResult, Reason, TestCase, Verdict
+from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase, Verdict
 from optest.store import RunDirectory, check_writable, write_atomically
 
 __all__ = ["minimise", "smallest_line"]
@@ -70,16 +69,13 @@ def minimise(
     if failed is None:
         raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}")
     request = replay_request([failed], given, before)
-    search = _search(request, most_s)
-    smallest, facts = search.smallest, {**request.facts, "command": "minimise"}
-    outcome = run_cases(dataclasses.replace(request, cases=[smallest], notes=notes, facts=facts), stream=stream)
-    tried = f"{plural(len(search.known), 'attempt')}{search.why_ended}"
-    change = (
-        f"reduced from {_in_words(request.cases[0])} to {_in_words(smallest)}: {', '.join(search.reduced)}; {tried}"
-    )
-    lines = [change if search.reduced else f"nothing of it can go: {tried}"]
+    found = _search(request, most_s)
+    facts = {**request.facts, "command": "minimise"}
+    outcome = run_cases(dataclasses.replace(request, cases=[found.case], notes=notes, facts=facts), stream=stream)
+    change = f"reduced from {_in_words(request.cases[0])} to {_in_words(found.case)}: {', '.join(found.reduced)}; "
+    lines = [f"{change if found.reduced else 'nothing of it can go: '}{plural(found.attempts, 'attempt')}{found.ended}"]
     if write is not None:
-        write_atomically(Path(write), case_plan(without_usual_deadline(smallest, request.settings)).encode())
+        write_atomically(Path(write), case_plan(without_usual_deadline(found.case, request.settings)).encode())
         lines.append(f"plan: {write}")
     print(*lines, sep="\n", file=stream or sys.stdout)
     return outcome
@@ -93,21 +89,31 @@ def smallest_line(request: RunRequest, directory: RunDirectory, result: CaseResu
     """
     cases = [each for each in request.cases if (each.id, each.key) == (result.id, result.key)]
     try:
-        search = _search(dataclasses.replace(request, cases=cases), _SHRINK_S)
+        found = _search(dataclasses.replace(request, cases=cases), _SHRINK_S)
     except OptestError as error:
         return f"not reduced: {error}"
-    if search.why_ended == _INTERRUPTED:
+    if found.ended == _INTERRUPTED:
         raise KeyboardInterrupt
-    return f"smallest: {repro_line(search.smallest, directory, request) or _in_words(search.smallest)}"
+    return f"smallest: {repro_line(found.case, directory, request) or _in_words(found.case)}"
 
 
-def _search(request: RunRequest, most_s: float) -> _Search:
-    """The search, done, for the first case of the request.
+@dataclass(slots=True, kw_only=True)
+class _Smallest:
+    """``reduced`` are the kinds of steps that were taken, in their order; ``ended`` says why, if not by itself."""
+
+    case: TestCase
+    reduced: dict[str, None] = field(default_factory=dict)
+    attempts: int = 1
+    ended: str = ""
+
+
+def _search(request: RunRequest, most_s: float) -> _Smallest:
+    """Reduce the first case for as long as a step of any kind is left, or a limit is reached.
 
     Raises:
         UsageError: if it does not fail now, cannot be reduced, or cannot be run one attempt after the other.
     """
-    interruption = Interruption()
+    interruption, first = Interruption(), request.cases[0]
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
         lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
@@ -116,85 +122,60 @@ def _search(request: RunRequest, most_s: float) -> _Search:
             raise UsageError("attempts run in one process, but the cases of this backend are scheduled on its devices")
         executor = lanes.make(0)
         stack.callback(executor.close)
-        search = _Search(request=request, executor=executor, smallest=request.cases[0])
-        search.begin()
-        with interruption.watched():
-            search.run(time.monotonic() + most_s)
-    return search
 
+        def failure_of(case: TestCase) -> tuple[Status, object, object]:
+            return _failure(why_not_run(case, request.driver) or executor.execute([case]).verdicts[0])
 
-@dataclass(slots=True, kw_only=True)
-class _Search:
-    """``reduced`` are the kinds of steps that were taken, in their order; ``known`` the keys of what was tried."""
-
-    request: RunRequest
-    executor: Executor
-    smallest: TestCase
-    reduced: dict[str, None] = field(default_factory=dict)
-    known: set[str] = field(default_factory=set)
-    why_ended: str = ""
-    _failure: object = None
-
-    def begin(self) -> None:
-        """Let the case fail once more.
-
-        Raises:
-            UsageError: if it does not, or has no smaller forms.
-        """
-        was, case = self.smallest, self._built(reducible_entry(self.smallest))
+        case = _built(reducible_entry(first), first, request.target)
         if case is None:
-            why = "has to be refused for its values" if was.expects_error else "is no case of a plan"
-            raise UsageError(f"{was.id} {why}, so nothing is known to be a smaller form of it")
-        verdict = self._verdict(case)
-        if verdict.status not in BAD_STATUSES:
-            raise UsageError(f"{was.id} does not fail this time: it {verdict.status.value}; --rounds tells how often")
-        self.smallest, self._failure = case, _failure(verdict)
-
-    def run(self, until: float) -> None:
-        """Take steps of each kind for as long as one of any kind is left, or a limit is reached."""
+            why = "has to be refused for its values" if first.expects_error else "is no case of a plan"
+            raise UsageError(f"{first.id} {why}, so nothing is known to be a smaller form of it")
+        failure = failure_of(case)
+        if failure[0] not in BAD_STATUSES:
+            raise UsageError(f"{first.id} does not fail this time: it {failure[0].value}; --rounds tells how often")
+        found, known, until = _Smallest(case=case), {case.key}, time.monotonic() + most_s
+        stack.enter_context(interruption.watched())
         try:
-            before = None
-            while before is not self.smallest:
-                before = self.smallest
-                for kind in REDUCTIONS:
-                    while (case := next(self._failing(kind, until), None)) is not None:
-                        self.smallest = case
-                        self.reduced[kind] = None
+            steps = _steps(case)
+            while (step := next(steps, None)) is not None:
+                kind, entry = step
+                case = _built(entry, first, request.target)
+                if case is None or case.key in known:
+                    continue
+                if found.attempts >= _MOST_ATTEMPTS or time.monotonic() > until:
+                    found.ended = ", then the limit was reached"
+                    break
+                known.add(case.key)
+                found.attempts += 1
+                if failure_of(case) == failure:
+                    found.case, found.reduced[kind], steps = case, None, _steps(case)
         except KeyboardInterrupt:
-            self.why_ended = _INTERRUPTED
-
-    def _failing(self, kind: str, until: float) -> Iterator[TestCase]:
-        """The proposals of one kind that fail as the case does."""
-        for entry in REDUCTIONS[kind](reducible_entry(self.smallest), self.smallest.descriptor):
-            case = self._built(entry)
-            if case is None or case.key in self.known:
-                continue
-            if len(self.known) >= _MOST_ATTEMPTS or time.monotonic() > until:
-                self.why_ended = ", then the limit was reached"
-                return
-            if _failure(self._verdict(case)) == self._failure:
-                yield case
-
-    def _built(self, entry: Mapping[str, Any]) -> TestCase | None:
-        """The case of an entry; None if its operator does not take it, or takes what it should refuse."""
-        host = PlanHost(operators=operators, target=self.request.target, check_fill=check_fill)
-        try:
-            (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
-        except OptestError:
-            return None
-        if any(each.path not in entry["shapes"] for each in case.inputs):
-            return None  # an input that was left out has taken the shape of another
-        if case.expects_error and self._built({key: each for key, each in entry.items() if key != "expects_error"}):
-            return None
-        kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
-        return dataclasses.replace(case, where="", **{name: getattr(self.smallest, name) for name in kept})
-
-    def _verdict(self, case: TestCase) -> Verdict:
-        self.known.add(case.key)
-        return why_not_run(case, self.request.driver) or self.executor.execute([case]).verdicts[0]
+            found.ended = _INTERRUPTED
+    return found
 
 
-def _failure(verdict: Verdict) -> object:
+def _steps(case: TestCase) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What may be made smaller of a case, with its kind."""
+    entry = reducible_entry(case)
+    return ((kind, smaller) for kind, reduce in REDUCTIONS.items() for smaller in reduce(entry, case.descriptor))
+
+
+def _built(entry: Mapping[str, Any], first: TestCase, target: BackendTarget) -> TestCase | None:
+    """The case of an entry; None if its operator does not take it, or takes what it should refuse."""
+    host = PlanHost(operators=operators, target=target, check_fill=check_fill)
+    try:
+        (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
+    except OptestError:
+        return None
+    if any(each.path not in entry["shapes"] for each in case.inputs):
+        return None  # an input that was left out has taken the shape of another
+    if case.expects_error and _built({key: entry[key] for key in entry if key != "expects_error"}, first, target):
+        return None
+    kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
+    return dataclasses.replace(case, where="", **{name: getattr(first, name) for name in kept})
+
+
+def _failure(verdict: Verdict) -> tuple[Status, object, object]:
     """What a smaller case has to have in common: status and reason; the message, but for its values, where it is the
     backend's."""
     message = () if verdict.reason in _OF_VALUES else skeleton(verdict.message.partition("\n")[0])

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,9 +27,11 @@ __all__ = [
     "is_flaky",
     "journals_of",
     "kept_run",
+    "runs_until",
 ]
 
 _MOST_ROWS, _MOST_OPERATORS = 50, 20
+_MOST_RUNS, _MOST_BYTES = 20, 64 * 2**20
 _LATEST = 6
 """As many runs are shown of an operator's errors."""
 _TOLD = BAD_STATUSES | {Status.SKIPPED, Status.UNCHECKED}
@@ -58,16 +60,12 @@ class CaseHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """``errors`` has by (operator, target) the runs that measured it, each with its largest error / allowance."""
+    """``errors`` has by (operator, target) the runs that measured it, each with its largest error / allowance; what is
+    worst in its latest run comes first."""
 
     runs: Sequence[KeptRun]
     cases: Sequence[CaseHistory]
-    errors: dict[tuple[str, str], list[tuple[str, float]]]
-
-    def errors_by_size(self) -> list[tuple[tuple[str, str], list[float]]]:
-        """Those of each operator over the runs, where the latest one is the largest first."""
-        measured = [(of, [used for _, used in of_runs]) for of, of_runs in self.errors.items()]
-        return sorted(measured, key=lambda each: -each[1][-1])
+    errors: dict[tuple[str, str], dict[str, float]]
 
 
 def journals_of(root: Path, most_bytes: float = math.inf) -> Iterator[Journal]:
@@ -92,6 +90,21 @@ def kept_run(journal: Journal) -> KeptRun:
         results.setdefault(each.id, []).append(_kept(each))
     prints, target = info.fingerprint, _target_of(info)
     return KeptRun(run_id=info.run_id, started_at=info.started_at, target=target, fingerprint=prints, results=results)
+
+
+def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
+    """This run and those before it of its target that have half of its cases or more, with these alone, in order.
+
+    Of the runs beside it, as many are looked at as are read in a second.
+    """
+    runs = [now := kept_run(Journal(info=info, results=tuple(results)))]
+    root = Path(info.directory or info.run_id).parent
+    for journal in islice(journals_of(root, _MOST_BYTES), _MOST_RUNS) if info.directory else ():
+        run = kept_run(journal)
+        own = {name: each for name, each in run.results.items() if name in now.results}
+        if run.target == now.target and run.started_at < now.started_at and 2 * len(own) >= len(now.results):
+            runs.insert(0, replace(run, results=own))
+    return runs
 
 
 def _target_of(info: RunInfo) -> str:
@@ -130,19 +143,18 @@ def history_of(runs: Sequence[KeptRun], globs: Sequence[str] = ()) -> History:
     by_target: dict[str, list[KeptRun]] = {}
     for run in runs:
         by_target.setdefault(run.target, []).append(run)
-    cases, errors = list[CaseHistory](), dict[tuple[str, str], list[tuple[str, float]]]()
+    cases, errors = list[CaseHistory](), dict[tuple[str, str], dict[str, float]]()
     for target, own in by_target.items():
-        names = dict.fromkeys(name for run in reversed(own) for name in run.results)
-        chosen = {name for name in names if not globs or any(name == each or fnmatchcase(name, each) for each in globs)}
-        cases += [_case_history(name, target, own) for name in names if name in chosen]
+        every = dict.fromkeys(name for run in reversed(own) for name in run.results)
+        names = [name for name in every if not globs or name in globs or any(fnmatchcase(name, each) for each in globs)]
+        cases += [_case_history(name, target, own) for name in names]
         for run in own:
-            worst: dict[str, float] = {}
-            for each in (result for name in chosen for result in run.results.get(name, ()) if not result.is_bad):
-                if each.used is not None:
-                    worst[each.operator] = max(each.used, worst.get(each.operator, 0.0))
-            for operator, used in worst.items():
-                errors.setdefault((operator, target), []).append((run.run_id, used))
-    return History(runs=runs, cases=cases, errors=errors)
+            for each in (result for name in names for result in run.results.get(name, ())):
+                if each.used is not None and not each.is_bad:
+                    of_runs = errors.setdefault((each.operator, target), {})
+                    of_runs[run.run_id] = max(each.used, of_runs.get(run.run_id, 0.0))
+    by_latest = sorted(errors.items(), key=lambda each: -list(each[1].values())[-1])
+    return History(runs=runs, cases=cases, errors=dict(by_latest))
 
 
 def _case_history(name: str, target: str, runs: Sequence[KeptRun]) -> CaseHistory:
@@ -175,19 +187,17 @@ def history_lines(history: History, *, verbose: bool) -> list[str]:
     rows = [
         [
             *(clip(each.case, 60), each.target, each.word, each.first_bad or "-", each.last_good or "-"),
-            *("flaky" if each.is_flaky else "-", str(each.runs), _time(each.seconds), _time(each.usual_s)),
+            *("flaky" if each.is_flaky else "-", str(each.runs)),
+            *("-" if seconds is None else duration(seconds) for seconds in (each.seconds, each.usual_s)),
         ]
         for each in sorted(cases, key=lambda each: not each.first_bad)
         if verbose or each.first_bad or each.is_flaky
     ]
-    measured = [
-        [
-            *of,
-            *(number(each, 2) for each in (max(used), used[-1])),
-            " ".join(number(each, 2) for each in used[-_LATEST:]),
-        ]
-        for of, used in history.errors_by_size()
-    ]
+    used = {
+        of: [number(each, 2) for each in (max(by_run.values()), *by_run.values())]
+        for of, by_run in history.errors.items()
+    }
+    measured = [[*of, worst, each[-1], " ".join(each[-_LATEST:])] for of, (worst, *each) in used.items()]
     head = ("case", "target", "now", "first bad", "last good", "flaky", "runs", "time", "usual")
     head_of_errors = ("operator", "target", "worst", "now", "latest runs")
     return [
@@ -205,10 +215,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[i
     return ["", *columns([head, *rows[:most]], left=left), *more] if rows else []
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(seconds)
-
-
 def history_data(history: History) -> dict[str, Any]:
     """For machines."""
     return {
@@ -216,7 +222,11 @@ def history_data(history: History) -> dict[str, Any]:
         "runs": [{"id": run.run_id, "started_at": run.started_at, "target": run.target} for run in history.runs],
         "cases": [asdict(each) for each in history.cases],
         "operators": [
-            {"operator": operator, "target": target, "errors": [{"run": run, "worst": worst} for run, worst in errors]}
-            for (operator, target), errors in history.errors.items()
+            {
+                "operator": operator,
+                "target": target,
+                "errors": [{"run": run, "worst": worst} for run, worst in by_run.items()],
+            }
+            for (operator, target), by_run in history.errors.items()
         ],
     }

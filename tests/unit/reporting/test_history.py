@@ -76,7 +76,7 @@ def test_targets_are_kept_apart_and_cases_chosen() -> None:
 
 def test_errors_are_those_of_what_passed() -> None:
     found = history_of(runs(result(P, used=0.5), result(F, used=40.0), result(P, used=0.25)))
-    assert found.errors == {("relu", "t"): [("r1", 0.5), ("r3", 0.25)]}
+    assert found.errors == {("relu", "t"): {"r1": 0.5, "r3": 0.25}}
     assert history_of(runs(result(P, used=0.5)), ["other"]).errors == {}
     lines = history_lines(found, verbose=False)
     assert lines[-1].split() == ["relu", "t", "0.5", "0.25", "0.5", "0.25"]
