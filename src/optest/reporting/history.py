@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
@@ -13,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from optest.errors import OptestError
 from optest.reporting.explain import gist
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
@@ -98,12 +100,11 @@ def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
     Of the runs beside it, as many are looked at as are read in a second.
     """
     runs = [now := kept_run(Journal(info=info, results=tuple(results)))]
-    root = Path(info.directory or info.run_id).parent
-    for journal in islice(journals_of(root, _MOST_BYTES), _MOST_RUNS) if info.directory else ():
-        run = kept_run(journal)
-        own = {name: each for name, each in run.results.items() if name in now.results}
-        if run.target == now.target and run.started_at < now.started_at and 2 * len(own) >= len(now.results):
-            runs.insert(0, replace(run, results=own))
+    with suppress(OSError, OptestError):  # a broken run beside it is not this one's fault
+        for run in map(kept_run, islice(journals_of(Path(info.directory).parent, _MOST_BYTES), _MOST_RUNS)):
+            own = {name: each for name, each in run.results.items() if name in now.results}
+            if run.target == now.target and run.started_at < now.started_at and 2 * len(own) >= len(now.results):
+                runs.insert(0, replace(run, results=own))
     return runs
 
 
