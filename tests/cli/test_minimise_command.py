@@ -20,6 +20,10 @@ def lost_tail(input):
     return out
 
 
+def lost_last_of_four(input):
+    return np.maximum(input, 0) - (input.size > 100 and input.size % 4 == 1)
+
+
 def lost_flat_tail(input):
     out = np.tanh(input)
     out.reshape(-1)[input.size // 128 * 128 :] *= input.size < 128
@@ -94,6 +98,7 @@ def reduced(ended: Ended) -> str:
             "dtypes: float16, shapes: {input0: 6x1001}",
             "relu[float32](257), ones: sizes, dimensions, dtypes",
         ),
+        ("lost_last_of_four", "shapes: {input0: 1001}", "relu[float32](129), ones: sizes"),
         ("read_as_dense", "shapes: {input0: {shape: [4, 9, 37], strides: [700, 70, 1], offset: 9}}", "relu[float32](2"),
         ("only_half", "dtypes: float16, shapes: {input0: 64x100}", "relu[float16](scalar), ones: sizes, dimensions"),
         (
