@@ -98,7 +98,7 @@ def reduced(ended: Ended) -> str:
             "dtypes: float16, shapes: {input0: 6x1001}",
             "relu[float32](257), ones: sizes, dimensions, dtypes",
         ),
-        ("lost_last_of_four", "shapes: {input0: 1001}", "relu[float32](129), ones: sizes"),
+        ("lost_last_of_four", "shapes: {input0: 1001}", "relu[float32](113), ones: sizes"),
         ("read_as_dense", "shapes: {input0: {shape: [4, 9, 37], strides: [700, 70, 1], offset: 9}}", "relu[float32](2"),
         ("only_half", "dtypes: float16, shapes: {input0: 64x100}", "relu[float16](scalar), ones: sizes, dimensions"),
         (

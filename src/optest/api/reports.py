@@ -78,18 +78,20 @@ def _file_name(form: str) -> str:
     return FILE_FORMATS[form].file_name if form in FILE_FORMATS else f"report.{form}"
 
 
-def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the report of a run as text, written to ``output`` if that is given, and the run's exit status.
+def report(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the report of a run, the latest if none is named, as text, written to ``output`` if that is given, and the
+    run's exit status.
 
     Raises:
         UnknownName: if there is no such run.
-        UsageError: if ``output`` cannot be written.
+        UsageError: if ``output`` cannot be written, or several runs are named.
     """
-    settings = resolve(given)
+    if len(runs) > 1:
+        named = f"a report is of one run, but {len(runs)} are named"
+        raise UsageError(f"{named}; --trend compares them, --compare their calls")
     require_report(form)
-    if output is not None:
-        check_writable(Path(output))
-    journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
+    settings = _settings_for("report", form, output, given)
+    (journal,) = _journals_named(Path(settings["runs_dir"]), runs or ["latest"])
     color = wants_color(sys.stdout, no_color=settings["no_color"] or output is not None, variables=environment())
     text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
     return _written(text, output), exit_status_of(journal)
@@ -197,7 +199,7 @@ def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[s
 
 def _settings_for(what: str, form: str, output: str | None, given: Mapping[str, Any]) -> Settings:
     forms = ("terminal", "json", "csv") if what == "comparison" else ("terminal", "json")
-    if form not in forms:
+    if what != "report" and form not in forms:
         raise UnknownName(f"format of a {what}", form, forms)
     if output is not None:
         check_writable(Path(output))
