@@ -20,8 +20,8 @@ from optest.api import bootstrap
 from optest.api.lanes import lanes_of
 from optest.api.replaying import replay_request, selected_results
 from optest.api.report import Report
-from optest.api.run_request import RunRequest
-from optest.api.running import repro_line, run_cases, without_usual_deadline
+from optest.api.run_request import RunRequest, without_usual_deadline
+from optest.api.running import repro_line, run_cases
 from optest.core.runner import why_not_run
 from optest.core.session import Interruption
 from optest.errors import OptestError, UsageError

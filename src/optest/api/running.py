@@ -17,7 +17,7 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.report import Report
 from optest.api.reports import default_report_path, report_files
-from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
+from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request, without_usual_deadline
 from optest.backends import backend_manager
 from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.backends.worker_abilities import EndsRuns
@@ -39,16 +39,7 @@ from optest.settings import Origin, Settings, environment, plugin_modules, resol
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
-__all__ = [
-    "Report",
-    "Steering",
-    "closing_lines",
-    "repro_line",
-    "run",
-    "run_cases",
-    "unused_expectations",
-    "without_usual_deadline",
-]
+__all__ = ["Report", "Steering", "closing_lines", "repro_line", "run", "run_cases", "unused_expectations"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
@@ -366,12 +357,6 @@ def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> 
     search = os.pathsep.join(dict.fromkeys([*entries, *_folders_of(request.plugins)]))
     found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
-
-
-def without_usual_deadline(case: TestCase, settings: Settings) -> TestCase:
-    """The case, which need not state a deadline that every run keeps."""
-    is_usual = case.timeout_s == settings["timeout"] and not settings.stated("timeout")
-    return dataclasses.replace(case, timeout_s=None) if is_usual else case
 
 
 def _validation(case: TestCase, settings: Settings) -> list[str]:

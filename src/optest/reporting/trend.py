@@ -85,9 +85,6 @@ class Trend:
     still_failing: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
 
-    def of(self, kind: Kind) -> list[Change]:
-        return [each for each in self.changes if each.kind is kind]
-
     @property
     def got_worse(self) -> bool:
         """Whether something fails, wavers or is left out that was well before; to fail as before is no change."""
@@ -213,16 +210,13 @@ def trend_lines(trend: Trend) -> list[str]:
     rows += [_row(run, models) for run in trend.runs]
     lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
     for kind in Kind:
-        changes = trend.of(kind)
-        if not changes:
-            continue
-        lines.append(f"{kind.value}: {len(changes)}")
-        for each in changes[:_MOST_LINES]:
-            more = f"  {each.gist}" if each.gist else ""
-            lines.append(f"  {each.case}  {' > '.join(each.statuses)}{clip(more, 120)}")
-        if len(changes) > _MOST_LINES:
-            lines.append(f"  and {len(changes) - _MOST_LINES} more")
-        lines.append("")
+        changes = [each for each in trend.changes if each.kind is kind]
+        told = [
+            f"  {each.case}  {' > '.join(each.statuses)}{clip(f'  {each.gist}' if each.gist else '', 120)}"
+            for each in changes[:_MOST_LINES]
+        ]
+        more = [f"  and {len(changes) - len(told)} more"] if len(changes) > len(told) else []
+        lines += [f"{kind.value}: {len(changes)}", *told, *more, ""] if changes else []
     if not trend.changes:
         lines += ["nothing changed", ""]
     if trend.still_failing:
