@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MOST_ROWS, _MOST_OPERATORS = 50, 20
-_MOST_RUNS, _MOST_BYTES = 20, 64 * 2**20
+_MOST_RUNS, _MOST_BYTES = 20, 256 * 2**20
 _LATEST = 6
 """As many runs are shown of an operator's errors."""
 _TOLD = BAD_STATUSES | {Status.SKIPPED, Status.UNCHECKED}
@@ -97,7 +97,7 @@ def kept_run(journal: Journal) -> KeptRun:
 def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
     """This run and those before it of its target that have half of its cases or more, with these alone, in order.
 
-    Of the runs beside it, as many are looked at as are read in a second.
+    Of the runs beside it, as many are looked at as are read in some seconds.
     """
     runs = [now := kept_run(Journal(info=info, results=tuple(results)))]
     with suppress(OSError, OptestError):  # a broken run beside it is not this one's fault
