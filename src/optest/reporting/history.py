@@ -85,13 +85,11 @@ def journals_of(root: Path, most_bytes: float = math.inf) -> Iterator[Journal]:
 
 def kept_run(journal: Journal) -> KeptRun:
     """What a history needs of a journal that says when its run began."""
-    info = journal.info
-    assert info is not None
+    assert journal.info is not None
     results: dict[str, list[KeptResult]] = {}
     for each in journal.results:
         results.setdefault(each.id, []).append(_kept(each))
-    prints, target = info.fingerprint, _target_of(info)
-    return KeptRun(run_id=info.run_id, started_at=info.started_at, target=target, fingerprint=prints, results=results)
+    return KeptRun(info=journal.info, results=results)
 
 
 def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
@@ -103,15 +101,9 @@ def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
     with suppress(OSError, OptestError):  # a broken run beside it is not this one's fault
         for run in map(kept_run, islice(journals_of(Path(info.directory).parent, _MOST_BYTES), _MOST_RUNS)):
             own = {name: each for name, each in run.results.items() if name in now.results}
-            if run.target == now.target and run.started_at < now.started_at and 2 * len(own) >= len(now.results):
+            if run.target == now.target and run.info.started_at < info.started_at and 2 * len(own) >= len(now.results):
                 runs.insert(0, replace(run, results=own))
     return runs
-
-
-def _target_of(info: RunInfo) -> str:
-    """Functions of one operator are not one another, nor are cases of two plans that have one name."""
-    what = [*(info.options.get("function") or ()), *([Path(info.plan).name] if info.plan else [])]
-    return f"{info.target} ({', '.join(what)})" if what else info.target
 
 
 def _kept(result: CaseResult) -> KeptResult:
@@ -135,7 +127,7 @@ def is_flaky(known: Sequence[tuple[KeptRun, bool]], case: str) -> bool:
     if any(run.wavers(case) for run, _ in known):
         return True
     turns = [(earlier, later) for (earlier, was), (later, became) in pairwise(known) if was is not became]
-    prints = [(one.fingerprint, other.fingerprint) for one, other in turns]
+    prints = [(one.info.fingerprint, other.info.fingerprint) for one, other in turns]
     return len(turns) > 1 or any(one and one == other for one, other in prints)
 
 
@@ -153,7 +145,7 @@ def history_of(runs: Sequence[KeptRun], globs: Sequence[str] = ()) -> History:
             for each in (result for name in names for result in run.results.get(name, ())):
                 if each.used is not None and not each.is_bad:
                     of_runs = errors.setdefault((each.operator, target), {})
-                    of_runs[run.run_id] = max(each.used, of_runs.get(run.run_id, 0.0))
+                    of_runs[run.info.run_id] = max(each.used, of_runs.get(run.info.run_id, 0.0))
     by_latest = sorted(errors.items(), key=lambda each: -list(each[1].values())[-1])
     return History(runs=runs, cases=cases, errors=dict(by_latest))
 
@@ -171,8 +163,8 @@ def _case_history(name: str, target: str, runs: Sequence[KeptRun]) -> CaseHistor
         target=target,
         word=latest.status.value,
         runs=len(same),
-        first_bad=known[last_good + 1][0].run_id if last_good + 1 < len(known) else "",
-        last_good=known[last_good][0].run_id if last_good >= 0 else "",
+        first_bad=known[last_good + 1][0].info.run_id if last_good + 1 < len(known) else "",
+        last_good=known[last_good][0].info.run_id if last_good >= 0 else "",
         is_flaky=is_flaky(known, name),
         seconds=times[-1] if times else None,
         usual_s=median(times[:-1]) if len(times) > 1 else None,
@@ -220,7 +212,9 @@ def history_data(history: History) -> dict[str, Any]:
     """For machines."""
     return {
         "schema_version": 1,
-        "runs": [{"id": run.run_id, "started_at": run.started_at, "target": run.target} for run in history.runs],
+        "runs": [
+            {"id": run.info.run_id, "started_at": run.info.started_at, "target": run.target} for run in history.runs
+        ],
         "cases": [asdict(each) for each in history.cases],
         "operators": [
             {

@@ -76,7 +76,7 @@ def _trend(info: RunInfo, results: Sequence[CaseResult]) -> dict[str, list[tuple
         spent = sum(each.seconds or 0.0 for rounds in run.results.values() for each in rounds)
         trend["passed"].append((place, passed / len(run.results), f"{passed} of {len(run.results)}"))
         trend["time"].append((place, spent, duration(spent)))
-    places = {run.run_id: place for place, run in enumerate(runs)}
+    places = {run.info.run_id: place for place, run in enumerate(runs)}
     for (operator, _), by_run in islice(history_of(runs).errors.items(), _MOST_TRENDS):
         points = [(places[run], used, number(used, 2)) for run, used in by_run.items() if math.isfinite(used)]
         trend[f"{printable(operator)}: error / allowance of what passed"] = points

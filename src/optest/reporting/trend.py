@@ -7,7 +7,7 @@ Cases are the same by their id and by what they compute; one that computes somet
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,7 @@ from optest.reporting.failure_groups import skeleton
 from optest.reporting.history import is_flaky, kept_run
 from optest.reporting.tally import GroupTally, Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
-from optest.spec import Reason, RunInfo
+from optest.spec import Reason
 from optest.store import Journal, KeptResult, KeptRun
 
 __all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
@@ -58,7 +58,6 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run(KeptRun):
-    info: RunInfo
     is_complete: bool
     tally: Tally
 
@@ -124,9 +123,7 @@ def _run(journal: Journal) -> _Run:
     for result in journal.results:
         tally.add(result)
     is_complete = journal.summary is not None and journal.summary.finished >= journal.summary.total
-    kept = kept_run(journal)
-    stated = {each.name: getattr(kept, each.name) for each in fields(kept)}
-    return _Run(**stated, info=journal.info, is_complete=is_complete, tally=tally)
+    return _Run(info=journal.info, results=kept_run(journal).results, is_complete=is_complete, tally=tally)
 
 
 def _change(case: str, runs: Sequence[_Run]) -> Change | None:

@@ -6,13 +6,13 @@ import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import msgpack
 
 from optest.errors import UsageError
-from optest.spec import BAD_STATUSES, Status
+from optest.spec import BAD_STATUSES, RunInfo, Status
 
 __all__ = ["KeptResult", "KeptRun", "kept_runs"]
 
@@ -48,11 +48,15 @@ class KeptResult:
 class KeptRun:
     """A run with its results by the ids of cases, one for each round."""
 
-    run_id: str
-    started_at: str
-    target: str
-    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    info: RunInfo
     results: Mapping[str, Sequence[KeptResult]]
+
+    @property
+    def target(self) -> str:
+        """Functions of one operator are not one another, nor are cases of two plans that have one name."""
+        plan, functions = self.info.plan, self.info.options.get("function") or ()
+        what = ", ".join([*functions, *([Path(plan).name] if plan else [])])
+        return f"{self.info.target} ({what})" if what else self.info.target
 
     def worst(self, case: str) -> KeptResult | None:
         """The first bad one of its rounds, else the first; None for a case that this run does not have."""
@@ -85,7 +89,7 @@ def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
     Raises:
         UsageError: if it cannot be written, or is no such file.
     """
-    rows = ((run.run_id, run.started_at, run.target, zlib.compress(msgpack.encode(run))) for run in more)
+    rows = ((run.info.run_id, run.info.started_at, run.target, zlib.compress(msgpack.encode(run))) for run in more)
     try:
         with closing(sqlite3.connect(path)) as database:
             ((version,),) = database.execute("PRAGMA user_version")
