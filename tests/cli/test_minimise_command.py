@@ -5,9 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from user_shell import Ended, Shell
+
+from optest.api.minimising import smallest_line
+from optest.core.interruption import Interruption
 
 KERNELS = """
 import numpy as np
@@ -203,6 +207,12 @@ def test_shrink_says_why_it_is_not_reduced(optest: Shell, plan: Callable[[str], 
         "  not reduced: relu[float32](8) does not fail this time: it passed"
         in optest("run", "plan.yaml", "--shrink").out
     )
+
+
+def test_a_run_that_the_user_ended_is_not_shrunk() -> None:
+    nothing: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        smallest_line(nothing, nothing, Interruption(happened=True), nothing)
 
 
 def test_no_attempt_begins_after_the_limit(minimised: Callable[..., Ended]) -> None:

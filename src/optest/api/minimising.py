@@ -39,7 +39,6 @@ from optest.store import RunDirectory, check_writable, write_atomically
 __all__ = ["minimise", "smallest_line"]
 
 _MOST_ATTEMPTS = 400
-_INTERRUPTED = ", interrupted"
 _OF_VALUES = (Reason.VALUE, Reason.NAN)
 _SHRINK_S = 20.0
 """As long is searched for each failure that a run shows."""
@@ -69,7 +68,7 @@ def minimise(
     if failed is None:
         raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}")
     request = replay_request([failed], given, before)
-    found = _search(request, most_s)
+    found = _search(request, most_s, Interruption())
     facts = {**request.facts, "command": "minimise"}
     outcome = run_cases(dataclasses.replace(request, cases=[found.case], notes=notes, facts=facts), stream=stream)
     change = f"reduced from {_in_words(request.cases[0])} to {_in_words(found.case)}: {', '.join(found.reduced)}; "
@@ -81,19 +80,19 @@ def minimise(
     return outcome
 
 
-def smallest_line(request: RunRequest, directory: RunDirectory, result: CaseResult) -> str:
-    """For the failure block of a run that is over: the smallest call that fails as this one does.
+def smallest_line(request: RunRequest, directory: RunDirectory, interruption: Interruption, result: CaseResult) -> str:
+    """For the failure block of a run that came to its end: the smallest call that fails as this one does.
 
     Raises:
-        KeyboardInterrupt: if the user wants no more.
+        KeyboardInterrupt: if the user wants no more, or did not in the run.
     """
+    if interruption.happened:
+        raise KeyboardInterrupt
     cases = [each for each in request.cases if (each.id, each.key) == (result.id, result.key)]
     try:
-        found = _search(dataclasses.replace(request, cases=cases), _SHRINK_S)
+        found = _search(dataclasses.replace(request, cases=cases), _SHRINK_S, interruption)
     except OptestError as error:
         return f"not reduced: {error}"
-    if found.ended == _INTERRUPTED:
-        raise KeyboardInterrupt
     return f"smallest: {repro_line(found.case, directory, request) or _in_words(found.case)}"
 
 
@@ -107,13 +106,13 @@ class _Smallest:
     ended: str = ""
 
 
-def _search(request: RunRequest, most_s: float) -> _Smallest:
+def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _Smallest:
     """Reduce the first case for as long as a step of any kind is left, or a limit is reached.
 
     Raises:
         UsageError: if it does not fail now, cannot be reduced, or cannot be run one attempt after the other.
     """
-    interruption, first = Interruption(), request.cases[0]
+    first = request.cases[0]
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
         lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
@@ -150,7 +149,7 @@ def _search(request: RunRequest, most_s: float) -> _Smallest:
                 if failure_of(case) == failure:
                     found.case, found.reduced[kind], steps = case, None, _steps(case)
         except KeyboardInterrupt:
-            found.ended = _INTERRUPTED
+            found.ended = ", interrupted"
     return found
 
 

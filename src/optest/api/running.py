@@ -157,7 +157,7 @@ def run_cases(
         if settings["shrink"] and isinstance(first, TerminalReporter):
             from optest.api.minimising import smallest_line  # which runs cases, too
 
-            first.shrink = partial(smallest_line, request, directory)
+            first.shrink = partial(smallest_line, request, directory, steering.interruption)
         try:
             return _run_to_the_end(begun, ReportManager((first, *written, *reporters)), steering)
         finally:
