@@ -210,18 +210,17 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[i
 
 def history_data(history: History) -> dict[str, Any]:
     """For machines."""
+    infos = [(run.info, run.target) for run in history.runs]
     return {
         "schema_version": 1,
-        "runs": [
-            {"id": run.info.run_id, "started_at": run.info.started_at, "target": run.target} for run in history.runs
-        ],
+        "runs": [{"id": info.run_id, "started_at": info.started_at, "target": target} for info, target in infos],
         "cases": [asdict(each) for each in history.cases],
         "operators": [
             {
-                "operator": operator,
-                "target": target,
-                "errors": [{"run": run, "worst": worst} for run, worst in by_run.items()],
+                "operator": of[0],
+                "target": of[1],
+                "errors": [{"run": run, "worst": used} for run, used in by_run.items()],
             }
-            for (operator, target), by_run in history.errors.items()
+            for of, by_run in history.errors.items()
         ],
     }
