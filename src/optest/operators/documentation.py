@@ -13,8 +13,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 
 from optest.operators.catalogue import FAMILIES
-from optest.operators.onnx import SPELLINGS
-from optest.operators.variants import (
+from optest.operators.describe import (
     EVERY,
     FLOAT8,
     FLOATS,
@@ -27,6 +26,7 @@ from optest.operators.variants import (
     SUMS,
     UNSIGNED,
 )
+from optest.operators.onnx import SPELLINGS
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 

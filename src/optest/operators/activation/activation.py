@@ -7,7 +7,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module, ulp
+from optest.operators.describe import (
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    MEASURED,
+    NUMBERS,
+    OPENCL,
+    attribute,
+    exact,
+    in_module,
+    ulp,
+)
 from optest.operators.samples import (
     EVERY_FLOAT,
     MILLION,
@@ -31,7 +42,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"

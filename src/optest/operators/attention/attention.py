@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
     Attributes,
@@ -21,7 +21,6 @@ from optest.operators.shapes import (
     require_dimensions,
     require_same_dtype,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _NAMES = tuple(variant[0] for variant in FLOATS)

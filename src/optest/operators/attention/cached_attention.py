@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED, data, require_index
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
@@ -22,7 +22,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _NAMES = tuple(name for (name,) in FLOATS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -17,7 +17,6 @@ from optest.operators.samples import (
     variations,
 )
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _NAMES = tuple(variant[0] for variant in FLOATS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.indexing.gather import data, require_index
 from optest.operators.samples import (
     LARGE_SIZE,
@@ -17,7 +17,6 @@ from optest.operators.samples import (
     variations,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_rank, require_shape
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 _INDICES = ("int64", "int32")

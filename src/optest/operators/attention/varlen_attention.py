@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
 from optest.operators.attention.cached_attention import SCALE, VIEWS, require_offsets
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import data
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
@@ -20,7 +20,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(

@@ -19,7 +19,7 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.describe import FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
     MAIN_FLOATS,
     Call,
@@ -32,7 +32,6 @@ from optest.operators.samples import (
     zero_mean,
 )
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_same_dtype
-from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _ATTRIBUTES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, in_module
+from optest.operators.describe import FLOATS, accumulate, in_module
 from optest.operators.indexing.gather import data, require_index
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
@@ -19,7 +19,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(

@@ -16,7 +16,7 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
     Call,
     call,
@@ -45,7 +45,6 @@ from optest.operators.shapes import (
     require_scalar,
     require_shape,
 )
-from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import exact, in_module
+from optest.operators.describe import EVERYTHING, exact, in_module
 from optest.operators.elementwise.helpers import FEW, binary, grid
 from optest.operators.samples import EVERY_FLOAT, call, variations
-from optest.operators.variants import EVERYTHING
 from optest.spec import OperatorDescriptor, Sample
 
 

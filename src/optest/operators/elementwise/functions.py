@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.describe import in_module, ulp
+from optest.operators.describe import BOOL, MEASURED, NUMBERS, OPENCL, in_module, ulp
 from optest.operators.elementwise.helpers import Samples, unary
 from optest.operators.samples import EVERY_FLOAT, line, of_every_value, table, variations
-from optest.operators.variants import BOOL, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module, movement
+from optest.operators.describe import EVERYTHING, FLOATS, INTEGERS, attribute, exact, in_module, movement
 from optest.operators.elementwise.helpers import binary, grid, refuse_bool, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
@@ -29,7 +29,6 @@ from optest.operators.shapes import (
     promote_tensors,
     require_scalar,
 )
-from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
 from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _CHOICE = exact("a choice between operands; nothing is computed")

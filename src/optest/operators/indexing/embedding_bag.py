@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.indexing.gather import data, outside, require_index
 from optest.operators.normalization.helpers import without
 from optest.operators.samples import (
@@ -30,7 +30,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _INDEX = ("int64", "int32")

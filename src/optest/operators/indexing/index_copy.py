@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.describe import EVERY, accumulate, attribute, in_module
 from optest.operators.indexing.gather import (
     BEYOND_16_BITS,
     MOSTLY_SPECIAL,
@@ -35,7 +35,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_scalar,
 )
-from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _DIM = attribute("dim|axis: int", "Dimension that is indexed.")

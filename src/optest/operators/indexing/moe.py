@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module, movement
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
 from optest.operators.indexing.gather import data, require_index
 from optest.operators.samples import (
     LARGE_SIZE,
@@ -18,7 +18,6 @@ from optest.operators.samples import (
     variations,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, given, optional, require_rank
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
 
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.attention.rope import rotated_size
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions, require_same_dtype
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))

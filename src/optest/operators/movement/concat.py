@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import attribute, in_module, movement
+from optest.operators.describe import EVERY, MIXED, attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, distinct_dims, moved
 from optest.operators.samples import MILLION, call, of_one_element, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, promote_tensors
-from optest.operators.variants import EVERY, MIXED
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 _FIRST_DIM = attribute("dim|axis: int = 0", "Dimension along which it works.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import data, filled, indexed, of, outside, require_index
 from optest.operators.normalization.helpers import HALVES, uniform
 from optest.operators.samples import (
@@ -31,7 +31,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import (
     EPS,
     HALVES,
@@ -29,7 +29,6 @@ from optest.operators.samples import (
     zero_mean,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_dimensions
-from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))

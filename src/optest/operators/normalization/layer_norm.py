@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import (
     EPS,
     HALVES,
@@ -38,7 +38,6 @@ from optest.operators.shapes import (
     normalize_dim,
     require_same_dtype,
 )
-from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, require_parameters, without
 from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
 from optest.operators.samples import LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _VARIANTS = (*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16")))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import composed, in_module
+from optest.operators.describe import DIM, FLOATS, composed, in_module
 from optest.operators.normalization.helpers import HALVES, Call, uniform
 from optest.operators.samples import LARGE_SIZE, call, refused, standard, variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
-from optest.operators.variants import DIM, FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 # Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every term still

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_same_dtype, require_shape
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
 _NAMES = ("param", "grad", "exp_avg", "exp_avg_sq")

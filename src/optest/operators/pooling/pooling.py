@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, exact, in_module
+from optest.operators.describe import FLOATS, NUMBERS, accumulate, attribute, exact, in_module
 from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_rank
-from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import Attribute, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _KERNEL = attribute("kernel_size: ints", "Height and width of the window, or both at once.")

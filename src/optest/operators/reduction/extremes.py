@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module
+from optest.operators.describe import BOOL, NUMBERS, attribute, exact, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     DIMS_OF_THREE,
@@ -33,7 +33,6 @@ from optest.operators.samples import (
     variations,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
-from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")

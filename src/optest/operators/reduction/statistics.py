@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, isnan
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     KEEPDIM,
@@ -27,7 +27,6 @@ from optest.operators.reduction.helpers import (
 )
 from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 DESCRIPTORS = in_module(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, composed, in_module
+from optest.operators.describe import BOOL, FLOATS, NUMBERS, accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     INT64,
@@ -49,7 +49,6 @@ from optest.operators.shapes import (
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import BOOL, FLOATS, NUMBERS
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 ONE_OR_MORE_DIMS = attribute(
