@@ -85,6 +85,7 @@ def reduced_dims(dims: int | Sequence[int] | None, rank: int) -> frozenset[int]:
     return frozenset(normalized)
 
 
+_INDICES = ("int64", "int32")
 _ORDER = ("bool", "uint8", "int8", "int16", "int32", "int64")
 
 
@@ -188,6 +189,11 @@ def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
 def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
     if spec.shape != shape:
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
+
+
+def require_index(spec: TensorSpec, name: str) -> None:
+    if spec.dtype.name not in _INDICES:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDICES)}")
 
 
 def require_float(spec: TensorSpec, name: str) -> None:

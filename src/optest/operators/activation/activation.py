@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import (
     BOOL,
     FLOATS,
@@ -39,8 +40,6 @@ from optest.operators.shapes import (
     given,
     optional,
     require_float,
-    require_same_dtype,
-    require_shape,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
@@ -183,18 +182,15 @@ def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Like gate; without up, half as wide in the last dimension, whose second half is up."""
-    gate = given(specs, 0, "gate")
-    require_float(gate, "gate")
-    up = optional(specs, 1)
-    if up is None:
-        if not gate.rank or gate.shape[-1] % 2:
-            raise UnfitArguments(
-                f"gate is {format_shape(gate.shape)}, but should have an even last dimension, as up is left out"
-            )
-        return (dense(gate.dtype, (*gate.shape[:-1], gate.shape[-1] // 2)),)
-    require_same_dtype(gate, up, "up")
-    require_shape(up, "up", gate.shape, ", as gate")
-    return (dense(gate.dtype, gate.shape),)
+    n, outputs = fitted(specs, "gate: T[*shape], up?: T[*shape] -> T[*shape]")
+    require_float(given(specs, 0, "gate"), "gate")
+    if optional(specs, 1) is not None:
+        return outputs
+    if not n.shape or n.shape[-1] % 2:
+        raise UnfitArguments(
+            f"gate is {format_shape(n.shape)}, but should have an even last dimension, as up is left out"
+        )
+    return (dense(n.T, (*n.shape[:-1], n.shape[-1] // 2)),)
 
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))

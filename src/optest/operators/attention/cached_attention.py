@@ -6,23 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
+from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.indexing.gather import MOVED, data, require_index
+from optest.operators.indexing.gather import MOVED, data
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
-    all_given,
-    dense,
-    given,
-    optional,
-    require_rank,
-    require_same_dtype,
-    require_shape,
 )
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _NAMES = tuple(name for (name,) in FLOATS)
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in _NAMES)
@@ -95,73 +89,40 @@ DESCRIPTORS = in_module(
 
 
 def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    declared = "query: T[heads, tokens, size], key: T[key_heads, tokens, size], value: T[key_heads, tokens, size], "
+    declared += "key_cache: T[key_heads, keys, size], value_cache: T[key_heads, values, size]"
+    outs = "T[tokens, heads, size], T[key_heads, keys, size], T[key_heads, values, size]"
+    n, outputs = fitted(specs, f"{declared} -> {outs}")
     require_window(attributes)
-    query, key, value, *caches = all_given(specs, "query", "key", "value", "key_cache", "value_cache")
-    for name, spec in (("query", query), ("key", key)):
-        require_rank(spec, name, 3)
-    heads, tokens, size = query.shape
-    if key.shape[1:] != (tokens, size) or not key.shape[0] or heads % key.shape[0]:
-        raise UnfitArguments(
-            f"key is {format_shape(key.shape)}, but should have {tokens} tokens of {size} "
-            f"and a divisor of {heads} heads"
-        )
-    _require_like(key, value, "value", key.shape)
-    whole = attributes["pos"] + tokens
-    for name, cache in zip(("key_cache", "value_cache"), caches, strict=True):
-        require_rank(cache, name, 3)
-        _require_like(key, cache, name, (key.shape[0], cache.shape[1], size))
-        if attributes["pos"] < 0 or cache.shape[1] < whole:
-            raise UnfitArguments(f"{name} has {cache.shape[1]} tokens, but should have {whole} or more")
-    require_same_dtype(query, key, "key")
-    outs = ((tokens, heads, size), caches[0].shape, caches[1].shape)
-    return tuple(dense(query.dtype, shape) for shape in outs)
+    require_shared_heads("key", n.key_heads, n.heads)
+    whole = attributes["pos"] + n.tokens
+    for name, room in (("key_cache", n.keys), ("value_cache", n.values)):
+        if attributes["pos"] < 0 or room < whole:
+            raise UnfitArguments(f"{name} has {room} tokens, but should have {whole} or more")
+    return outputs
 
 
 def infer_paged_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    query, tables = given(specs, 0, "query"), given(specs, 3, "block_tables")
-    require_rank(query, "query", 3)
-    require_rank(tables, "block_tables", 2)
-    _require_blocks(specs, attributes, query.shape[0], optional(specs, 5))
-    return (dense(query.dtype, query.shape),)
+    return _infer_paged(specs, attributes, "T[sequences, heads, size]", "")
 
 
 def infer_paged_prefill_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    query, tables = given(specs, 0, "query"), given(specs, 3, "block_tables")
-    require_rank(query, "query", 3)
-    require_rank(tables, "block_tables", 2)
-    _require_blocks(specs, attributes, tables.shape[0], optional(specs, 6))
-    require_offsets(given(specs, 5, "cu_seqlens_q"), "cu_seqlens_q", tables.shape[0])
-    return (dense(query.dtype, query.shape),)
+    return _infer_paged(specs, attributes, "T[tokens, heads, size]", "cu_seqlens_q: index[sequences+1], ")
 
 
-def require_offsets(spec: TensorSpec, name: str, sequences: int) -> None:
-    """Where each of so many sequences begins, and where the last one ends."""
-    require_index(spec, name)
-    require_shape(spec, name, (sequences + 1,), f", as there are {sequences} sequences")
-
-
-def _require_blocks(specs: Specs, attributes: Attributes, sequences: int, slopes: TensorSpec | None) -> None:
-    query, key, value, tables, lengths = all_given(
-        specs, "query", "key_cache", "value_cache", "block_tables", "seq_lens"
-    )
-    require_rank(key, "key_cache", 4)
+def _infer_paged(specs: Specs, attributes: Attributes, query: str, offsets: str) -> Outputs:
+    cache = _declared_cache(attributes)
+    tensors = f"query: {query}, key_cache: {cache}, value_cache: {cache}, block_tables: index[sequences, columns]"
+    parameters = f"seq_lens: index[sequences], {offsets}alibi_slopes?: [heads]"
+    n, outputs = fitted(specs, f"{tensors}, {parameters} -> {query}")
     require_window(attributes)
-    _, heads, size = query.shape
-    require_same_dtype(query, key, "key_cache")
-    key_heads = key.shape[_axis_of_heads(attributes)]
-    if key.shape[3] != size or not key_heads or heads % key_heads:
-        raise UnfitArguments(
-            f"key_cache is {format_shape(key.shape)}, but should have vectors of {size} and a divisor of {heads} heads"
-        )
-    _require_like(key, value, "value_cache", key.shape)
-    for name, spec, shape in (
-        ("block_tables", tables, (sequences, tables.shape[1])),
-        ("seq_lens", lengths, (sequences,)),
-    ):
-        require_index(spec, name)
-        require_shape(spec, name, shape)
-    if slopes is not None:
-        require_shape(slopes, "alibi_slopes", (heads,))
+    require_shared_heads("key_cache", n.key_heads, n.heads)
+    return outputs
+
+
+def _declared_cache(attributes: Attributes) -> str:
+    by_token = attributes.get("kv_layout", "HND") == "NHD"
+    return f"T[blocks, {'slots, key_heads' if by_token else 'key_heads, slots'}, size]"
 
 
 def _axis_of_heads(attributes: Attributes) -> int:
@@ -169,22 +130,12 @@ def _axis_of_heads(attributes: Attributes) -> int:
 
 
 def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
-    cache, other, key, value, slots = all_given(specs, "key_cache", "value_cache", "key", "value", "slot_mapping")
-    require_rank(cache, "key_cache", 4)
-    require_index(slots, "slot_mapping")
-    require_rank(slots, "slot_mapping", 1)
-    heads = _axis_of_heads(attributes)
-    if slots.elements and not cache.shape[0] * cache.shape[3 - heads]:
-        raise UnfitArguments(f"slot_mapping is {format_shape(slots.shape)}, but should be 0: the caches have no slot")
-    _require_like(cache, other, "value_cache", cache.shape)
-    for name, spec in (("key", key), ("value", value)):
-        _require_like(cache, spec, name, (slots.shape[0], cache.shape[heads], cache.shape[3]))
-    return (dense(cache.dtype, cache.shape),) * 2
-
-
-def _require_like(first: TensorSpec, spec: TensorSpec, name: str, shape: tuple[int, ...]) -> None:
-    require_same_dtype(first, spec, name)
-    require_shape(spec, name, shape)
+    cache, new = _declared_cache(attributes), "T[count, key_heads, size]"
+    declared = f"key_cache: {cache}, value_cache: {cache}, key: {new}, value: {new}, slot_mapping: index[count]"
+    n, outputs = fitted(specs, f"{declared} -> {cache}, {cache}")
+    if n.count and not n.blocks * n.slots:
+        raise UnfitArguments(f"slot_mapping is {n.count}, but should be 0: the caches have no slot")
+    return outputs
 
 
 def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:

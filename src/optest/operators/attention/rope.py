@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import (
     LARGE_SIZE,
@@ -16,7 +17,7 @@ from optest.operators.samples import (
     standard,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _NAMES = tuple(variant[0] for variant in FLOATS)
@@ -58,27 +59,21 @@ DESCRIPTORS = in_module(
 
 
 def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, cos, sin = (given(specs, index, name) for index, name in enumerate(("input", "cos", "sin")))
-    positions = optional(specs, 3)
+    spec = given(specs, 0, "input")
     require_dimensions(spec, "input", 2)
     half = rotated_size(spec, attributes) // 2
-    for name, table in (("cos", cos), ("sin", sin)):
-        if table.dtype != spec.dtype and not (spec.dtype.bits == 16 and table.dtype.name == "float32"):
-            wide = " or float32" if spec.dtype.bits == 16 else ""
-            raise UnfitArguments(f"{name} is {table.dtype}, but should be {spec.dtype}{wide}, as input")
-    if sin.shape != cos.shape:
-        raise UnfitArguments(f"sin is {format_shape(sin.shape)}, but should be {format_shape(cos.shape)}, as cos")
-    if not cos.rank or cos.shape[-1] != half:
+    tables = "cos: T|float32[*rows, half_of_rotated], sin: T|float32[*rows, half_of_rotated]"
+    declared = f"input: T[*shape], {tables}, position_ids?: [*positions] -> T[*shape]"
+    n, outputs = fitted(specs, declared, half_of_rotated=half)
+    if optional(specs, 3) is None:
+        _require_rows("cos", n.rows, spec)
+        return outputs
+    if len(n.rows) != 1 or not n.rows[0]:
         raise UnfitArguments(
-            f"cos is {format_shape(cos.shape)}, but should have rows of {half}, half of what is rotated"
+            f"cos is {format_shape((*n.rows, half))}, but should be a table, as position_ids are given"
         )
-    if positions is None:
-        _require_rows("cos", cos.shape[:-1], spec)
-        return (dense(spec.dtype, spec.shape),)
-    if cos.rank != 2 or not cos.shape[0]:
-        raise UnfitArguments(f"cos is {format_shape(cos.shape)}, but should be a table, as position_ids are given")
-    _require_rows("position_ids", positions.shape, spec)
-    return (dense(spec.dtype, spec.shape),)
+    _require_rows("position_ids", n.positions, spec)
+    return outputs
 
 
 def rotated_size(spec: TensorSpec, attributes: Attributes) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.indexing.gather import data, require_index
+from optest.operators.indexing.gather import data
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -16,8 +17,12 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_rank, require_shape
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+)
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _INDICES = ("int64", "int32")
 _VARIANTS = (
@@ -49,24 +54,14 @@ DESCRIPTORS = in_module(
 
 
 def infer_rotary_embedding(specs: Specs, _attributes: Attributes) -> Outputs:
-    positions, query, key, cache = all_given(specs, "positions", "query", "key", "cos_sin_cache")
-    require_index(positions, "positions")
-    require_rank(query, "query", 3)
-    require_rank(cache, "cos_sin_cache", 2)
-    require_shape(positions, "positions", query.shape[:1], ", the tokens of query")
-    if key.rank != 3 or (key.shape[0], key.shape[2]) != (query.shape[0], query.shape[2]) or key.dtype != query.dtype:
+    tensors = "positions: index[tokens], query: T[tokens, heads, size], key: T[tokens, key_heads, size]"
+    outs = "T[tokens, heads, size], T[tokens, key_heads, size]"
+    n, outputs = fitted(specs, f"{tensors}, cos_sin_cache: T|float32[rows, rotated] -> {outs}")
+    if n.rotated % 2 or not 0 < n.rotated <= n.size or (n.tokens and not n.rows):
         raise UnfitArguments(
-            f"key is {key.dtype} {format_shape(key.shape)}, but should be {query.dtype} with the tokens and the size "
-            f"of query, {format_shape(query.shape)}"
+            f"cos_sin_cache is {n.rows}x{n.rotated}, but should have rows of an even size up to {n.size}"
         )
-    size = cache.shape[1]
-    if size % 2 or not 0 < size <= query.shape[2] or (query.shape[0] and not cache.shape[0]):
-        raise UnfitArguments(
-            f"cos_sin_cache is {format_shape(cache.shape)}, but should have rows of an even size up to {query.shape[2]}"
-        )
-    if cache.dtype != query.dtype and not (query.dtype.bits == 16 and cache.dtype.name == "float32"):
-        raise UnfitArguments(f"cos_sin_cache is {cache.dtype}, but should be {query.dtype}, as query, or float32")
-    return (dense(query.dtype, query.shape), dense(query.dtype, key.shape))
+    return outputs
 
 
 def rotary_length(_specs: Specs, _attributes: Attributes) -> int:

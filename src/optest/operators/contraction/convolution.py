@@ -31,7 +31,17 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_same_dtype
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    dense,
+    given,
+    optional,
+    require_same_dtype,
+    require_shape,
+)
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _ATTRIBUTES = (
@@ -79,8 +89,7 @@ def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     channels = weight.shape[0]
     if bias is not None:
         require_dtype(bias, result, "bias")
-        if bias.shape != (channels,):
-            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {channels}")
+        require_shape(bias, "bias", (channels,))
     return (dense(result, (*spec.shape[: spec.rank - rank - 1], channels, *walk.out)),)
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.declared_shapes import inference
 from optest.operators.describe import FLOATS, accumulate, in_module
-from optest.operators.indexing.gather import data, require_index
+from optest.operators.indexing.gather import data
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
     Attributes,
-    Outputs,
     Specs,
-    all_given,
-    dense,
     given,
-    require_rank,
-    require_same_dtype,
-    require_shape,
 )
-from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, Tier
 
 DESCRIPTORS = in_module(
     __name__,
@@ -40,19 +35,9 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_grouped_matmul(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weight, offs = all_given(specs, "input", "weight", "offs")
-    require_rank(spec, "input", 2)
-    require_rank(weight, "weight", 3)
-    require_same_dtype(spec, weight, "weight")
-    require_index(offs, "offs")
-    require_shape(offs, "offs", weight.shape[:1], ", the experts of weight")
-    if weight.shape[1] != spec.shape[1]:
-        raise UnfitArguments(
-            f"weight is {format_shape(weight.shape)}, but should have matrices of {spec.shape[1]} rows, as input is "
-            f"{format_shape(spec.shape)}"
-        )
-    return (dense(spec.dtype, (spec.shape[0], weight.shape[2])),)
+infer_grouped_matmul = inference(
+    "input: T[rows, depth], weight: T[experts, depth, width], offs: index[experts] -> T[rows, width]"
+)
 
 
 def grouped_matmul_operations(specs: Specs, _attributes: Attributes) -> int:

@@ -16,6 +16,7 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
     Call,
@@ -33,7 +34,6 @@ from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
-    all_given,
     broadcast_shapes,
     broadcasts_to,
     dense,
@@ -43,7 +43,6 @@ from optest.operators.shapes import (
     require_rank,
     require_same_dtype,
     require_scalar,
-    require_shape,
 )
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
@@ -118,16 +117,9 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
-    left, right = all_given(specs, "input", "mat2")
-    require_same_dtype(left, right, "mat2")
-    require_rank(left, "input", 3)
-    require_rank(right, "mat2", 3)
-    if right.shape[:2] != (left.shape[0], left.shape[2]):
-        raise UnfitArguments(
-            f"mat2 is {format_shape(right.shape)}, but should have {left.shape[0]} matrices of {left.shape[2]} rows, "
-            f"as input is {format_shape(left.shape)}"
-        )
-    return (dense(result_dtype(left.dtype, attributes), (*left.shape[:2], right.shape[2])),)
+    result = result_dtype(given(specs, 0, "input").dtype, attributes)
+    declared = "input: T[batch, rows, depth], mat2: T[batch, depth, columns] -> R[batch, rows, columns]"
+    return fitted(specs, declared, R=result)[1]
 
 
 def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -160,23 +152,10 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     """A weight of one dimension is one row, and leaves no dimension behind."""
-    spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = optional(specs, 2)
-    require_same_dtype(spec, weight, "weight")
-    if spec.rank == 0:
-        raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
-    require_rank(weight, "weight", 1, 2)
-    if weight.shape[-1] != spec.shape[-1]:
-        raise UnfitArguments(
-            f"weight is {format_shape(weight.shape)}, but should have {spec.shape[-1]} columns, "
-            f"as input {format_shape(spec.shape)} has"
-        )
-    features = weight.shape[:-1]
-    result = result_dtype(spec.dtype, attributes)
-    if bias is not None:
-        require_dtype(bias, result, "bias")
-        require_shape(bias, "bias", features)
-    return (dense(result, (*spec.shape[:-1], *features)),)
+    result = result_dtype(given(specs, 0, "input").dtype, attributes)
+    require_rank(given(specs, 1, "weight"), "weight", 1, 2)
+    declared = "input: T[*lead, depth], weight: T[*features, depth], bias?: R[*features] -> R[*lead, *features]"
+    return fitted(specs, declared, R=result)[1]
 
 
 def gemm_length(specs: Specs, attributes: Attributes) -> int:

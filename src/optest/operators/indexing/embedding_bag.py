@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.indexing.gather import data, outside, require_index
+from optest.operators.indexing.gather import data, outside, require_padding
 from optest.operators.normalization.helpers import without
 from optest.operators.samples import (
     EVERY_FLOAT,
@@ -25,10 +26,10 @@ from optest.operators.shapes import (
     Specs,
     all_given,
     dense,
+    given,
     optional,
+    require_index,
     require_rank,
-    require_same_dtype,
-    require_shape,
 )
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments
 
@@ -63,27 +64,18 @@ DESCRIPTORS = in_module(
 
 
 def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
-    weight, indices = all_given(specs, "weight", "indices")
-    offsets, factors = optional(specs, 2), optional(specs, 3)
-    require_rank(weight, "weight", 2)
+    indices, has_offsets = given(specs, 1, "indices"), optional(specs, 2) is not None
     require_index(indices, "indices")
-    require_rank(indices, "indices", 1 if offsets is not None else 2)
-    bags = indices.shape[0]
-    if offsets is not None:
-        require_rank(offsets, "offsets", 1)
-        require_same_dtype(indices, offsets, "offsets")
-        bags = offsets.shape[0] - bool(attributes.get("include_last_offset"))
+    require_rank(indices, "indices", 1 if has_offsets else 2)
+    tensors = "weight: T[rows, columns], indices: I[*shape], offsets?: I[starts], per_sample_weights?: T[*shape]"
+    n, _ = fitted(specs, tensors)
+    bags = n.starts - bool(attributes.get("include_last_offset")) if has_offsets else n.shape[0]
     if bags < 0:
         raise UnfitArguments("offsets is empty, but should have the end of the last bag")
-    if factors is not None:
-        require_shape(factors, "per_sample_weights", indices.shape, ", as indices")
-        require_same_dtype(weight, factors, "per_sample_weights")
-        if attributes.get("mode", "mean") != "sum":
-            raise UnfitArguments("per_sample_weights is given, but should be left out unless mode is sum")
-    padding, rows = attributes.get("padding_idx"), weight.shape[0]
-    if padding is not None and not -rows <= padding < rows:
-        raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
-    return (dense(weight.dtype, (bags, weight.shape[1])),)
+    if optional(specs, 3) is not None and attributes.get("mode", "mean") != "sum":
+        raise UnfitArguments("per_sample_weights is given, but should be left out unless mode is sum")
+    require_padding(attributes, n.rows)
+    return (dense(n.T, (bags, n.columns)),)
 
 
 def longest_bag(specs: Specs, _attributes: Attributes) -> int:

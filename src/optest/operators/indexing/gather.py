@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import BOOL, EVERY, NUMBERS, accumulate, attribute, in_module, movement
 from optest.operators.samples import (
     CALM_SIZES,
@@ -19,7 +20,17 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, require_same_dtype
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    dense,
+    given,
+    normalize_dim,
+    require_index,
+    require_same_dtype,
+)
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 MOVED = movement("elements move and never change; indices are exact")
@@ -74,8 +85,6 @@ DESCRIPTORS = in_module(
     signature="input, index -> out",
 )
 
-_INDEX_DTYPES = ("int64", "int32")
-
 
 def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
     """As large as index, which may be smaller than input in every dimension, and larger in dim."""
@@ -104,10 +113,7 @@ def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
 
 
-def infer_take(specs: Specs, _attributes: Attributes) -> Outputs:
-    source, index = given(specs, 0, "input"), given(specs, 1, "index")
-    require_index(index, "index")
-    return (dense(source.dtype, index.shape),)
+infer_take = inference("input: T[*shape], index: index[*places] -> T[*places]")
 
 
 def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
@@ -129,11 +135,6 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(source.dtype, source.shape),)
 
 
-def require_index(spec: TensorSpec, name: str) -> None:
-    if spec.dtype.name not in _INDEX_DTYPES:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDEX_DTYPES)}")
-
-
 def require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
     if max(spec.rank, 1) != max(source.rank, 1):
         raise UnfitArguments(
@@ -147,14 +148,15 @@ def sizes_of(shape: Shape) -> Shape:
 
 
 def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    weight, indices = given(specs, 0, "weight"), given(specs, 1, "indices")
-    if weight.rank != 2:
-        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 2 dimensions")
-    require_index(indices, "indices")
-    padding, rows = attributes.get("padding_idx"), weight.shape[0]
+    n, outputs = fitted(specs, "weight: T[rows, columns], indices: index[*shape] -> T[*shape, columns]")
+    require_padding(attributes, n.rows)
+    return outputs
+
+
+def require_padding(attributes: Attributes, rows: int) -> None:
+    padding = attributes.get("padding_idx")
     if padding is not None and not -rows <= padding < rows:
         raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
-    return (dense(weight.dtype, (*indices.shape, weight.shape[1])),)
 
 
 def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:

@@ -19,7 +19,6 @@ from optest.operators.indexing.gather import (
     infer_scatter_add,
     of,
     outside,
-    require_index,
     require_same_rank,
     sizes_of,
     wrong_scatters,
@@ -32,6 +31,7 @@ from optest.operators.shapes import (
     dense,
     given,
     normalize_dim,
+    require_index,
     require_same_dtype,
     require_scalar,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
-from optest.operators.indexing.gather import data, require_index
+from optest.operators.indexing.gather import data
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -17,8 +18,16 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, given, optional, require_rank
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+    given,
+    optional,
+    require_index,
+)
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))
 _PLACED = tuple(
@@ -75,22 +84,11 @@ def infer_moe_align(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_moe_combine(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weights = all_given(specs, "input", "topk_weights")
-    require_rank(spec, "input", 2)
-    require_rank(weights, "topk_weights", 2)
-    if weights.dtype != spec.dtype and not (spec.dtype.bits == 16 and weights.dtype.name == "float32"):
-        raise UnfitArguments(f"topk_weights is {weights.dtype}, but should be {spec.dtype}, as input, or float32")
-    places = optional(specs, 2)
-    if places is None and weights.elements != spec.shape[0]:
-        raise UnfitArguments(f"input has {spec.shape[0]} rows, but should have {weights.elements}, one for each weight")
-    if places is not None:
-        require_index(places, "inv_permuted_idx")
-        if places.shape != weights.shape:
-            raise UnfitArguments(
-                f"inv_permuted_idx is {format_shape(places.shape)}, but should be {format_shape(weights.shape)}, "
-                "as topk_weights"
-            )
-    return (dense(spec.dtype, (weights.shape[0], spec.shape[1])),)
+    declared = "input: T[rows, size], topk_weights: T|float32[tokens, topk], inv_permuted_idx?: index[tokens, topk]"
+    n, outputs = fitted(specs, f"{declared} -> T[tokens, size]")
+    if optional(specs, 2) is None and n.rows != n.tokens * n.topk:
+        raise UnfitArguments(f"input has {n.rows} rows, but should have {n.tokens * n.topk}, one for each weight")
+    return outputs
 
 
 def experts_of_a_token(specs: Specs, _attributes: Attributes) -> int:

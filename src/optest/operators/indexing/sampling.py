@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, exact, in_module, movement
-from optest.operators.indexing.gather import data, require_index
+from optest.operators.indexing.gather import data
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -17,7 +18,12 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_rank, require_shape
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+)
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _VARIANTS = (
@@ -65,16 +71,10 @@ DESCRIPTORS = in_module(
 
 
 def infer_top_k_top_p_mask(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, top_k, top_p = given(specs, 0, "logits"), optional(specs, 1), optional(specs, 2)
-    require_rank(spec, "logits", 2)
-    if not spec.shape[1]:
+    n, outputs = fitted(specs, "logits: T[rows, width], top_k?: index[rows], top_p?: [rows] -> T[rows, width]")
+    if not n.width:
         raise UnfitArguments("logits has rows of 0, but should have 1 element or more to draw from")
-    for name, each in (("top_k", top_k), ("top_p", top_p)):
-        if each is not None:
-            require_shape(each, name, spec.shape[:1], ", one for each row")
-    if top_k is not None:
-        require_index(top_k, "top_k")
-    return (dense(spec.dtype, spec.shape),)
+    return outputs
 
 
 def infer_top_k_top_p_sampling(specs: Specs, attributes: Attributes) -> Outputs:

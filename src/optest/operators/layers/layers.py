@@ -6,10 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.attention.rope import rotated_size
+from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions, require_same_dtype
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    dense,
+    given,
+)
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))
 _STATES = attribute("states: bool = False", "Give what is computed on the way beside the result.")
@@ -97,82 +104,51 @@ DESCRIPTORS = in_module(
 
 
 def infer_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, up, down = all_given(specs, "input", "up", "down")
-    return _fed_forward(spec, up, down, specs, (3, 4), attributes)
+    weights = "input: T[*rows, size], up: T[hidden, size], down: T[outputs, hidden]"
+    return _fed_forward(specs, f"{weights}, up_bias?: T[hidden], down_bias?: T[outputs]", attributes)
 
 
 def infer_gated_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, gate, up, down = all_given(specs, "input", "gate", "up", "down")
-    if gate.shape != up.shape:
-        raise UnfitArguments(f"gate is {format_shape(gate.shape)}, but should be {format_shape(up.shape)}, as up")
-    return _fed_forward(spec, up, down, specs, (4, 5, 6), attributes)
+    weights = "input: T[*rows, size], gate: T[hidden, size], up: T[hidden, size], down: T[outputs, hidden]"
+    biases = "gate_bias?: T[hidden], up_bias?: T[hidden], down_bias?: T[outputs]"
+    return _fed_forward(specs, f"{weights}, {biases}", attributes)
 
 
-def _fed_forward(spec: Any, up: Any, down: Any, specs: Specs, biases: Sequence[int], attributes: Attributes) -> Outputs:
-    _require_weights(specs, spec, [("up", up, spec.shape[-1:]), ("down", down, up.shape[:1])])
-    hidden = dense(spec.dtype, (*spec.shape[:-1], up.shape[0]))
-    _require_biases(specs, biases, [*[up.shape[:1]] * (len(biases) - 1), down.shape[:1]])
-    out = dense(spec.dtype, (*spec.shape[:-1], down.shape[0]))
-    return (out, hidden) if attributes.get("states") else (out,)
-
-
-def _require_weights(specs: Specs, spec: Any, weights: Sequence[tuple[str, Any, tuple[int, ...]]]) -> None:
-    require_dimensions(spec, "input", 1)
-    for each in specs[1:]:
-        if each is not None:
-            require_same_dtype(spec, each, "a weight")
-    for name, weight, wanted in weights:
-        if weight.rank != 2 or weight.shape[1:] != wanted:
-            raise UnfitArguments(f"{name} is {format_shape(weight.shape)}, but should be (outputs, {wanted[0]})")
-
-
-def _require_biases(specs: Specs, places: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
-    for place, shape in zip(places, shapes, strict=True):
-        bias = specs[place] if place < len(specs) else None
-        if bias is not None and bias.shape != shape:
-            raise UnfitArguments(f"a bias is {format_shape(bias.shape)}, but should be {format_shape(shape)}")
+def _fed_forward(specs: Specs, declared: str, attributes: Attributes) -> Outputs:
+    _, outputs = fitted(specs, f"{declared} -> T[*rows, outputs], T[*rows, hidden]")
+    return outputs if attributes.get("states") else outputs[:1]
 
 
 def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, query, key, value, output = all_given(specs, "input", "query", "key", "value", "output")
-    weights = [(n, w, spec.shape[-1:]) for n, w in (("query", query), ("key", key), ("value", value))]
-    _require_weights(specs, spec, [*weights, ("output", output, query.shape[:1])])
+    weights = "input: T[tokens, size], query: T[whole, size], key: T[shared, size], value: T[shared, size]"
+    biases = "query_bias?: T[whole], key_bias?: T[shared], value_bias?: T[shared], output_bias?: T[outputs]"
+    outs = "T[tokens, outputs], T[tokens, whole]"
+    n, outputs = fitted(specs, f"{weights}, output: T[outputs, whole], {biases} -> {outs}")
     heads = attributes["num_heads"]
     shared = attributes.get("num_key_value_heads") or heads
-    if spec.rank != 2 or heads < 1 or shared < 1 or heads % shared or query.shape[0] % heads:
-        raise UnfitArguments(f"{heads} heads and {shared} of key and value do not fit {format_shape(query.shape)}")
-    width = query.shape[0] // heads
-    if key.shape[0] != width * shared or value.shape != key.shape:
-        raise UnfitArguments(f"key and value should be ({width * shared}, {spec.shape[-1]}), for {shared} heads")
-    if not 0 <= attributes.get("prefill", 0) <= spec.shape[0] or not (
+    if heads < 1 or shared < 1 or heads % shared or n.whole % heads:
+        raise UnfitArguments(f"{heads} heads and {shared} of key and value do not fit {n.whole} rows of query")
+    width = n.whole // heads
+    if n.shared != width * shared:
+        raise UnfitArguments(f"key and value should be ({width * shared}, {n.size}), for {shared} heads")
+    if not 0 <= attributes.get("prefill", 0) <= n.tokens or not (
         attributes.get("is_causal", True) or not attributes.get("prefill")
     ):
         raise UnfitArguments("prefill should be a number of tokens of a causal sequence")
-    _require_biases(specs, (5, 6, 7, 8), [query.shape[:1], key.shape[:1], value.shape[:1], output.shape[:1]])
-    out = dense(spec.dtype, (spec.shape[0], output.shape[0]))
-    if not attributes.get("states"):
-        return (out,)
-    cache = dense(spec.dtype, (shared, spec.shape[0], width))
-    return (out, dense(spec.dtype, (spec.shape[0], query.shape[0])), cache, cache)
+    cache = dense(n.T, (shared, n.tokens, width))
+    return (*outputs, cache, cache) if attributes.get("states") else outputs[:1]
 
 
 def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, positions = all_given(specs, "input", "positions")
-    require_dimensions(spec, "input", 2)
-    require_same_dtype(spec, positions, "positions")
-    rotated_size(spec, attributes)
-    if positions.shape != (spec.shape[-2],):
-        raise UnfitArguments(f"positions are {format_shape(positions.shape)}, but should be ({spec.shape[-2]})")
-    return (dense(spec.dtype, spec.shape),)
+    _, outputs = fitted(specs, "input: T[*lead, tokens, size], positions: T[tokens] -> T[*lead, tokens, size]")
+    rotated_size(given(specs, 0, "input"), attributes)
+    return outputs
 
 
-def infer_training_step(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weight, bias, target = all_given(specs, "input", "weight", "bias", "target")
-    _require_weights(specs, spec, [("weight", weight, spec.shape[-1:])])
-    _require_biases(specs, (2,), [weight.shape[:1]])
-    if spec.rank != 2 or target.shape != (spec.shape[0], weight.shape[0]):
-        raise UnfitArguments(f"target is {format_shape(target.shape)}, but should be (rows of input, outputs)")
-    return (dense(weight.dtype, weight.shape), dense(bias.dtype, bias.shape), dense(spec.dtype, ()))
+infer_training_step = inference(
+    "input: T[rows, size], weight: T[outputs, size], bias: T[outputs], target: T[rows, outputs]"
+    " -> T[outputs, size], T[outputs], T[]"
+)
 
 
 # Samples: the shapes of gpt.rs's parity tests are among them.

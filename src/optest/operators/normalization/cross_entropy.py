@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.indexing.gather import data, filled, indexed, of, outside, require_index
+from optest.operators.indexing.gather import data, filled, indexed, of, outside
 from optest.operators.normalization.helpers import HALVES, uniform
 from optest.operators.samples import (
     EVERY_FLOAT,
@@ -26,12 +27,11 @@ from optest.operators.shapes import (
     Specs,
     dense,
     given,
-    optional,
     require_dimensions,
     require_same_dtype,
     require_shape,
 )
-from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
 
@@ -84,19 +84,11 @@ def class_dim(rank: int) -> int:
 
 
 def infer_cross_entropy(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, target = given(specs, 0, "input"), given(specs, 1, "target")
-    require_dimensions(spec, "input", 1)
-    require_index(target, "target")
-    dim = class_dim(spec.rank)
-    rows = (*spec.shape[:dim], *spec.shape[dim + 1 :])
-    if target.shape != rows:
-        raise UnfitArguments(f"target is {format_shape(target.shape)}, but should be {format_shape(rows)}")
-    weight = optional(specs, 2)
-    if weight is not None and (weight.shape, weight.dtype) != ((spec.shape[dim],), spec.dtype):
-        raise UnfitArguments(
-            f"weight is {weight.dtype} {format_shape(weight.shape)}, but should be {spec.dtype} {spec.shape[dim]}"
-        )
-    return (dense(spec.dtype, rows if attributes.get("reduction") == "none" else ()),)
+    require_dimensions(given(specs, 0, "input"), "input", 1)
+    is_vector = given(specs, 0, "input").rank == 1
+    classes, rows = ("classes", "") if is_vector else ("batch, classes, *rest", "batch, *rest")
+    loss = rows if attributes.get("reduction") == "none" else ""
+    return fitted(specs, f"input: T[{classes}], target: index[{rows}], weight?: T[classes] -> T[{loss}]")[1]
 
 
 def cross_entropy_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:

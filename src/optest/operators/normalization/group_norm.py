@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import (
     EPS,
@@ -13,7 +14,6 @@ from optest.operators.normalization.helpers import (
     filled,
     normal,
     of_rows,
-    require_parameters,
     uniform,
     without,
 )
@@ -28,7 +28,7 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_dimensions
+from optest.operators.shapes import Attributes, Outputs, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
@@ -69,6 +69,9 @@ DESCRIPTORS = in_module(
 )
 
 
+_INPUT, _PARAMETER, _OUTPUT = "input: T[batch, channels, *rest]", "T|float32[channels]", "T[batch, channels, *rest]"
+
+
 def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     channels, groups = _channels(spec), attributes["num_groups"]
@@ -76,8 +79,7 @@ def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
         raise UnfitArguments(f"num_groups is {groups}, but should divide the {channels} channels of input")
     if spec.elements == groups:
         raise UnfitArguments(f"a group of input {format_shape(spec.shape)} has 1 value, but should have more")
-    require_parameters(spec, specs, (channels,), "one for each channel", ("weight", "bias"))
-    return (dense(spec.dtype, spec.shape),)
+    return fitted(specs, f"{_INPUT}, weight?: {_PARAMETER}, bias?: {_PARAMETER} -> {_OUTPUT}")[1]
 
 
 def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -93,9 +95,8 @@ def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
             raise UnfitArguments(f"a channel of input {format_shape(spec.shape)} has 1 value, but should have more")
     elif statistics[0] is None:
         raise UnfitArguments("running_mean and running_var are missing, but should be given unless training is true")
-    names = ("running_mean", "running_var", "weight", "bias")
-    require_parameters(spec, specs, (channels,), "one for each channel", names)
-    return (dense(spec.dtype, spec.shape),)
+    parameters = [f"{name}?: {_PARAMETER}" for name in ("running_mean", "running_var", "weight", "bias")]
+    return fitted(specs, f"{_INPUT}, {', '.join(parameters)} -> {_OUTPUT}")[1]
 
 
 def terms_of_channels(specs: Specs, attributes: Attributes) -> int:

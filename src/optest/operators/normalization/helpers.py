@@ -7,24 +7,11 @@ from typing import Any
 
 from optest.operators.describe import attribute
 from optest.operators.samples import LARGE_SIZE, variations, zero_mean
-from optest.operators.shapes import Shape, Specs, optional, require_shape
-from optest.spec import Sample, TensorSpec, Tier, UnfitArguments
+from optest.spec import Sample, Tier
 
 EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
 HALVES = ("float32", "float16", "bfloat16")
 Call = dict[str, Any]
-
-
-def require_parameters(spec: TensorSpec, specs: Specs, shape: Shape, why: str, names: tuple[str, ...]) -> None:
-    """Each of this shape, and of input's dtype or, beside 16 bits, float32."""
-    for index, name in enumerate(names, start=1):
-        parameter = optional(specs, index)
-        if parameter is None:
-            continue
-        require_shape(parameter, name, shape, f", {why}")
-        if parameter.dtype != spec.dtype and not (spec.dtype.bits == 16 and parameter.dtype.name == "float32"):
-            wide = " or float32" if spec.dtype.bits == 16 else ""
-            raise UnfitArguments(f"{name} is {parameter.dtype}, but should be {spec.dtype}{wide}, as input")
 
 
 def uniform(low: float, high: float) -> Call:

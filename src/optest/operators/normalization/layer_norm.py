@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import (
     EPS,
@@ -14,7 +15,6 @@ from optest.operators.normalization.helpers import (
     filled,
     normal,
     of_rows,
-    require_parameters,
     without,
 )
 from optest.operators.reduction.statistics import infer_norm
@@ -36,7 +36,6 @@ from optest.operators.shapes import (
     dense,
     given,
     normalize_dim,
-    require_same_dtype,
 )
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -98,28 +97,26 @@ DESCRIPTORS = in_module(
 
 
 def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    normalized = normalized_shape(spec, attributes)
-    require_parameters(spec, specs, normalized, "as normalized_shape", ("weight", "bias"))
-    out = dense(spec.dtype, spec.shape)
+    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    declared = f"input: T[*shape], weight?: {_PARAMETER}, bias?: {_PARAMETER} -> T[*shape], T[*shape]"
+    n, outputs = fitted(specs, declared, normalized_shape=shape)
     if not attributes.get("statistics"):
-        return (out,)
-    return (out, out, dense(spec.dtype, spec.shape[: spec.rank - len(normalized)]))
+        return outputs[:1]
+    return (*outputs, dense(n.T, n.shape[: len(n.shape) - len(shape)]))
 
 
 def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    require_parameters(spec, specs, normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
-    return (dense(spec.dtype, spec.shape),)
+    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    return fitted(specs, f"input: T[*shape], weight?: {_PARAMETER} -> T[*shape]", normalized_shape=shape)[1]
 
 
 def infer_add_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, other = given(specs, 0, "input"), given(specs, 1, "other")
-    require_same_dtype(spec, other, "other")
-    if other.shape != spec.shape:
-        raise UnfitArguments(f"other is {format_shape(other.shape)}, but should be {format_shape(spec.shape)}")
-    out = infer_rms_norm((spec, *specs[2:]), attributes)
-    return (*out, *out)
+    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    declared = f"input: T[*shape], other: T[*shape], weight?: {_PARAMETER} -> T[*shape], T[*shape]"
+    return fitted(specs, declared, normalized_shape=shape)[1]
+
+
+_PARAMETER = "T|float32[*normalized_shape]"
 
 
 def infer_normalize(specs: Specs, attributes: Attributes) -> Outputs:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, require_parameters, without
+from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, without
 from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
 from optest.operators.samples import LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
-from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional
+from optest.spec import OperatorDescriptor, Sample
 
 _VARIANTS = (*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16")))
 
@@ -41,14 +42,10 @@ DESCRIPTORS = in_module(
 
 
 def infer_rms_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
-    grad, spec, weight = given(specs, 0, "grad_output"), given(specs, 1, "input"), optional(specs, 2)
-    require_same_dtype(grad, spec, "input")
-    if grad.shape != spec.shape:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should be {format_shape(grad.shape)}")
-    shape = normalized_shape(spec, attributes)
-    require_parameters(spec, specs[1:], shape, "as normalized_shape", ("weight",))
-    out = dense(spec.dtype, spec.shape)
-    return (out,) if weight is None else (out, dense(weight.dtype, shape))
+    shape, weight = normalized_shape(given(specs, 1, "input"), attributes), optional(specs, 2)
+    declared = "grad_output: T[*shape], input: T[*shape], weight?: T|float32[*normalized_shape] -> T[*shape]"
+    _, outputs = fitted(specs, declared, normalized_shape=shape)
+    return outputs if weight is None else (*outputs, dense(weight.dtype, shape))
 
 
 def infer_layer_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import in_module, ulp
 from optest.operators.indexing.gather import data
 from optest.operators.samples import CALM_SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_rank
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
+from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 PACKED = 8
 """Weights of four bits in an int32."""
@@ -34,21 +35,15 @@ DESCRIPTORS = in_module(
 
 
 def infer_dequantize_awq(specs: Specs, _attributes: Attributes) -> Outputs:
-    weight, scales, zeros = all_given(specs, "qweight", "scales", "zeros")
-    for name, spec in (("qweight", weight), ("scales", scales), ("zeros", zeros)):
-        require_rank(spec, name, 2)
-    rows, columns = weight.shape
-    groups = scales.shape[0]
-    if weight.dtype.name != "int32" or zeros.dtype != weight.dtype:
-        raise UnfitArguments(f"qweight and zeros are {weight.dtype} and {zeros.dtype}, but should be int32")
-    if scales.shape[1] != columns * PACKED or zeros.shape != (groups, columns):
-        raise UnfitArguments(
-            f"scales and zeros are {format_shape(scales.shape)} and {format_shape(zeros.shape)}, "
-            f"but should be {groups}x{columns * PACKED} and {groups}x{columns}"
-        )
+    declared = "qweight: int32[rows, columns], scales: T[groups, 8*columns], zeros: int32[groups, columns]"
+    n, outputs = fitted(specs, f"{declared} -> T[rows, 8*columns]")
+    require_groups(n.groups, n.rows)
+    return outputs
+
+
+def require_groups(groups: int, rows: int) -> None:
     if not groups or rows % groups:
-        raise UnfitArguments(f"scales has {groups} rows, but should have a divisor of {rows}, the rows of qweight")
-    return (dense(scales.dtype, (rows, columns * PACKED)),)
+        raise UnfitArguments(f"scales has {groups} rows, but should have a divisor of {rows}, the rows of weights")
 
 
 def _packed(rows: int, columns: int, groups: int, scale: str = "float16", generator: Any = None) -> dict[str, Any]:

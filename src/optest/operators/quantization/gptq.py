@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module, ulp
-from optest.operators.indexing.gather import data, require_index
-from optest.operators.quantization.awq import INT32, PACKED, SCALES, infer_dequantize_awq
+from optest.operators.indexing.gather import data
+from optest.operators.quantization.awq import INT32, PACKED, SCALES, infer_dequantize_awq, require_groups
 from optest.operators.samples import CALM_SIZES, in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
-    all_given,
-    dense,
-    given,
     optional,
-    require_rank,
-    require_same_dtype,
-    require_shape,
 )
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _ZERO = attribute(
     "use_v2_format: bool = False",
@@ -74,25 +69,17 @@ DESCRIPTORS = in_module(
 
 
 def infer_dequantize_gptq(specs: Specs, _attributes: Attributes) -> Outputs:
-    weight, zeros, scales = all_given(specs, "qweight", "qzeros", "scales")
-    for name, spec in (("qweight", weight), ("qzeros", zeros), ("scales", scales)):
-        require_rank(spec, name, 2)
-        if spec is not scales and spec.dtype.name != "int32":
-            raise UnfitArguments(f"{name} is {spec.dtype}, but should be int32")
-    rows, columns = weight.shape[0] * PACKED, weight.shape[1]
-    groups = scales.shape[0]
-    if columns % PACKED or scales.shape[1] != columns or zeros.shape != (groups, columns // PACKED):
+    declared = (
+        "qweight: int32[rows, width], qzeros: int32[groups, columns], scales: T[groups, width], g_idx?: index[8*rows]"
+    )
+    n, outputs = fitted(specs, f"{declared} -> T[8*rows, width]")
+    if n.width != PACKED * n.columns:
         raise UnfitArguments(
-            f"qzeros and scales are {format_shape(zeros.shape)} and {format_shape(scales.shape)}, but should be "
-            f"{groups}x{columns / PACKED:g} and {groups}x{columns}"
+            f"qzeros has {n.columns} columns, but should have {n.width / PACKED:g}, an eighth of scales"
         )
-    group_of = optional(specs, 3)
-    if group_of is not None:
-        require_index(group_of, "g_idx")
-        require_shape(group_of, "g_idx", (rows,), ", one for each row")
-    elif not groups or rows % groups:
-        raise UnfitArguments(f"scales has {groups} rows, but should have a divisor of {rows}, the rows of weights")
-    return (dense(scales.dtype, (rows, columns)),)
+    if optional(specs, 3) is None:
+        require_groups(n.groups, PACKED * n.rows)
+    return outputs
 
 
 def infer_gptq_gemm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -104,12 +91,7 @@ def infer_awq_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def _product(specs: Specs, weights: Outputs) -> Outputs:
-    spec, (weight,) = given(specs, 0, "input"), weights
-    require_rank(spec, "input", 2)
-    require_same_dtype(spec, weight, "scales")
-    if spec.shape[1] != weight.shape[0]:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have {weight.shape[0]} columns")
-    return (dense(spec.dtype, (spec.shape[0], weight.shape[1])),)
+    return fitted([*weights, specs[0]], "weights: T[depth, width], input: T[rows, depth] -> T[rows, width]")[1]
 
 
 def dequantize_gptq_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.declared_shapes import inference
 from optest.operators.describe import BOOL, FLOATS, NUMBERS, accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
@@ -41,13 +42,9 @@ from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
-    all_given,
     dense,
     given,
     normalize_dim,
-    require_rank,
-    require_same_dtype,
-    require_shape,
 )
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
@@ -138,14 +135,8 @@ def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
     return result
 
 
-def infer_dot(specs: Specs, _attributes: Attributes) -> Outputs:
-    """Two vectors of one length and dtype; integers keep their dtype and wrap."""
-    left, right = all_given(specs, "input", "tensor")
-    require_rank(left, "input", 1)
-    require_rank(right, "tensor", 1)
-    require_same_dtype(left, right, "tensor")
-    require_shape(right, "tensor", left.shape, ", as input")
-    return (dense(left.dtype, ()),)
+infer_dot = inference("input: T[length], tensor: T[length] -> T[]")
+"""Integers keep their dtype and wrap."""
 
 
 def factors(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
