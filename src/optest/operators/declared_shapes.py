@@ -10,12 +10,12 @@ their outputs, which have no names: ``" -> T[rows, width]"``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_index
+from optest.operators.shapes import Inference, Outputs, Shape, Specs, dense, given, require_index
 from optest.spec import TensorSpec, UnfitArguments, dtype, format_shape
 
 _TENSOR = re.compile(r"(?:(\w+)(\??): )?([\w|]*)\[([^\]]*)\]")
@@ -57,7 +57,7 @@ def _read(declaration: str) -> tuple[list[_Tensor], list[_Tensor]]:
     return tensors(inputs), tensors(outputs)
 
 
-def inference(declaration: str) -> Callable[[Specs, Attributes], Outputs]:
+def inference(declaration: str) -> Inference:
     """The inference of an operator of which the declaration says all."""
     return lambda specs, _attributes: fitted(specs, declaration)[1]
 

@@ -5,7 +5,7 @@ What the operators' inference is made of. What an operator cannot take raises :c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +18,7 @@ Attributes = Mapping[str, Any]
 Shape = tuple[int, ...]
 Outputs = tuple[TensorSpec, ...]
 """What inference gives."""
+Inference = Callable[[Specs, Attributes], Outputs]
 
 
 def for_each_dim(stated: Any, rank: int) -> tuple[int, ...]:

@@ -297,7 +297,7 @@ REFUSED |= {
         (
             [spec((2, 8), "int32"), spec((2, 2), "int32"), spec((2, 8))],
             {},
-            "qzeros has 2 columns, but should have 1, an eighth of scales",
+            "qzeros has 2 columns, but should have 1, as scales / 8",
         ),
     ],
     "gptq_gemm": [

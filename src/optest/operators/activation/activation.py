@@ -32,15 +32,7 @@ from optest.operators.samples import (
     table,
     variations,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    dense,
-    given,
-    optional,
-    require_float,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_float
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"

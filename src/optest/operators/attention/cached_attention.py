@@ -11,11 +11,7 @@ from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED, data
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _NAMES = tuple(name for (name,) in FLOATS)

@@ -17,11 +17,7 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _INDICES = ("int64", "int32")
@@ -50,6 +46,7 @@ DESCRIPTORS = in_module(
         "cos_sin_cache has the cosines of token t and behind them its sines, half of the rotated size each; what is "
         "behind the rotated elements of a head stays.",
     ),
+    twin="rope_reference",
 )
 
 

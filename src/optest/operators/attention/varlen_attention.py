@@ -11,11 +11,7 @@ from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import data
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import OperatorDescriptor, Sample, Tier
 
 DESCRIPTORS = in_module(
@@ -43,6 +39,7 @@ DESCRIPTORS = in_module(
         "2.1. Heads of query share those of key in groups; a query without any key gets zeros, and rows behind the "
         "last sequence may hold anything.",
     ),
+    twin="cached_attention_reference",
 )
 
 

@@ -9,11 +9,7 @@ from optest.operators.declared_shapes import inference
 from optest.operators.describe import FLOATS, accumulate, in_module
 from optest.operators.indexing.gather import data
 from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Specs,
-    given,
-)
+from optest.operators.shapes import Attributes, Specs, given
 from optest.spec import OperatorDescriptor, Sample, Tier
 
 DESCRIPTORS = in_module(
@@ -32,6 +28,7 @@ DESCRIPTORS = in_module(
         "of expert e, as in torch.nn.functional.grouped_mm. weight is experts x K x N. Rows behind the last expert may "
         "hold anything.",
     ),
+    twin="contraction_reference",
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from optest.operators.describe import attribute
 from optest.operators.samples import Call, variations, with_special_rows
-from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.operators.shapes import Attributes, Inference, Specs
 from optest.spec import DType, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 OUT_DTYPE = attribute(
@@ -45,9 +45,7 @@ def require_dtype(spec: TensorSpec, wanted: DType, name: str) -> None:
         raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}, as the result")
 
 
-def operations_of(
-    infer: Callable[[Specs, Attributes], Outputs], length: Callable[[Specs, Attributes], int]
-) -> Callable[[Specs, Attributes], int]:
+def operations_of(infer: Inference, length: Callable[[Specs, Attributes], int]) -> Callable[[Specs, Attributes], int]:
     """A multiplication and an addition for each product, as people count them.
 
     Zeros that padding adds are multiplied too; bias, alpha and beta are not counted, so that rates compare with those

@@ -18,15 +18,7 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    dense,
-    given,
-    optional,
-    require_index,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_index
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))

@@ -18,12 +18,7 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    dense,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _VARIANTS = (

@@ -9,13 +9,7 @@ from optest.operators.attention.rope import rotated_size
 from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    dense,
-    given,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))

@@ -7,16 +7,7 @@ from typing import Any
 
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import (
-    EPS,
-    HALVES,
-    Call,
-    filled,
-    normal,
-    of_rows,
-    uniform,
-    without,
-)
+from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, of_rows, uniform, without
 from optest.operators.samples import (
     LARGE_SIZE,
     SIZES,

@@ -8,15 +8,7 @@ from typing import Any
 
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import (
-    EPS,
-    HALVES,
-    Call,
-    filled,
-    normal,
-    of_rows,
-    without,
-)
+from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, of_rows, without
 from optest.operators.reduction.statistics import infer_norm
 from optest.operators.samples import (
     LARGE_SIZE,
@@ -28,15 +20,7 @@ from optest.operators.samples import (
     standard,
     variations,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Shape,
-    Specs,
-    dense,
-    given,
-    normalize_dim,
-)
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")

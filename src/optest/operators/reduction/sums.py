@@ -38,14 +38,7 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    dense,
-    given,
-    normalize_dim,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 ONE_OR_MORE_DIMS = attribute(

@@ -21,14 +21,7 @@ from optest.operators.samples import (
     standard,
     variations,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    given,
-    require_rank,
-)
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
 _ACTIVATION = attribute(
