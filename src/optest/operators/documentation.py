@@ -142,8 +142,7 @@ def _index() -> str:
         _table(("class", "a result is right if"), ((kind.value, text) for kind, text in _CLASSES.items())),
         _DTYPES_HEAD,
         _table(
-            ("set", "dtypes"),
-            (*sets, ("mixed", f"{pairs}, in either order"), ("mixed numbers", "mixed without bool")),
+            ("set", "dtypes"), (*sets, ("mixed", f"{pairs}, in either order"), ("mixed numbers", "mixed without bool"))
         ),
         _NOTES,
     )

@@ -30,8 +30,7 @@ SOFTCAP = attribute(
     "Scores s become softcap · tanh(s / softcap) before the mask, as in Gemma 2; 0 leaves them.",
 )
 WINDOW = attribute(
-    "window_size: ints = (-1, -1)",
-    "How many keys before and behind its own place a query sees; -1 is all.",
+    "window_size: ints = (-1, -1)", "How many keys before and behind its own place a query sees; -1 is all."
 )
 
 DESCRIPTORS = in_module(

@@ -259,9 +259,7 @@ def bmm_samples() -> Iterator[Sample]:
     yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
     yield from of_one_element(call(input=(1, 1, 1), mat2=(1, 1, 1)))
     yield from refused(
-        call(input=(2, 3, 4), mat2=(1, 4, 5)),
-        call(input=(2, 3, 4), mat2=(2, 5, 4)),
-        call(input=(3, 4), mat2=(4, 5)),
+        call(input=(2, 3, 4), mat2=(1, 4, 5)), call(input=(2, 3, 4), mat2=(2, 5, 4)), call(input=(3, 4), mat2=(4, 5))
     )
 
 

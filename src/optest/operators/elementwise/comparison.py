@@ -29,14 +29,7 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
 
 DESCRIPTORS = in_module(
     __name__,
-    _comparison(
-        "eq",
-        (
-            "equal",
-            "Equal: A, B -> C",
-        ),
-        "equal to",
-    ),
+    _comparison("eq", ("equal", "Equal: A, B -> C"), "equal to"),
     _comparison("ne", ("not_equal",), "unequal to"),
     _comparison("lt", ("less", "Less: A, B -> C"), "less than"),
     _comparison("le", ("less_equal", "LessOrEqual: A, B -> C"), "at most"),

@@ -292,11 +292,7 @@ def index_select_samples() -> Iterator[Sample]:
 
 
 def take_samples() -> Iterator[Sample]:
-    calls = [
-        call(input=(5, 37), index=(9,)),
-        call(input=(7, 6), index=(3, 5)),
-        call(input=(2, 9, 5), index=(2, 13, 3)),
-    ]
+    calls = [call(input=(5, 37), index=(9,)), call(input=(7, 6), index=(3, 5)), call(input=(2, 9, 5), index=(2, 13, 3))]
     yield from indexed("input", calls, INDEXED, lambda n: call(input=(n,), index=(n,)), {"input": MOSTLY_SPECIAL})
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
         *(((), ()), ((), (3,)), ((6,), ()), ((4, 5), (0,)), ((0, 5), (0, 2)), ((1, 1), (1,))),
@@ -383,11 +379,7 @@ def scatter_add_samples() -> Iterator[Sample]:
     ]
     fills = {"input": "special", "src": "special"}
     yield from indexed(
-        "input",
-        calls,
-        SCATTERED,
-        lambda n: call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n)),
-        fills,
+        "input", calls, SCATTERED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n)), fills
     )
     each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
     yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))

@@ -41,8 +41,7 @@ DESCRIPTORS = in_module(
         domain="experts_domain",
         generator="randint",
         rule=movement(
-            "docs/operators/indexing.md#moe_align",
-            "in any order within an expert; behind num_tokens_post_pad anything",
+            "docs/operators/indexing.md#moe_align", "in any order within an expert; behind num_tokens_post_pad anything"
         ),
         description="Places of topk_ids, which are counted as if it had one dimension, in the order of their experts. "
         "Those of each expert fill whole blocks, behind them stands the number of places, n. expert_ids has the expert "

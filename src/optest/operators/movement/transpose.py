@@ -34,9 +34,7 @@ DESCRIPTORS = in_module(
         description="The elements in row-major order, in another shape. A size of 0 is 0, as with ONNX's allowzero.",
     ),
     OperatorDescriptor(
-        name="flip",
-        attributes=(attribute("dims: ints", "Dimensions to reverse."),),
-        description="Dimensions reversed.",
+        name="flip", attributes=(attribute("dims: ints", "Dimensions to reverse."),), description="Dimensions reversed."
     ),
     OperatorDescriptor(
         name="roll",
@@ -154,11 +152,7 @@ def permute_samples() -> Iterator[Sample]:
             call({"dims": [0, 3, 1, 2]}, input=(2, 5, 4, 3)),  # channels first, three of them
             call({"dims": [0, 2, 1, 3]}, input=(2, 1, 3, 4)),
         ],
-        [
-            call({"dims": [0]}, input=(3, 4)),
-            call({"dims": [0, 0]}, input=(3, 4)),
-            call({"dims": [0, 2]}, input=(3, 4)),
-        ],
+        [call({"dims": [0]}, input=(3, 4)), call({"dims": [0, 0]}, input=(3, 4)), call({"dims": [0, 2]}, input=(3, 4))],
     )
 
 

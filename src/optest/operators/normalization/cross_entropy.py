@@ -124,11 +124,7 @@ def _of_rows(*shape: int, weighted: bool = False, **attributes: Any) -> dict[str
 
 
 def cross_entropy_samples() -> Iterator[Sample]:
-    calls = [
-        _of_rows(4, 37),
-        _of_rows(3, 5, 7, reduction="none"),
-        _of_rows(33, 5, reduction="sum"),
-    ]
+    calls = [_of_rows(4, 37), _of_rows(3, 5, 7, reduction="none"), _of_rows(33, 5, reduction="sum")]
     each = _of_rows(16, 37, reduction="none")
     yield from indexed("input", calls, _OF_CLASSES, lambda n: _of_rows(3, max(n, 1)), {"input": {"fill": "randn"}})
     yield from variations("sizes", of("input", ("float32",), [_of_rows(n, 5) for n in SIZES if n]))

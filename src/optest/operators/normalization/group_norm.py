@@ -30,10 +30,7 @@ DESCRIPTORS = in_module(
         name="group_norm",
         signature="input, weight?, bias? -> out",
         aliases=("GroupNormalization: X, scale?, bias? -> Y",),
-        attributes=(
-            attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."),
-            EPS,
-        ),
+        attributes=(attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."), EPS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
         sum_length="terms_of_groups",
         rule=composed("|w|·((4√n·mean|x| + |x| + 4|mean|)·r + |z|·(2√n + 2κ + 9)) + |b| + |y|"),
@@ -148,8 +145,7 @@ def batch_norm_samples() -> Iterator[Sample]:
     for half in ("float16", "bfloat16"):
         mixed = {**calls[0], "dtypes": [half, *["float32"] * 4]}
         yield from variations(
-            "dtypes",
-            [mixed, without(mixed, "bias"), without(mixed, "weight"), without(mixed, "weight", "bias")],
+            "dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight"), without(mixed, "weight", "bias")]
         )
     some = [without(calls[0], "bias"), without(calls[0], "weight"), without(calls[1], "weight", "bias")]
     yield from variations("attributes", some, dtypes=HALVES)
@@ -185,12 +181,7 @@ def batch_norm_samples() -> Iterator[Sample]:
 def _channelwise(*shape: int, **attributes: Any) -> Call:
     of_channel = (shape[1],)
     return call(
-        attributes,
-        input=shape,
-        running_mean=of_channel,
-        running_var=of_channel,
-        weight=of_channel,
-        bias=of_channel,
+        attributes, input=shape, running_mean=of_channel, running_var=of_channel, weight=of_channel, bias=of_channel
     )
 
 

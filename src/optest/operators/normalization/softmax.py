@@ -151,9 +151,5 @@ def causal_softmax_samples() -> Iterator[Sample]:
 
 def _unseen() -> Call:
     """NaN, infinity and the largest values above the diagonal must not reach what is seen."""
-    rows: list[list[Any]] = [
-        [1.0, 2.0, "nan", 60000.0],
-        [0.5, -1.0, 3.0, "inf"],
-        [0.5, -1.0, 3.0, 1.5],
-    ]
+    rows: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
     return _written(rows, {})

@@ -108,10 +108,7 @@ _CALLS = [
 def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, int]] | None) -> Iterator[Sample]:
     """What every operator with a kernel_size is asked."""
     yield from standard(
-        _CALLS,
-        variants,
-        sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
-        sizes=_SIZES,
+        _CALLS, variants, sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)), sizes=_SIZES
     )
     large: dict[str, Any] = {"kernel_size": 2, "stride": (1, 2)}  # more results, or more planes, than 16 bits count
     calls = [call(large, input=(1, 2, 370, 366)), call(large, input=(65_537, 1, 2, 2))]

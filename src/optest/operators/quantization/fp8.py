@@ -41,10 +41,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="fp8_block_scaled_matmul",
         signature="input, weight, input_scale, weight_scale -> out",
-        aliases=(
-            "w8a8_block_fp8_matmul: A, B, As, Bs -> out",
-            "fp8_gemm_nt",
-        ),
+        aliases=("w8a8_block_fp8_matmul: A, B, As, Bs -> out", "fp8_gemm_nt"),
         attributes=(
             attribute("block_size: ints = (128, 128)", "Rows and columns of weight that share a scale."),
             attribute(
