@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from optest.operators.calls import EVERY_FLOAT, MILLION, call, line, table
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import (
     BOOL,
@@ -20,18 +21,7 @@ from optest.operators.describe import (
     in_module,
     ulp,
 )
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    MILLION,
-    call,
-    line,
-    of_a_million,
-    of_every_value,
-    refused,
-    standard,
-    table,
-    variations,
-)
+from optest.operators.samples import of_a_million, of_every_value, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_float
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 

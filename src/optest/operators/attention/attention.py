@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, call
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, of_one_element, refused, standard, variations
+from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.indexing.gather import MOVED, data
-from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.indexing.gather import MOVED
+from optest.operators.samples import in_layouts_at_once, led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
 _NAMES = tuple(name for (name,) in FLOATS)
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in _NAMES)
@@ -152,17 +153,6 @@ def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, I
     return {"slot_mapping": Interval(low=0.0, high=max(slots - 1.0, 0.0))}
 
 
-def _everywhere(calls: Sequence[Mapping[str, Any]], names: Sequence[str], dtypes: Sequence[str]) -> Iterator[Sample]:
-    """What none goes without; ``dtypes`` are those of the input that is named first in each call."""
-    first = next(iter(calls[0]["shapes"]))
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", [{**each, "dtypes": {first: name}} for name in dtypes for each in calls])
-    for name, own in zip(dtypes, calls, strict=False):
-        in_dtype = {**own, "dtypes": {first: name}}
-        yield from in_every_layout([in_dtype], names=names)
-        yield from in_layouts_at_once([in_dtype], names=names)
-
-
 def _cached(
     heads: int,
     tokens: int,
@@ -190,7 +180,7 @@ def _cached(
 
 def attention_samples() -> Iterator[Sample]:
     calls = [_cached(4, 5, 8, 7, keys=2, length=17), _cached(3, 17, 16, 0), _cached(6, 1, 37, 12, keys=2, length=20)]
-    yield from _everywhere(calls, ("query", "key", "key_cache", "value_cache"), (*MAIN_FLOATS, "float64"))
+    yield from led_by("query", calls, dtypes=EVERY_FLOAT, names=("query", "key", "key_cache", "value_cache"))
     several = [
         *(_cached(2, n, 16, 3) for n in (1, 2, 15, 16, 33, 65)),
         *(_cached(2, 3, n, 5, length=11) for n in (1, 7, 33, 64, 129)),
@@ -261,7 +251,7 @@ def _paged(
 def paged_attention_samples() -> Iterator[Sample]:
     calls = [_paged(5, 4, 16, keys=2), _paged(3, 2, 37, alibi=True), _paged(2, 8, 64, keys=1, tokens=16)]
     names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
-    yield from _everywhere(calls, names, (*MAIN_FLOATS, "float64"))
+    yield from led_by("query", calls, dtypes=EVERY_FLOAT, names=names)
     several = [
         *(_paged(n, 2, 16) for n in (1, 17, 65)),
         *(_paged(3, 2, n) for n in (1, 2, 17, 129, 256)),
@@ -271,9 +261,7 @@ def paged_attention_samples() -> Iterator[Sample]:
         _paged(1, 1, 1, blocks=1, tokens=1, columns=1),
         _paged(4, 1, 1, columns=1),
     ]
-    yield from variations(
-        "sizes", [{**each, "dtypes": {"query": n}} for n in ("float32", "float16") for each in several]
-    )
+    yield from variations("sizes", in_dtypes("query", MAIN_FLOATS[:2], several))
     yield from variations("sizes", [_paged(0, 2, 8), _paged(0, 3, 16)])
     attributes = [
         *(_paged(3, 4, 16, keys=2, scale=scale) for scale in (1.0, 0.05, -0.5)),
@@ -284,7 +272,7 @@ def paged_attention_samples() -> Iterator[Sample]:
     ]
     narrow = [{**each, "dtypes": [*["float32"] * 3, "int32", "int32"]} for each in calls[::2]]
     yield from variations("dtypes", narrow)
-    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in attributes])
+    yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, attributes))
     ends = {"seq_lens": data([1, 4, 5, 12]), "block_tables": data([[0, 0, 0], [5, 0, 0], [3, 1, 0], [2, 2, 2]])}
     yield from variations("indices", [_paged(4, 2, 16, generator=ends)])
     low = [[[[1.0], [2.0], ["nan"], ["inf"]]]]  # behind the last token lies what nobody has written
@@ -292,8 +280,8 @@ def paged_attention_samples() -> Iterator[Sample]:
     yield from variations("special", [_paged(2, 1, 1, blocks=1, columns=1, generator=stale)])
     yield from refused(
         _paged(3, 4, 16, keys=3),
-        {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "seq_lens": [4]}},
-        {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "block_tables": [2, 3]}},
+        reshaped(_paged(3, 2, 16), seq_lens=[4]),
+        reshaped(_paged(3, 2, 16), block_tables=[2, 3]),
     )
 
 
@@ -312,7 +300,7 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
     ]
     drawn = [{**each, "generator": {"cu_seqlens_q": each["generator"]["cu_seqlens_q"]}} for each in calls]
     names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
-    yield from _everywhere(drawn, names, (*MAIN_FLOATS, "float64"))
+    yield from led_by("query", drawn, dtypes=EVERY_FLOAT, names=names)
     yield from variations("ordinary", calls)
     yield from in_layouts_at_once(calls, names=["cu_seqlens_q"])
     several = [
@@ -324,13 +312,13 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
         _prefilled((1,), (1,), 1, 1, blocks=1, tokens=1, columns=1),
         _prefilled((3,) * 40, (9,) * 40, 1, 8),
     ]
-    yield from variations("sizes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS[:2] for each in several])
+    yield from variations("sizes", in_dtypes("query", MAIN_FLOATS[:2], several))
     yield from variations("sizes", [_prefilled((), (), 2, 8), _prefilled((0, 0), (3, 4), 2, 8)])
     views = [_prefilled((17, 1, 5), (40, 33, 5), 4, 16, keys=2, tokens=16, **each) for each in VIEWS]
     views += [_prefilled(queries, lengths, 4, 16, keys=2, scale=scale) for scale in (1.0, -0.5)]
     by_token = {"keys": 4, "kv_layout": "NHD"}  # as many heads as tokens of a block
     views.append(_prefilled((9, 4), (12, 8), 8, 16, alibi=True, window_size=(4, -1), **by_token))
-    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in views])
+    yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, views))
     yield from variations("dtypes", [{**each, "dtypes": {"query": "float16", "seq_lens": "int32"}} for each in calls])
     shared = {"block_tables": data([[0, 1, 2], [0, 5, 5], [4, 3, 2]])}  # a prefix in common, and out of order
     yield from variations("indices", [_prefilled(queries, lengths, 4, 16, keys=2, generator=shared)])
@@ -341,8 +329,8 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
     yield from variations("special", [_prefilled((2,), (2,), 1, 1, blocks=1, columns=1, generator=stale)])
     yield from refused(
         _prefilled(queries, lengths, 4, 16, keys=3),
-        {**calls[0], "shapes": {**calls[0]["shapes"], "cu_seqlens_q": [3]}, "generator": "randn"},
-        {**calls[0], "shapes": {**calls[0]["shapes"], "seq_lens": [4]}, "generator": "randn"},
+        reshaped({**calls[0], "generator": "randn"}, cu_seqlens_q=[3]),
+        reshaped({**calls[0], "generator": "randn"}, seq_lens=[4]),
     )
 
 
@@ -355,7 +343,7 @@ def _placed(blocks: int, heads: int, tokens: int, size: int, count: int, **more:
 def paged_caching_samples() -> Iterator[Sample]:
     calls = [_placed(4, 2, 5, 17, 6), _placed(3, 1, 16, 37, 9), _placed(6, 3, 1, 8, 2)]
     names = ("key_cache", "value_cache", "key", "value")
-    yield from _everywhere(calls, (*names, "slot_mapping"), (*MAIN_FLOATS, "float64"))
+    yield from led_by("key_cache", calls, dtypes=EVERY_FLOAT, names=(*names, "slot_mapping"))
     in_order = {"slot_mapping": "arange"}
     several = [
         *(_placed(8, 2, 16, 8, n, generator=in_order) for n in (0, 1, 17, 64, 128)),
@@ -366,11 +354,10 @@ def paged_caching_samples() -> Iterator[Sample]:
     ]
     yield from variations("sizes", several)
     left_out = {"slot_mapping": data([3, -1, 19, -1, 0, 7])}
-    yield from variations(
-        "indices", [{**_placed(4, 2, 5, 17, 6, generator=left_out), "dtypes": {"key_cache": n}} for n in MAIN_FLOATS]
-    )
-    flash = [_by_token(each) for each in (*calls, _placed(4, 2, 5, 17, 6, generator=left_out), _placed(5, 4, 4, 8, 9))]
-    yield from variations("attributes", [{**each, "dtypes": {"key_cache": n}} for n in MAIN_FLOATS for each in flash])
+    beside = _placed(4, 2, 5, 17, 6, generator=left_out)
+    yield from variations("indices", in_dtypes("key_cache", MAIN_FLOATS, [beside]))
+    flash = [_by_token(each) for each in (*calls, beside, _placed(5, 4, 4, 8, 9))]
+    yield from variations("attributes", in_dtypes("key_cache", MAIN_FLOATS, flash))
     yield from variations("dtypes", [{**flash[0], "dtypes": [*["float16"] * 4, "int32"]}])
     special = dict.fromkeys(names, "special")
     yield from variations("special", [_placed(4, 2, 5, 17, 6, generator=special)])

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    integer_exact,
-    refused,
-    standard,
-    variations,
-)
+from optest.operators.samples import in_every_layout, integer_exact, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 

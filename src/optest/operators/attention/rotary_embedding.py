@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.indexing.gather import data
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
+from optest.operators.samples import led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
 _INDICES = ("int64", "int32")
 _VARIANTS = (
@@ -83,22 +75,17 @@ def _rotated(
 
 def rotary_embedding_samples() -> Iterator[Sample]:
     calls = [_rotated(5, 4, 2, 8), _rotated(7, 3, 1, 64, 32, is_neox=False), _rotated(17, 6, 2, 128, rows=257)]
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in calls])
+    yield from led_by("query", calls)
     yield from variations("dtypes", [{**each, "dtypes": list(own)} for own in _VARIANTS for each in calls[:2]])
-    for dtype, own in zip(MAIN_FLOATS, calls, strict=True):
-        in_dtype = {**own, "dtypes": {"query": dtype}}
-        yield from in_every_layout([in_dtype])
-        yield from in_layouts_at_once([in_dtype])
     halves = (1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128)
     several = [_rotated(3, 2, 1, 2 * half, is_neox=half % 2 == 0) for half in halves]
     several += [_rotated(n, 2, 1, 8, rows=max(n, 1)) for n in (0, 1, 15, 17, 65, 1025)]
     several += [_rotated(5, n, n, 8) for n in (1, 5, 16, 17)]
     several += [_rotated(1, 1, 1, 2, rows=1), _rotated(129, 9, 3, 66)]
-    yield from variations("sizes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS[:2] for each in several])
+    yield from variations("sizes", in_dtypes("query", MAIN_FLOATS[:2], several))
     yield from variations("sizes", [_rotated(LARGE_SIZE, 1, 1, 18)])
     parts = [_rotated(5, 2, 3, 16, size, is_neox=kind) for size in (2, 6, 8, 16) for kind in (True, False)]
-    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in parts])
+    yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, parts))
     yield from variations("positions", _places())
     special = {"query": "special", "key": "special"}
     yield from variations(

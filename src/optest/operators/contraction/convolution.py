@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, Call, call
 from optest.operators.contraction.helpers import (
     OUT_DTYPE,
     accumulating,
@@ -20,17 +21,7 @@ from optest.operators.contraction.helpers import (
     zeros_times_special,
 )
 from optest.operators.describe import FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
-from optest.operators.samples import (
-    MAIN_FLOATS,
-    Call,
-    call,
-    integer_exact,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    zero_mean,
-)
+from optest.operators.samples import integer_exact, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import (
     Attributes,
     Outputs,

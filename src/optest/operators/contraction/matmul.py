@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, Call, call
 from optest.operators.contraction.helpers import (
     OUT_DTYPE,
     accumulating,
@@ -19,8 +20,6 @@ from optest.operators.contraction.helpers import (
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
-    Call,
-    call,
     in_every_layout,
     in_layouts_at_once,
     integer_exact,
@@ -314,7 +313,7 @@ def gemm_samples() -> Iterator[Sample]:
             },
             {**unread, "shapes": {"a": [2, 5, 7], "b": [2, 7, 3], "c": [2, 5, 3]}},
         ],
-        dtypes=("float32", "float16", "bfloat16"),
+        dtypes=MAIN_FLOATS,
     )
     for name in ("a", "b"):
         product = call({"alpha": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={name: _NAN})

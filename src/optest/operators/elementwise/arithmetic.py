@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, MILLION, call
 from optest.operators.describe import (
     EVERYTHING,
     FLOATS,
@@ -18,17 +19,7 @@ from optest.operators.describe import (
     ulp,
 )
 from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, is_integer, pair, refuse_bool
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    MILLION,
-    call,
-    in_layouts_at_once,
-    of_a_million,
-    refused,
-    variations,
-)
+from optest.operators.samples import in_layouts_at_once, of_a_million, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, dtype
 

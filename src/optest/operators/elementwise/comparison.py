@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from optest.operators.calls import EVERY_FLOAT, call
 from optest.operators.describe import EVERYTHING, exact, in_module
 from optest.operators.elementwise.helpers import FEW, binary, grid
-from optest.operators.samples import EVERY_FLOAT, call, variations
+from optest.operators.samples import variations
 from optest.spec import OperatorDescriptor, Sample
 
 

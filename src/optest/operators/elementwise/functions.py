@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from optest.operators.calls import EVERY_FLOAT, line, table
 from optest.operators.describe import BOOL, MEASURED, NUMBERS, OPENCL, in_module, ulp
 from optest.operators.elementwise.helpers import Samples, unary
-from optest.operators.samples import EVERY_FLOAT, line, of_every_value, table, variations
+from optest.operators.samples import of_every_value, variations
 from optest.spec import Interval, OperatorDescriptor, Sample
 
 

@@ -6,20 +6,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, data, reshaped, without
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
-from optest.operators.indexing.gather import data, outside, require_padding
-from optest.operators.normalization.helpers import without
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
+from optest.operators.indexing.gather import outside, require_padding
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -147,7 +138,7 @@ def embedding_bag_samples() -> Iterator[Sample]:
     yield from outside(_rows(4, 3, 2, 3, mode="mean"), "indices", [[0, 1, 2], [3, 3, 0]], 4)
     wrong = [("indices", [3, 3]), ("offsets", [2, 2]), ("per_sample_weights", [8])]
     yield from refused(
-        *({**calls[0], "generator": "zeros", "shapes": {**calls[0]["shapes"], name: shape}} for name, shape in wrong),
+        *(reshaped({**calls[0], "generator": "zeros"}, **{name: shape}) for name, shape in wrong),
         {**matrices[0], "attributes": {"mode": "mean"}},
         {**calls[1], "attributes": {"padding_idx": 7}},
     )

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.calls import CALM_SIZES, MAIN_FLOATS, SIZES, Call, call, data, full
 from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import BOOL, EVERY, NUMBERS, accumulate, attribute, in_module, movement
 from optest.operators.samples import (
-    CALM_SIZES,
-    MAIN_FLOATS,
-    SIZES,
-    Call,
-    call,
     in_every_dtype,
     in_every_layout,
     in_layouts_at_once,
@@ -195,15 +191,7 @@ MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
 """So that −0 and NaN are among the few elements that are picked."""
 
 
-def _full(value: int) -> Mapping[str, Any]:
-    return {"fill": "full", "value": value}
-
-
-def data(values: Any) -> Mapping[str, Any]:
-    return {"fill": "data", "values": values}
-
-
-def of(source: str, dtypes: Sequence[str], calls: Iterable[Call]) -> Iterator[Call]:
+def of(source: str, dtypes: Sequence[str], calls: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
     """Each call for each dtype of the input ``source``; the others' dtypes follow from it."""
     for each in calls:
         for name in dtypes:
@@ -354,7 +342,7 @@ def _gather_attributes() -> Iterator[dict[str, Any]]:
 def index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
     """All the first, all the last, the ends among others, and one after the other; in both index dtypes."""
     source = next(iter(each["shapes"]))
-    for fill in ("zeros", _full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
+    for fill in ("zeros", full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
         for index in ("int64", "int32"):
             yield {**each, "generator": {name: fill}, "dtypes": {source: "float32", name: index}}
 
@@ -391,7 +379,7 @@ def scatter_add_samples() -> Iterator[Sample]:
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
     yield from variations("long", of("input", MAIN_FLOATS, [crowded]))
     one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
-    yield from variations("indices", of("input", ("float32", "int32"), filled([one_place], index=_full(1))))
+    yield from variations("indices", of("input", ("float32", "int32"), filled([one_place], index=full(1))))
     exact = {"input": "integer-exact", "src": "integer-exact"}
     yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*calls, one_place], **exact)))
     yield from variations("zero-mean", of("input", MAIN_FLOATS, filled([calls[0]], input="randn", src="randn")))

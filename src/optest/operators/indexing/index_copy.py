@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, Call, call
 from optest.operators.describe import EVERY, accumulate, attribute, in_module
 from optest.operators.indexing.gather import (
     BEYOND_16_BITS,
@@ -23,7 +24,7 @@ from optest.operators.indexing.gather import (
     sizes_of,
     wrong_scatters,
 )
-from optest.operators.samples import MAIN_FLOATS, Call, call, refused, variations
+from optest.operators.samples import refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,

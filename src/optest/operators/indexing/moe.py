@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
-from optest.operators.indexing.gather import data
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    laid,
-    refused,
-    variations,
-)
+from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_index
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
@@ -138,30 +129,26 @@ def _combined(tokens: int, topk: int, size: int, *, rows: int = 0, placed: bool 
 
 def moe_combine_samples() -> Iterator[Sample]:
     calls = [_combined(5, 2, 37), _combined(3, 8, 64), _combined(7, 6, 16, placed=False)]
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in calls])
+    yield from led_by("input", calls)
     yield from variations("dtypes", [{**calls[0], "dtypes": list(variant)} for variant in _PLACED])
     plain = [
         {**calls[2], "dtypes": list(each)} for each in (("float64",), ("float16", "float32"), ("bfloat16", "float32"))
     ]
     yield from variations("dtypes", plain)
-    for name, own in zip(MAIN_FLOATS, calls, strict=True):
-        yield from in_every_layout([{**own, "dtypes": {"input": name}}])
-        yield from in_layouts_at_once([{**own, "dtypes": {"input": name}}])
     sizes = [_combined(3, 2, n) for n in (0, 1, 7, 15, 16, 17, 33, 64, 129, 1025)]
     sizes += [_combined(n, 2, 16) for n in (0, 1, 17, 65, 1025)]
     sizes += [_combined(3, n, 16) for n in (1, 3, 4, 9, 22)]
     sizes += [_combined(1, 1, 1), _combined(4, 2, 16, rows=3), _combined(9, 2, 16, rows=40)]
-    yield from variations("sizes", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS[:2] for each in sizes])
+    yield from variations("sizes", in_dtypes("input", MAIN_FLOATS[:2], sizes))
     yield from variations("sizes", [_combined(LARGE_SIZE, 1, 17), _combined(LARGE_SIZE, 1, 17, placed=False)])
     left_out = {"inv_permuted_idx": data([[3, -1], [-1, 0], [-1, -1], [2, 2]])}
     absent = [_combined(4, 2, 17, rows=5, generator=left_out)]
-    yield from variations("indices", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in absent])
+    yield from variations("indices", in_dtypes("input", MAIN_FLOATS, absent))
     beside = {**left_out, "input": data([[1.0], [2.0], [0.5], [-1.0], ["nan"]])}  # no place names the last row
     yield from variations("special", [_combined(4, 2, 1, rows=5, generator=beside)])
     yield from variations("special", [_combined(3, 2, 17, generator={"input": {"fill": "special", "rate": 0.1}})])
     exact = [{**each, "generator": {"input": "integer-exact", "topk_weights": "ones"}} for each in calls]
-    yield from variations("integer-exact", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in exact])
+    yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, exact))
     yield from refused(
         _combined(3, 2, 8, rows=5, placed=False),
         call(input=(6, 8), topk_weights=(3, 2), inv_permuted_idx=(3, 3)),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module
-from optest.operators.indexing.gather import data
-from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, in_every_layout, refused, standard, variations
+from optest.operators.samples import in_every_layout, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.attention.rope import rotated_size
+from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, without
 from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
+from optest.operators.samples import in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
@@ -161,24 +162,15 @@ def feed_forward_samples() -> Iterator[Sample]:
     ]
     others = [_feed_forward(5, 17, 33, biases=True, activation=name) for name in ("relu", "silu")]
     large = [
-        {**calls[0], "shapes": {**calls[0]["shapes"], "input": [2, 3, 6]}},
-        _without(_feed_forward(33, 65, 300, biases=True), "up_bias"),
-        _without(_feed_forward(17, 6, 10, biases=True), "down_bias"),
+        reshaped(calls[0], input=[2, 3, 6]),
+        without(_feed_forward(33, 65, 300, biases=True), "up_bias"),
+        without(_feed_forward(17, 6, 10, biases=True), "down_bias"),
     ]
-    wrong = [_with(calls[0], up=[10, 5]), _with(calls[0], down_bias=[5])]
+    wrong = [reshaped(calls[0], up=[10, 5]), reshaped(calls[0], down_bias=[5])]
     yield from _layer(calls, _OF_ROWS, wrong, states=states, attributes=others, sizes=large)
 
 
 _EXTREME = {"fill": "uniform", "low": -10.0, "high": 10.0}
-
-
-def _with(stated: Mapping[str, Any], **shapes: Sequence[int]) -> dict[str, Any]:
-    """The call with inputs of other shapes."""
-    return {**stated, "shapes": {**stated["shapes"], **{name: list(shape) for name, shape in shapes.items()}}}
-
-
-def _without(stated: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {**stated, "shapes": {key: shape for key, shape in stated["shapes"].items() if key != name}}
 
 
 def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
@@ -191,10 +183,10 @@ def gated_feed_forward_samples() -> Iterator[Sample]:
     yield from _layer(
         calls,
         _OF_ROWS,
-        [_with(calls[0], gate=[15, 8]), _with(calls[0], down=[8, 15])],
+        [reshaped(calls[0], gate=[15, 8]), reshaped(calls[0], down=[8, 15])],
         states=[_gated(2, 5, 7, biases=True, states=True), _gated(3, 16, 33, biases=False, states=True)],
         attributes=[_gated(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
-        sizes=[_without(_gated(33, 65, 300, biases=True), "gate_bias"), _with(calls[0], input=[2, 3, 8])],
+        sizes=[without(_gated(33, 65, 300, biases=True), "gate_bias"), reshaped(calls[0], input=[2, 3, 8])],
     )
 
 
@@ -218,7 +210,7 @@ def multi_head_attention_samples() -> Iterator[Sample]:
         _attention(4, 8, 8),
         _attention(7, 12, 3, is_causal=False),
     ]
-    wrong = [_with(calls[1], key=[6, 8]), _with(calls[1], value_bias=[7])]
+    wrong = [reshaped(calls[1], key=[6, 8]), reshaped(calls[1], value_bias=[7])]
     yield from _layer(
         calls,
         _WHOLE,
@@ -232,8 +224,8 @@ def multi_head_attention_samples() -> Iterator[Sample]:
         ],
         sizes=[
             _attention(33, 128, 2, dtypes=("float32",)),
-            _without(_attention(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
-            _without(_attention(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
+            without(_attention(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
+            without(_attention(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
         ],
     )
 
@@ -265,7 +257,7 @@ def yarn_rotary_embedding_samples() -> Iterator[Sample]:
     ]
     far = {"positions": {"fill": "arange", "start": 1500.0, "step": 1.0}}
     later = call({"original_length": 1024}, generator=far, input=(1, 129, 32), positions=(129,))
-    wrong = [_with(calls[0], positions=[8]), _with(calls[0], input=[4, 9, 15])]
+    wrong = [reshaped(calls[0], positions=[8]), reshaped(calls[0], input=[4, 9, 15])]
     yield from _layer(calls, _WHOLE, wrong, dtypes=("float32", "float64"), sizes=[later])
 
 
@@ -273,7 +265,7 @@ def training_step_samples() -> Iterator[Sample]:
     calls = [_step(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
     calls.append(_step(7, 13, 5, learning_rate=0.01))
     yield from _layer(
-        calls, _WHOLE, [_with(calls[0], target=[4, 4]), _with(calls[0], bias=[4])], sizes=[_step(129, 17, 33)]
+        calls, _WHOLE, [reshaped(calls[0], target=[4, 4]), reshaped(calls[0], bias=[4])], sizes=[_step(129, 17, 33)]
     )
 
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from optest.operators.calls import MILLION, SIZES, call
 from optest.operators.describe import EVERY, attribute, in_module
 from optest.operators.movement.helpers import MOVED, distinct_dims, moved
-from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once
+from optest.operators.samples import in_every_layout, in_layouts_at_once
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, Call, call, normal, reshaped, uniform, without
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, of_rows, uniform, without
-from optest.operators.samples import (
-    LARGE_SIZE,
-    SIZES,
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    zero_mean,
-)
+from optest.operators.normalization.helpers import EPS, filled, of_rows
+from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -113,8 +104,8 @@ def group_norm_samples() -> Iterator[Sample]:
     for half in ("float16", "bfloat16"):
         mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
         yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
-    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=HALVES)
-    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=HALVES)
+    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=MAIN_FLOATS)
     for groups in (1, 2, 3, 4, 6, 12):
         yield from variations("attributes", [whole(groups, 2, 12, 3, 2), whole(groups, 2, 12, 1)])
     yield from variations("attributes", [whole(3, 2, 6, 2, 3, 2)], dtypes=("float32",))
@@ -148,24 +139,26 @@ def batch_norm_samples() -> Iterator[Sample]:
             "dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight"), without(mixed, "weight", "bias")]
         )
     some = [without(calls[0], "bias"), without(calls[0], "weight"), without(calls[1], "weight", "bias")]
-    yield from variations("attributes", some, dtypes=HALVES)
+    yield from variations("attributes", some, dtypes=MAIN_FLOATS)
     yield from in_every_layout([calls[1]], names=("input",))
     # eps far above, beside and far below the running variance; a variance of 0.
     for largest, eps in ((1e-4, 1e-5), (1e-6, 1e-3), (1e-2, 0.5), (1e-3, 1e-6), (1e-3, 0.0)):
         fills = {"running_var": uniform(0.0, largest)}
         each = {**_channelwise(2, 9, 5, eps=eps), "generator": fills}
-        yield from variations("epsilon", [each], dtypes=HALVES)
-    yield from variations("epsilon", [{**calls[0], "generator": {"running_var": {"fill": "zeros"}}}], dtypes=HALVES)
+        yield from variations("epsilon", [each], dtypes=MAIN_FLOATS)
+    yield from variations(
+        "epsilon", [{**calls[0], "generator": {"running_var": {"fill": "zeros"}}}], dtypes=MAIN_FLOATS
+    )
     large = {"input": normal(1000.0, 1.0), "running_mean": normal(1000.0, 1.0)}
     yield from variations("mean beside std", [{**calls[0], "generator": large}], dtypes=("float32", "bfloat16"))
     yield from _in_training()
     odd = [[["nan", 1.0], [2.0, 3.0]], [["inf", "-inf"], [0.0, -0.0]], [[1.0, 2.0], [3.0, 4.0]]]
     special = {**_channelwise(3, 2, 2), "generator": {"input": {"fill": "data", "values": odd}}}
-    yield from variations("special", [special], dtypes=HALVES)
+    yield from variations("special", [special], dtypes=MAIN_FLOATS)
     yield from variations(
-        "special", [{**_channelwise(4, 9, 5), "generator": {"input": {"fill": "special"}}}], dtypes=HALVES
+        "special", [{**_channelwise(4, 9, 5), "generator": {"input": {"fill": "special"}}}], dtypes=MAIN_FLOATS
     )
-    yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=HALVES)
+    yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=MAIN_FLOATS)
     yield from variations("long", [_channelwise(LARGE_SIZE, 3)], dtypes=("float32",))
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
     yield from variations("sizes", [_channelwise(4, 3, 1), _channelwise(2, 3, 5, 1)], dtypes=("float32",))
@@ -174,7 +167,7 @@ def batch_norm_samples() -> Iterator[Sample]:
     last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}
     for training in (False, True):
         images = _channelwise(2, 3, 4, 5, training=training)
-        laid = {**images, "shapes": {**images["shapes"], "input": last}}
+        laid = reshaped(images, input=last)
         yield from variations("layouts", [laid], dtypes=("float16",))
 
 
@@ -192,15 +185,15 @@ def _in_training() -> Iterator[Sample]:
         return without(_channelwise(*shape, training=True, **attributes), "running_mean", "running_var")
 
     calls = [batch(5, 7, 3), batch(4, 3, 5, 6), batch(9, 5), batch(7, 7)]
-    yield from variations("attributes", calls, dtypes=HALVES)
-    yield from variations("attributes", [without(calls[0], "weight", "bias")], dtypes=HALVES)
-    yield from variations("attributes", [_channelwise(5, 7, 3, training=True)], dtypes=HALVES)
+    yield from variations("attributes", calls, dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [without(calls[0], "weight", "bias")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [_channelwise(5, 7, 3, training=True)], dtypes=MAIN_FLOATS)
     yield from in_every_layout([batch(3, 4, 5)], names=("input",))
     for std, eps in ((1e-3, 1e-5), (0.5, 0.1)):
-        yield from variations("epsilon", [filled(batch(9, 4, 7, eps=eps), normal(0.0, std))], dtypes=HALVES)
+        yield from variations("epsilon", [filled(batch(9, 4, 7, eps=eps), normal(0.0, std))], dtypes=MAIN_FLOATS)
     yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(1000.0, 1.0))], dtypes=("float32",))
-    yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(-300.0, 2.0))], dtypes=HALVES)
-    yield from variations("long", [batch(2, 3, 32768)], dtypes=HALVES)
+    yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(-300.0, 2.0))], dtypes=MAIN_FLOATS)
+    yield from variations("long", [batch(2, 3, 32768)], dtypes=MAIN_FLOATS)
     yield from variations("long", [batch(4097, 3)], dtypes=("float32",))
     yield from zero_mean([batch(16, 3, 257), batch(257, 9)])
 

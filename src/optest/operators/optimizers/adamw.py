@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, call
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
+from optest.operators.samples import in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 

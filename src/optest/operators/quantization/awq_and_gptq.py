@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import CALM_SIZES, call, data, reshaped
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module, ulp
-from optest.operators.indexing.gather import data
-from optest.operators.samples import CALM_SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, optional
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
@@ -189,7 +189,7 @@ def dequantize_gptq_samples() -> Iterator[Sample]:
 
 
 def _refused(ordinary: dict[str, Any], wrong: list[dict[str, Any]], integer: str) -> Iterator[Sample]:
-    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+    yield from refused(*(reshaped(ordinary, **each) for each in wrong))
     place = list(ordinary["shapes"]).index(integer)
     yield from refused({**ordinary, "dtypes": [*ordinary["dtypes"][:place], "int64", *ordinary["dtypes"][place + 1 :]]})
 

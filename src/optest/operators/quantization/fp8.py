@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.calls import CALM_SIZES, LARGE_SIZE, MAIN_FLOATS, call, reshaped
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import accumulate, attribute, composed, in_module
-from optest.operators.samples import (
-    CALM_SIZES,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
 
@@ -162,4 +154,4 @@ def fp8_block_scaled_matmul_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_product(1, 1, 1), _product(1025, 3, 65), *large])
     wrong = [{"weight": [24, 47]}, {"input_scale": [5, 2]}, {"weight_scale": [2, 3]}, {"input": [48]}]
     ordinary = _product(5, 24, 48)
-    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+    yield from refused(*(reshaped(ordinary, **each) for each in wrong))

@@ -6,21 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, Call, call, reshaped, uniform, without
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import uniform, without
-from optest.operators.samples import (
-    CALM_SIZES,
-    EVERY_FLOAT,
-    MAIN_FLOATS,
-    Call,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    standard,
-    variations,
-)
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
@@ -247,7 +236,7 @@ def selective_scan_samples() -> Iterator[Sample]:
     yield from variations("sizes", [*lengths, *others, _scan(2, 1025, 33, 1), _scan(0, 3, 5, 2), _scan(1, 1, 1, 1)])
     wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
     ordinary = _scan(2, 5, 17, 4)
-    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+    yield from refused(*(reshaped(ordinary, **each) for each in wrong))
 
 
 def _without_options(whole: Call) -> Iterator[Call]:
