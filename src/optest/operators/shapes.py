@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from optest.registry import load_object
-from optest.spec import DType, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec import DType, Interval, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
 from optest.spec.tensors import dense as dense
 
 Specs = Sequence[TensorSpec | None]
@@ -173,6 +173,17 @@ def all_given(specs: Specs, *names: str) -> list[TensorSpec]:
 def optional(specs: Specs, index: int) -> TensorSpec | None:
     """An input that may be left out."""
     return specs[index] if len(specs) > index else None
+
+
+def rows_of(specs: Specs, index: int) -> int:
+    """The first size of an input, 1 where it has none or is left out."""
+    spec = optional(specs, index)
+    return spec.shape[0] if spec is not None and spec.rank else 1
+
+
+def below(size: int) -> Interval:
+    """Of indices; where there is no legal one, 0, which only an index tensor without elements may have."""
+    return Interval(low=0.0, high=float(max(size - 1, 0)))
 
 
 def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:

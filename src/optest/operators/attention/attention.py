@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.calls import MAIN_FLOATS, call
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
@@ -23,8 +23,7 @@ from optest.operators.shapes import (
 )
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
-_NAMES = tuple(variant[0] for variant in FLOATS)
-_BOOL_MASKS = tuple((name, name, name, "bool") for name in _NAMES)
+_BOOL_MASKS = tuple((name, name, name, "bool") for name in EVERY_FLOAT)
 
 SOFTCAP = attribute(
     "softcap|logits_soft_cap: float = 0.0",

@@ -12,11 +12,10 @@ from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED
 from optest.operators.samples import in_layouts_at_once, led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.operators.shapes import Attributes, Outputs, Specs, below
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
-_NAMES = tuple(name for (name,) in FLOATS)
-_PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in _NAMES)
+_PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
 _PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)
 SCALE = attribute("scale|softmax_scale: float = None", "Factor of the scores; none means 1/√E.")
 _KV_LAYOUT = attribute(
@@ -73,7 +72,7 @@ DESCRIPTORS = in_module(
         name="paged_caching",
         signature="key_cache, value_cache, key, value, slot_mapping -> key_cache_out, value_cache_out",
         attributes=(_KV_LAYOUT,),
-        dtype_variants=tuple((*(name,) * 4, index) for index in ("int64", "int32") for name in _NAMES),
+        dtype_variants=tuple((*(name,) * 4, index) for index in ("int64", "int32") for name in EVERY_FLOAT),
         alternatives="paged_caching_alternatives",
         domain="paged_caching_domain",
         generator={"slot_mapping": "randint"},
@@ -141,7 +140,7 @@ def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str,
         return {}
     longest = float(tables.shape[1] * cache.shape[3 - _axis_of_heads(attributes)])
     return {
-        "block_tables": Interval(low=0.0, high=max(cache.shape[0] - 1.0, 0.0)),
+        "block_tables": below(cache.shape[0]),
         "seq_lens": Interval(low=min(longest, 1.0), high=longest),
         "alibi_slopes": Interval(low=2.0**-8, high=0.5),
     }
@@ -150,7 +149,7 @@ def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str,
 def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     cache = specs[0]
     slots = cache.shape[0] * cache.shape[3 - _axis_of_heads(attributes)] if cache is not None and cache.rank == 4 else 1
-    return {"slot_mapping": Interval(low=0.0, high=max(slots - 1.0, 0.0))}
+    return {"slot_mapping": below(slots)}
 
 
 def _cached(

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, call
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import in_every_layout, integer_exact, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, given, optional, require_dimensions
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    below,
+    given,
+    optional,
+    require_dimensions,
+    rows_of,
+)
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
-_NAMES = tuple(variant[0] for variant in FLOATS)
 _INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
-_POSITIONS = tuple((name, name, name, index) for name in _NAMES for index in _INDICES)
+_POSITIONS = tuple((name, name, name, index) for name in EVERY_FLOAT for index in _INDICES)
 _WIDE_TABLES = tuple(
     (half, "float32", "float32", *index)
     for half in ("float16", "bfloat16")
@@ -91,9 +100,7 @@ def rope_length(_specs: Specs, _attributes: Attributes) -> int:
 
 def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Positions are rows of the tables."""
-    cos = optional(specs, 1)
-    rows = cos.shape[0] if cos is not None and cos.rank else 1
-    return {"position_ids": Interval(low=0, high=max(0, rows - 1))}
+    return {"position_ids": below(rows_of(specs, 1))}
 
 
 def rope_samples() -> Iterator[Sample]:
@@ -157,7 +164,7 @@ _PLACED = ("float32", "float32", "float32", "int64")
 def _far_positions() -> Iterator[dict[str, Any]]:
     """Rows of the tables that need every bit of the index, or more than 16: a narrower or a signed one reads others."""
     rows = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "uint16": 1 << 16}
-    for index in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"):
+    for index in _INDICES:
         size = rows.get(index, LARGE_SIZE)
         places = [size - 1, size // 2, 0, size // 2 - 1, size - 2]
         yield call(

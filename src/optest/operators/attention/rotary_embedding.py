@@ -9,7 +9,7 @@ from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtype
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.operators.shapes import Attributes, Outputs, Specs, below, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
 _INDICES = ("int64", "int32")
@@ -30,7 +30,7 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=_VARIANTS,
-        sum_length="rotary_length",
+        sum_length="rope:rope_length",
         domain="rotary_positions_domain",
         generator={"positions": "randint"},
         rule=accumulate("as rope"),
@@ -53,14 +53,8 @@ def infer_rotary_embedding(specs: Specs, _attributes: Attributes) -> Outputs:
     return outputs
 
 
-def rotary_length(_specs: Specs, _attributes: Attributes) -> int:
-    return 2
-
-
 def rotary_positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    cache = specs[3] if len(specs) > 3 else None
-    rows = cache.shape[0] if cache is not None and cache.rank else 1
-    return {"positions": Interval(low=0, high=max(0, rows - 1))}
+    return {"positions": below(rows_of(specs, 3))}
 
 
 def _rotated(

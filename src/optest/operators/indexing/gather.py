@@ -21,11 +21,13 @@ from optest.operators.shapes import (
     Outputs,
     Shape,
     Specs,
+    below,
     dense,
     given,
     normalize_dim,
     require_index,
     require_same_dtype,
+    rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -160,21 +162,15 @@ def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]
     source, dim = specs[0], attributes["dim"]
     if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
         return {}
-    return {"index": _below(sizes_of(source.shape)[dim])}
+    return {"index": below(sizes_of(source.shape)[dim])}
 
 
 def take_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    return {"index": _below(specs[0].elements)} if specs[0] is not None else {}
+    return {"index": below(specs[0].elements)} if specs[0] is not None else {}
 
 
 def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    weight = specs[0]
-    return {"indices": _below(weight.shape[0])} if weight is not None and weight.rank else {}
-
-
-def _below(size: int) -> Interval:
-    """0 to size - 1; where there is no legal index, 0, which only an index tensor without elements may have."""
-    return Interval(low=0.0, high=float(max(size - 1, 0)))
+    return {"indices": below(rows_of(specs, 0))}
 
 
 def longest_scatter(specs: Specs, attributes: Attributes) -> int:

@@ -9,7 +9,7 @@ from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtype
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
 from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_index
+from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, optional, require_index, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))
@@ -78,15 +78,11 @@ def experts_of_a_token(specs: Specs, _attributes: Attributes) -> int:
 
 
 def experts_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
-    return {"topk_ids": Interval(low=0.0, high=max(attributes["num_experts"] - 1.0, 0.0))}
+    return {"topk_ids": below(attributes["num_experts"])}
 
 
 def rows_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    rows = specs[0].shape[0] if specs[0] is not None and specs[0].rank else 1
-    return {
-        "inv_permuted_idx": Interval(low=0.0, high=max(rows - 1.0, 0.0)),
-        "topk_weights": Interval(low=0.0, high=1.0),
-    }
+    return {"inv_permuted_idx": below(rows_of(specs, 0)), "topk_weights": Interval(low=0.0, high=1.0)}
 
 
 def _aligned(*shape: int, block: int = 4, experts: int = 8, **more: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from optest.operators.shapes import (
     Outputs,
     Shape,
     Specs,
+    below,
     dense,
     given,
     require_dimensions,
@@ -84,7 +85,7 @@ def infer_cross_entropy(specs: Specs, attributes: Attributes) -> Outputs:
 def cross_entropy_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     spec = specs[0]
     classes = spec.shape[class_dim(spec.rank)] if spec is not None and spec.rank else 1
-    return {"target": Interval(low=0.0, high=max(classes - 1.0, 0.0)), "weight": Interval(low=0.25, high=2.0)}
+    return {"target": below(classes), "weight": Interval(low=0.25, high=2.0)}
 
 
 def classes(specs: Specs, _attributes: Attributes) -> int:

@@ -9,7 +9,7 @@ from optest.operators.calls import CALM_SIZES, call, data, reshaped
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module, ulp
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, optional
+from optest.operators.shapes import Attributes, Outputs, Specs, below, optional, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 PACKED = 8
@@ -144,10 +144,7 @@ def _product(specs: Specs, weights: Outputs) -> Outputs:
 
 
 def dequantize_gptq_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    scales = specs[2]
-    groups = scales.shape[0] if scales is not None and scales.rank else 1
-    group = Interval(low=0.0, high=float(max(groups - 1, 0)))
-    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": group}
+    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": below(rows_of(specs, 2))}
 
 
 def gptq_gemm_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
