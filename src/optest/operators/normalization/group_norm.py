@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, Call, call, normal, reshaped, uniform, without
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import EPS, filled, of_rows
+from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
 from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
@@ -101,11 +101,7 @@ def group_norm_samples() -> Iterator[Sample]:
 
     calls = [whole(2, 2, 6, 5), whole(3, 2, 6, 3, 5), whole(1, 3, 4, 7), whole(4, 2, 4, 9), whole(2, 4, 8)]
     yield from standard(calls, FLOATS, sized=lambda n: whole(2, 2, 4, n), special=False)
-    for half in ("float16", "bfloat16"):
-        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
-        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
-    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=MAIN_FLOATS)
-    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=MAIN_FLOATS)
+    yield from of_weight_and_bias(calls)
     for groups in (1, 2, 3, 4, 6, 12):
         yield from variations("attributes", [whole(groups, 2, 12, 3, 2), whole(groups, 2, 12, 1)])
     yield from variations("attributes", [whole(3, 2, 6, 2, 3, 2)], dtypes=("float32",))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, normal
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, normal, without
 from optest.operators.describe import attribute
 from optest.operators.samples import variations, zero_mean
 from optest.spec import Sample, Tier
 
 EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
+
+
+def of_weight_and_bias(calls: Sequence[Call]) -> Iterator[Sample]:
+    """Parameters in float32 beside 16 bits, and each of them left out."""
+    for half in ("float16", "bfloat16"):
+        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
+        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
+    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=MAIN_FLOATS)
 
 
 def filled(case: Call, fill: Call) -> Call:

@@ -9,7 +9,7 @@ from typing import Any
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, Call, call, normal, without
 from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
-from optest.operators.normalization.helpers import EPS, filled, of_rows
+from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
 from optest.operators.reduction.statistics import infer_norm
 from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
@@ -125,11 +125,7 @@ def layer_norm_samples() -> Iterator[Sample]:
 
     calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16)]
     yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    for half in ("float16", "bfloat16"):
-        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
-        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
-    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=MAIN_FLOATS)
-    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=MAIN_FLOATS)
+    yield from of_weight_and_bias(calls)
     yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
     yield from of_rows(whole)
     yield from _with_statistics(whole)
@@ -166,19 +162,11 @@ def add_rms_norm_samples() -> Iterator[Sample]:
         sizes = (*rows, *shape)
         return call({"normalized_shape": list(shape), **attributes}, input=sizes, other=sizes, weight=shape)
 
-    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    for half in MAIN_FLOATS[1:]:
-        yield from variations("dtypes", [{**calls[0], "dtypes": [half, half, "float32"]}])
-    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=MAIN_FLOATS)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
-    yield from of_rows(whole, has_mean=False)
+    yield from _of_mean_squares(whole)
     yield from variations("long", [whole((LARGE_SIZE,), 17)], dtypes=("float32",))
     opposed = whole((4,), 65)  # what is left of 300 and -300 has lost nothing yet
     opposed["generator"] = {"input": normal(300.0, 1.0), "other": normal(-300.0, 1.0)}
     yield from variations("cancellation", [opposed], dtypes=(*MAIN_FLOATS, "float64"))
-    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
-    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
         call({"normalized_shape": [4]}, input=(3, 4), other=(4,)),
         call({"normalized_shape": [4]}, input=(3, 4), other=(3, 4), weight=(3,)),
@@ -210,19 +198,24 @@ def rms_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)
 
-    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    for half in ("float16", "bfloat16"):
-        yield from variations("dtypes", [{**calls[0], "dtypes": [half, "float32"]}])
-    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=MAIN_FLOATS)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
-    yield from of_rows(whole, has_mean=False)
-    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from _of_mean_squares(whole)
     tiny = [filled(whole((4,), 65), normal(0.0, std)) for std in (1e-3, 3e-4)]
     yield from variations("epsilon", tiny, dtypes=MAIN_FLOATS)  # of none
-    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
         call({"normalized_shape": [5]}, input=(3, 4)),
         call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
         call({"normalized_shape": []}, input=(3, 4)),
     )
+
+
+def _of_mean_squares(whole: Callable[..., Call]) -> Iterator[Sample]:
+    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
+    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    for half in MAIN_FLOATS[1:]:
+        halves = [half] * (len(calls[0]["shapes"]) - 1)
+        yield from variations("dtypes", [{**calls[0], "dtypes": [*halves, "float32"]}])
+    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    yield from of_rows(whole, has_mean=False)
+    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))

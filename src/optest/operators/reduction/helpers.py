@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, table
 from optest.operators.describe import attribute
-from optest.operators.samples import variations, with_special_values
+from optest.operators.samples import variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, reduced_dims
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
@@ -130,6 +130,15 @@ def all_of_many() -> Iterator[Sample]:
     """One result of a vector of one sign: a kernel of its own in many libraries, and partial sums do not cancel."""
     positive = {"fill": "uniform", "low": 1.0, "high": 1.7}
     yield from variations("long", [call(generator=positive, input=(4099,))], dtypes=MAIN_FLOATS)
+
+
+def of_totals() -> Iterator[Sample]:
+    """What sums of every kind are asked."""
+    yield from specials({})
+    yield from long({})
+    yield from all_of_many()
+    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
+    yield from of_nothing()
 
 
 def of_nothing(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:

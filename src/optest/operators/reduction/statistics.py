@@ -17,6 +17,7 @@ from optest.operators.reduction.helpers import (
     infer_mean,
     long,
     of_nothing,
+    of_totals,
     reduced,
     refuse_nothing,
     require_float,
@@ -109,11 +110,7 @@ def var_samples() -> Iterator[Sample]:
     yield from variations(
         "mean beside std", [call({"dim": 1}, generator={"fill": "full", "value": 7.3}, input=(3, 65))]
     )
-    yield from specials({})
-    yield from long({})
-    yield from all_of_many()
-    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
-    yield from of_nothing()
+    yield from of_totals()
     yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
     for fill in (normal(1000.0, 1.0), normal(-300.0, 2.0)):
         rows = call({"dim": 1, "correction": 0.0}, generator=fill, input=(4, 257))
