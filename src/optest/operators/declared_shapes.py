@@ -46,6 +46,8 @@ class _Tensor(NamedTuple):
 @cache
 def _read(declaration: str) -> tuple[list[_Tensor], list[_Tensor]]:
     def tensors(text: str) -> list[_Tensor]:
+        if _TENSOR.sub("", text).strip(" ,"):
+            raise ValueError(f"{declaration!r} has something that is no tensor")
         read = []
         for name, mark, kind, sizes in _TENSOR.findall(text):
             kind, _, wide = kind.partition("|")
@@ -69,11 +71,12 @@ def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, Outputs]:
         UnfitArguments: for an input that is missing, or does not fit its declaration and the inputs before it.
     """
     inputs, outputs = _read(declaration)
+    stated = frozenset(known)
     for place, each in enumerate(inputs):
         if not each.is_optional or (len(specs) > place and specs[place] is not None):
             spec = given(specs, place, each.name)
             _require_dtype(each, spec, known, inputs[:place])
-            _require_shape(each, spec, known, inputs[:place])
+            _require_shape(each, spec, known, inputs[:place], stated)
     made = [dense(known.get(each.kind) or dtype(each.kind), _shape(each, known)) for each in outputs]
     return SimpleNamespace(**known), tuple(made)
 
@@ -91,7 +94,9 @@ def _require_dtype(declared: _Tensor, spec: TensorSpec, known: dict[str, Any], b
         raise UnfitArguments(f"{declared.name} is {spec.dtype}, but should be {words}{owner}")
 
 
-def _require_shape(declared: _Tensor, spec: TensorSpec, known: dict[str, Any], before: Sequence[_Tensor]) -> None:
+def _require_shape(
+    declared: _Tensor, spec: TensorSpec, known: dict[str, Any], before: Sequence[_Tensor], stated: frozenset[str]
+) -> None:
     rest = spec.rank - len(declared.sizes) + declared.is_open
     if rest < 0 or (rest and not declared.is_open):
         raise UnfitArguments(
@@ -108,7 +113,7 @@ def _require_shape(declared: _Tensor, spec: TensorSpec, known: dict[str, Any], b
     if stranger:
         owner = next((each.name for each in before if stranger in [size.name for size in each.sizes]), "")
         words = stranger.replace("_", " ")
-        reason = f", with {words} as in {owner}" if owner else f", as {words}"
+        reason = f", with {words} as in {owner}" if owner and stranger not in stated else f", as {words}"
         wanted = format_shape(_shape(declared, known))
         raise UnfitArguments(f"{declared.name} is {format_shape(spec.shape)}, but should be {wanted}{reason}")
 

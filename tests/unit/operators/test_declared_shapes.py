@@ -50,9 +50,16 @@ def test_stars_stand_for_none_and_for_many() -> None:
         (PACKED, [WORDS, spec((2, 24)), spec((4,), "int64")], "places is 4, but should be 5, with rows as in packed"),
         ("a: []", [WORDS], "a is 4x3, but should be a scalar"),
         ("a: [*kept_sizes]", [WORDS], "a is 4x3, but should be 3, as kept sizes"),
+        ("a: [*kept_sizes], b: [*kept_sizes]", [spec((3,)), WORDS], "b is 4x3, but should be 3, as kept sizes"),
     ],
 )
 def test_what_does_not_fit(declaration: str, specs: Specs, message: str) -> None:
     known: dict[str, Any] = {"kept_sizes": (3,)}
     with pytest.raises(UnfitArguments, match=re.escape(message)):
         fitted(specs, declaration, **known)
+
+
+@pytest.mark.parametrize("declaration", ["x T[rows]", "x: T(rows)", "x: T[rows], y", "x: T[rows] -> out T[rows]"])
+def test_a_declaration_with_something_else_is_an_error(declaration: str) -> None:
+    with pytest.raises(ValueError, match="no tensor"):
+        fitted([X, X], declaration)

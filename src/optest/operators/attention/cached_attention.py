@@ -13,7 +13,7 @@ from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED
 from optest.operators.samples import in_layouts_at_once, led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, below
-from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments
 
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
 _PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)
@@ -121,8 +121,9 @@ def _declared_cache(attributes: Attributes) -> str:
     return f"T[blocks, {'slots, key_heads' if by_token else 'key_heads, slots'}, size]"
 
 
-def _axis_of_heads(attributes: Attributes) -> int:
-    return 2 if attributes.get("kv_layout", "HND") == "NHD" else 1
+def _slots(cache: TensorSpec, attributes: Attributes) -> int:
+    """Tokens of a block."""
+    return cache.shape[1 if attributes.get("kv_layout", "HND") == "NHD" else 2]
 
 
 def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
@@ -138,7 +139,7 @@ def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str,
     cache, tables = specs[1], specs[3]
     if cache is None or tables is None or cache.rank != 4 or tables.rank != 2:
         return {}
-    longest = float(tables.shape[1] * cache.shape[3 - _axis_of_heads(attributes)])
+    longest = float(tables.shape[1] * _slots(cache, attributes))
     return {
         "block_tables": below(cache.shape[0]),
         "seq_lens": Interval(low=min(longest, 1.0), high=longest),
@@ -148,7 +149,7 @@ def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str,
 
 def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     cache = specs[0]
-    slots = cache.shape[0] * cache.shape[3 - _axis_of_heads(attributes)] if cache is not None and cache.rank == 4 else 1
+    slots = cache.shape[0] * _slots(cache, attributes) if cache is not None and cache.rank == 4 else 1
     return {"slot_mapping": below(slots)}
 
 

@@ -136,11 +136,8 @@ def _of_sequences(
 
     def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         _, (out,) = inferred(infer, inputs, attributes)
-        return (
-            _joined(
-                out.shape, [scaled_dot_product_attention_reference(*each)[0] for each in calls(inputs, attributes)]
-            ),
-        )
+        outs = [scaled_dot_product_attention_reference(*each)[0] for each in calls(inputs, attributes)]
+        return (_joined(out.shape, outs),)
 
     def terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
         """Those of scaled_dot_product_attention over the keys of each sequence."""
