@@ -26,10 +26,7 @@ class OperatorRegistry:
     """
 
     def __init__(
-        self,
-        builtins: str | None = None,
-        families: Mapping[str, str] | None = None,
-        spellings: str | None = None,
+        self, builtins: str | None = None, families: Mapping[str, str] | None = None, spellings: str | None = None
     ) -> None:
         self._registry: Registry[OperatorDescriptor] = Registry("operator")
         self._builtins = builtins
