@@ -195,7 +195,7 @@ def _scope_line(info: RunInfo | None, summary: RunSummary, operators: int) -> st
     target = info.target if info is not None else "the backend"
     tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
     group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
-    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}{group}"
+    return f"{_counted(summary.total, 'case')} of {plural(operators, 'operator')} on {target}{tier}{group}"
 
 
 def _counted(count: int, word: str) -> str:

@@ -157,7 +157,7 @@ def test_a_right_backend_passes(tmp_path: Path) -> None:
     }
     assert set(statuses(outcome).values()) == {Status.PASSED}
     assert outcome.exit_status == 0
-    assert "right was asked 4 cases of 1 operator, tier parity: 4 passed" in text
+    assert "4 cases of 1 operator on right, tier parity: 4 passed" in text
 
 
 class Inferring(Own):
@@ -179,9 +179,9 @@ def test_the_group_without_values(tmp_path: Path) -> None:
         "doubled/refused/1": Evidence.RAISED_AS_EXPECTED,
     }
     assert {each.mode for each in outcome.results} == {"validation"}
-    assert "inferring was asked 3 cases of 1 operator, tier parity, group validation: 3 passed" in text
+    assert "3 cases of 1 operator on inferring, tier parity, group validation: 3 passed" in text
     _, text = asked(tmp_path, "inferring", group="validation", keyword="refused")
-    assert "was asked 1 case of 1 operator, tier parity, group validation: 1 passed" in text
+    assert "1 case of 1 operator on inferring, tier parity, group validation: 1 passed" in text
 
 
 def test_a_wrong_shape_is_found_again_by_its_line(tmp_path: Path) -> None:

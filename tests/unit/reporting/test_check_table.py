@@ -96,7 +96,7 @@ def test_many_operators_without_a_kernel_share_a_row(result: Make) -> None:
 def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
     text = told(several(result, measure))
     assert (
-        "torch:cpu was asked 13 cases of 4 operators, tier parity: 4 passed, 5 failed, 1 expected difference in 1.50 s"
+        "13 cases of 4 operators on torch:cpu, tier parity: 4 passed, 5 failed, 1 expected difference in 1.50 s"
         in text
     )
     assert "3 declared gaps apart from these, which show nothing" in text
@@ -199,7 +199,7 @@ def test_what_is_said_of_the_whole_check(result: Make) -> None:
     reporter.on_case_result(result(), 0, 1)
     reporter.on_complete(RunSummary.of([result()], total=1, duration_s=0))
     assert "\x1b[1;31m1 seen" in stream.getvalue()
-    assert "\x1b[1;31mtorch:cpu was asked 1 case" in stream.getvalue()
+    assert "\x1b[1;31m1 case of 1 operator on torch:cpu" in stream.getvalue()
 
 
 def test_an_interrupted_check_says_what_did_not_run(result: Make) -> None:
@@ -208,7 +208,7 @@ def test_an_interrupted_check_says_what_did_not_run(result: Make) -> None:
     reporter.on_start(INFO)
     reporter.on_case_result(result(), 0, 3)
     reporter.on_complete(RunSummary.of([result()], total=3, duration_s=0, interrupted=True))
-    assert "interrupted: torch:cpu was asked 3 cases of 1 operator, tier parity: 1 passed, 2 not run" in (
+    assert "interrupted: 3 cases of 1 operator on torch:cpu, tier parity: 1 passed, 2 not run" in (
         stream.getvalue()
     )
 
@@ -227,7 +227,7 @@ def test_markdown_of_a_check_is_grouped_as_its_table(result: Make, measure: Make
     text = markdown_text(INFO, results[::-1], RunSummary.of(results, total=13, duration_s=1.5))
     lines = text.splitlines()
     assert lines[0] == (
-        "## ❌ optest check: torch:cpu was asked 13 cases of 4 operators, tier parity: "
+        "## ❌ optest check: 13 cases of 4 operators on torch:cpu, tier parity: "
         "4 passed, 5 failed, 1 expected difference in 1.50 s"
     )
     table = [line for line in lines[: lines.index("") + 40] if line.startswith("| ")]
