@@ -56,9 +56,10 @@ _CLASSES = {
 }
 
 _DTYPES_HEAD = """\
-## Input dtypes
+## How to read a section
 
-The pages of the families name these sets. Inputs that need not have one dtype are joined by "with".
+A section begins with the tensors, the dtypes of the inputs and the aliases. Inputs that need not have one dtype are
+joined by "with". The text at its end says what the operator's errors are beyond the final rounding. Sets of dtypes:
 """
 
 _NOTES = """\
@@ -155,8 +156,7 @@ def _family_page(family: str, descriptors: Sequence[OperatorDescriptor]) -> str:
     blocks = (
         f"# Operators: {family}\n",
         _MADE,
-        "[Operators](../operators.md) explains the classes, u, the sets of dtypes and what a reference does.",
-        "The text below the list of an operator derives its errors beyond the final rounding.\n",
+        "[Operators](../operators.md) explains classes, u, sets of dtypes, and how to read a section.\n",
         _table(("operators", "class", "ceiling or formula", "source"), _rule_rows(descriptors)),
         *_shared_section(shared),
         *(_section(descriptor, shared) for descriptor in descriptors),
@@ -195,7 +195,7 @@ def _rule_rows(descriptors: Iterable[OperatorDescriptor]) -> Iterable[tuple[str,
 
 def _source(rule: Rule) -> str:
     if rule.source.startswith("docs/operators/"):
-        return "derived below"
+        return "derived"
     source = rule.source
     for text, short in _SOURCES.items():
         source = source.replace(text, short)
@@ -225,35 +225,51 @@ def _shared_section(shared: _Attributes) -> list[str]:
     return [f"## Common attributes\n\n{lines}\n"] if shared else []
 
 
-def _attributes(attributes: Iterable[Attribute], shared: _Attributes) -> list[str]:
-    attributes = tuple(attributes)
+def _attributes(attributes: Sequence[Attribute], shared: _Attributes) -> list[str]:
     common = [attribute for attribute in attributes if shared.get(attribute.name) == attribute]
     names = ", ".join(f"`{attribute.name}`" for attribute in common)
     return [
         *(f"- {_attribute(attribute)}" for attribute in attributes if attribute not in common),
-        *([f"- [common attributes](#common-attributes): {names}"] if common else []),
+        *([f"- [common](#common-attributes): {names}"] if common else []),
     ]
 
 
 def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
+    also = f" Also {_aliases(descriptor)}." if descriptor.aliases else ""
     lines = [
         f"## {descriptor.name}\n",
+        f"`{descriptor.tensors}`: {_dtypes(descriptor)}.{also}\n",
         f"{descriptor.description}\n",
-        f"- tensors: `{descriptor.tensors}`",
-        f"- input dtypes: {_dtypes(descriptor)}",
-        *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
-        *([f"- parts: {', '.join(f'`{part}`' for part in descriptor.parts)}"] if descriptor.parts else []),
         *_attributes(descriptor.attributes, shared),
-        *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
-        *(
-            f"- default range of `{name}`: {interval.low:g} to {interval.high:g}"
-            + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")
-            for name, interval in (descriptor.domain.items() if isinstance(descriptor.domain, Mapping) else ())
-        ),
+        *([f"- parts: {', '.join(f'`{part}`' for part in descriptor.parts)}"] if descriptor.parts else []),
+        *([f"- default inputs: {inputs}"] if (inputs := _default_inputs(descriptor)) else []),
     ]
-    text = "\n".join(lines) + "\n"
-    derivation = inspect.getdoc(load_object(descriptor.terms)) if isinstance(descriptor.terms, str) else None
-    return f"{text}\n{derivation}\n" if derivation else text
+    text = "\n".join(lines).rstrip() + "\n"
+    return f"{text}\n{derivation}\n" if (derivation := _derivation(descriptor)) else text
+
+
+def _default_inputs(descriptor: OperatorDescriptor) -> str:
+    ranges = descriptor.domain.items() if isinstance(descriptor.domain, Mapping) else ()
+    return "; ".join(
+        [
+            *([f"`{descriptor.generator}`"] if descriptor.generator else []),
+            *(
+                f"`{name}` {interval.low:g} to {interval.high:g}"
+                + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")
+                for name, interval in ranges
+            ),
+        ]
+    )
+
+
+def _derivation(descriptor: OperatorDescriptor) -> str:
+    """The first paragraph of what ``terms`` says of the errors, and the file where the rest stands."""
+    if not isinstance(descriptor.terms, str):
+        return ""
+    first, *rest = (inspect.getdoc(load_object(descriptor.terms)) or "").split("\n\n")
+    module, _, hook = descriptor.terms.partition(":")
+    file = f"../../src/{module.replace('.', '/')}.py"
+    return f"{first}\n[Derivation]({file}): `{hook}`." if rest else first
 
 
 def _aliases(descriptor: OperatorDescriptor) -> str:
@@ -267,11 +283,10 @@ def _spelling_section(spellings: Sequence[Spelling], shared: _Attributes) -> str
     meant = ", ".join(" or ".join(map(_link, each.operators)) for each in spellings)
     lines = [
         f"## {', '.join(each.name for each in spellings)}\n",
-        f"{meant}. {first.description}".strip() + "\n",
-        f"- tensors: `{first.signature}`",
+        f"{meant}: `{first.signature}`. {first.description}".strip() + "\n",
         *_attributes(first.attributes, shared),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _attribute(attribute: Attribute) -> str:
@@ -288,8 +303,10 @@ def _dtypes(descriptor: OperatorDescriptor) -> str:
     distinct = [tuple(dict.fromkeys(variant)) for variant in variants if len(variant) > 1]
     if not alike or any(len(variant) > 2 for variant in distinct):
         names = [each.name for each in descriptor.tensors.inputs]
-        columns = [dict.fromkeys(filter(None, column)) for column in zip_longest(*variants)]
-        return "; ".join(f"`{name}` {_names(column)}" for name, column in zip(names, columns, strict=True))
+        inputs: dict[str, list[str]] = {}
+        for name, column in zip(names, zip_longest(*variants), strict=True):
+            inputs.setdefault(_names(dict.fromkeys(filter(None, column))), []).append(f"`{name}`")
+        return "; ".join(f"{', '.join(of)} {dtypes}" for dtypes, of in inputs.items())
     pairs = next((name for name, members in _PAIRS.items() if set(members) == set(distinct)), "") or _joined(distinct)
     return ", ".join(part for part in (_names(dtype for (dtype,) in alike), pairs) if part)
 
