@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
 
@@ -59,7 +59,8 @@ _DTYPES_HEAD = """\
 ## How to read a section
 
 A section begins with the tensors, the dtypes of the inputs and the aliases. Inputs that need not have one dtype are
-joined by "with". The text at its end says what the operator's errors are beyond the final rounding. Sets of dtypes:
+joined by "with". The text at its end says what the operator's errors are beyond the final rounding. `optest explain`
+shows the inputs that a case of it has by default. Sets of dtypes:
 """
 
 _NOTES = """\
@@ -242,34 +243,21 @@ def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
         f"{descriptor.description}\n",
         *_attributes(descriptor.attributes, shared),
         *([f"- parts: {', '.join(f'`{part}`' for part in descriptor.parts)}"] if descriptor.parts else []),
-        *([f"- default inputs: {inputs}"] if (inputs := _default_inputs(descriptor)) else []),
     ]
     text = "\n".join(lines).rstrip() + "\n"
     return f"{text}\n{derivation}\n" if (derivation := _derivation(descriptor)) else text
 
 
-def _default_inputs(descriptor: OperatorDescriptor) -> str:
-    ranges = descriptor.domain.items() if isinstance(descriptor.domain, Mapping) else ()
-    return "; ".join(
-        [
-            *([f"`{descriptor.generator}`"] if descriptor.generator else []),
-            *(
-                f"`{name}` {interval.low:g} to {interval.high:g}"
-                + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")
-                for name, interval in ranges
-            ),
-        ]
-    )
-
-
 def _derivation(descriptor: OperatorDescriptor) -> str:
-    """The first paragraph of what ``terms`` says of the errors, and the file where the rest stands."""
-    if not isinstance(descriptor.terms, str):
+    """The first paragraph of what ``terms`` says of the errors, if the rule does not, and the file of the rest."""
+    if not isinstance(descriptor.terms, str) or descriptor.rule is None:
         return ""
     first, *rest = (inspect.getdoc(load_object(descriptor.terms)) or "").split("\n\n")
     module, _, hook = descriptor.terms.partition(":")
-    file = f"../../src/{module.replace('.', '/')}.py"
-    return f"{first}\n[Derivation]({file}): `{hook}`." if rest else first
+    link = f"[Derivation](../../src/{module.replace('.', '/')}.py): `{hook}`."
+    if descriptor.rule.kind is RuleClass.ACCUMULATE:
+        return link if rest else ""
+    return f"{first}\n{link}" if rest else first
 
 
 def _aliases(descriptor: OperatorDescriptor) -> str:
