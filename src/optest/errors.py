@@ -6,7 +6,7 @@ A wrong *operator* is a verdict (:mod:`optest.spec.outcome`), never one of these
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,6 +22,7 @@ __all__ = [
     "did_you_mean",
     "listed_names",
     "nearest",
+    "shortened",
 ]
 
 
@@ -120,9 +121,14 @@ _LISTED = 10
 def listed_names(known: Iterable[str]) -> str:
     """Known names in order, the first of them where there are many."""
     names = sorted(known)
-    if len(names) <= _LISTED + 3:  # a short rest is as long as the words for it
-        return ", ".join(names)
-    return f"{', '.join(names[:_LISTED])} and {len(names) - _LISTED} more"
+    is_short = len(names) <= _LISTED + 3  # the rest is then as long as the words for it
+    return shortened(names, len(names) if is_short else _LISTED)
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """The first names, at most so many, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, text: str = "did you mean {}?") -> str:

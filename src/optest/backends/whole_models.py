@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["ModelGraph", "ModelProgram", "Region", "region_of", "regions_of"]
+__all__ = ["ModelGraph", "ModelProgram", "Region", "place_in", "region_of", "regions_of"]
+
+_FRAME = re.compile(r'File "([^"<]+)", line (\d+).*(?:\n(?! *File )\s*(.*))?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +153,11 @@ def regions_of(graph: ModelGraph, known: Collection[str]) -> list[Region]:
         else:
             wanted.difference_update(made_by[number])
     return found
+
+
+def place_in(trace: str, module: str) -> str:
+    """The module, and file, line and statement of the innermost frame of a stack trace that is not of torch.nn."""
+    frames: list[tuple[str, str, str]] = _FRAME.findall(trace)
+    own = [each for each in frames if "/torch/nn/" not in each[0]] or frames
+    places = [f"{Path(file).name}:{line}" + (f": {code}" if code else "") for file, line, code in own[-1:]]
+    return ", ".join(filter(None, [module, *places]))

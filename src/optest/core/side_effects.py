@@ -15,7 +15,7 @@ from optest.backends import BackendDriver
 from optest.backends.abilities import guards_memory
 from optest.core.expected import is_own
 from optest.core.monkeypatches import PatchWatch, Record, patch_watch, patched_before
-from optest.errors import UsageError
+from optest.errors import UsageError, shortened
 from optest.process.state import OF_PYTHON, QUICK, ProcessState
 from optest.spec import Fault, OperatorDescriptor, Reason, TestCase, ToleranceLayer
 
@@ -115,12 +115,11 @@ class SideEffects:
     def _fault(self, names: list[str], late: list[str], harmful: list[str], unseen: int) -> Fault:
         sentences = []
         if names:
-            sentences.append(f"the case's code replaced {_listed(names)}, which verdicts rest on")
+            sentences.append(f"the case's code replaced {shortened(names, 4)}, which verdicts rest on")
         if late:
-            who = (
-                "the case's code" if not unseen else f"the case's code, or that of one of the {unseen} cases before it,"
-            )
-            sentences.append(f"{who} replaced {_listed(late)}, which verdicts rest on")
+            others = f", or that of one of the {unseen} cases before it," if unseen else ""
+            who = f"the case's code{others}"
+            sentences.append(f"{who} replaced {shortened(late, 4)}, which verdicts rest on")
         if harmful:
             sentences.append(f"the case's code changed what all code of the process shares: {'; '.join(harmful)}")
         after = (
@@ -144,7 +143,7 @@ def refuse_patches(patches: PatchWatch, who: str) -> None:
     """
     if replaced := patches.replaced(thorough=True):
         raise UsageError(
-            f"{who} replaced {_listed(replaced)} while it was loaded, which references and comparisons rest on\n"
+            f"{who} replaced {shortened(replaced, 4)} while it was loaded, which references and comparisons rest on\n"
             "  replace it inside `run` and put it back before that returns, or run the backend in a process of its own "
             "(backend `command`)"
         )
@@ -157,8 +156,5 @@ def refuse_earlier_patches() -> None:
         UsageError: naming them.
     """
     if replaced := patched_before():
-        raise UsageError(f"{_listed(replaced)} was replaced before optest was loaded; load that library inside `run`")
-
-
-def _listed(names: list[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+        names = shortened(replaced, 4)
+        raise UsageError(f"{names} was replaced before optest was loaded; load that library inside `run`")

@@ -33,8 +33,6 @@ __all__ = ["bench_command"]
 
 _VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
 _TAIL_LINES = 20
-_LATE = 0.9
-"""The share of its time after which a child says where it is."""
 _SIZES = ("threads", "batch", "tokens")
 _HEAD = ("on", *_SIZES, "latency", "±", "throughput", "×")
 
@@ -120,7 +118,6 @@ def _cells(answer: Mapping[str, Any], tokens: int, baseline_s: float | None) -> 
 
 def _main(request: Mapping[str, Any], path: Path) -> None:
     faulthandler.enable()
-    faulthandler.dump_traceback_later(_LATE * request["timeout"])
     try:
         answer = _timed(request)
     except Fault as fault:

@@ -114,8 +114,8 @@ def _written(case: TestCase, folder: Path) -> str:
     stated = dict(case.attributes)
     if isinstance(program, OnnxProgram):
         outputs, inputs = (tuple(stated[name].split("\n")) for name in ("values", "given"))
-        write_atomically(folder / "node.onnx", program.before.cut(outputs, inputs, program.before.types))
-        write_atomically(folder / "optimized.onnx", program.graph.cut(outputs, inputs, program.before.types))
+        for name, graph in (("node.onnx", program.before), ("optimized.onnx", program.graph)):
+            write_atomically(folder / name, graph.cut(graph.region(outputs, inputs), program.before.types))
         save_tensors({name: subject.activation(name) for name in inputs}, folder / "inputs.safetensors", case.id)
         stated = {
             "file": "node.onnx",

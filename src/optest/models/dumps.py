@@ -13,7 +13,7 @@ from optest.backends.whole_models import ModelProgram
 from optest.compare.elements import Ends
 from optest.compare.kernels import compare
 from optest.compare.policy import Allowance, Method
-from optest.errors import UsageError
+from optest.errors import UsageError, shortened
 from optest.generators.files import save_tensors, tensors_in_file
 from optest.guests import CommandContext
 from optest.numerics import Array, dtype_of
@@ -86,8 +86,7 @@ def diff_command(context: CommandContext, **given: Any) -> int:
 def _missing(which: str, here: Values, there: Values) -> Iterator[str]:
     names = [each["name"] for each in here.index if each["name"] not in there.tensors]
     if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"missing in the {which}, {len(names)}: {', '.join(names[:_SHOWN])}{more}"
+        yield f"missing in the {which}, {len(names)}: {shortened(names, _SHOWN)}"
 
 
 def _read(path: Path) -> Values:

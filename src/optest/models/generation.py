@@ -125,8 +125,7 @@ def _last_logits(outputs: Mapping[str, Array], position: int) -> Array:
     shape = outputs[name].shape
     if len(shape) != 3 or shape[1] < position:
         raise UsageError(f"output {name} has the shape {list(shape)}, but logits are [batch, tokens, vocabulary]")
-    last: Array = outputs[name][0, position - 1]
-    return last
+    return np.asarray(outputs[name][0, position - 1])
 
 
 def _chosen(logits: Array, temperature: float, stream: Stream) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from optest.numerics import Array
 from optest.onnx.driver import OnnxBackend
 from optest.onnx.graphs import Graph, opened_file
 from optest.onnx.whole_models import OnnxProgram
+from optest.plan.scalars import json_or_text
 from optest.registry import load_object
 from optest.settings import resolve
 from optest.store import write_atomically
@@ -116,14 +116,7 @@ def _entries(text: str) -> Iterator[tuple[str, Any]]:
         if each and not equals:
             raise UsageError(f"--config is {each!r}, but should be KEY=VALUE")
         if each:
-            yield name, _scalar(value)
-
-
-def _scalar(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+            yield name, json_or_text(value)
 
 
 def _feeds_of(model: Any, inputs: str, seed: int) -> dict[str, Array]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from optest.errors import UsageError
+from optest.errors import UsageError, shortened
 from optest.guests import CommandContext
 from optest.models.generation import MOST_TOKENS, fed_tokens, generated, prompt_of
 from optest.models.hooks import Hooks
@@ -45,7 +45,7 @@ def _forward_lines(given: Mapping[str, Any]) -> Iterator[str]:
     yield from columns(rows, left=frozenset({0, 1, 2}))
     for name, each in outputs.items():
         if each.size and each.ndim > 1 and ("logit" in name or len(outputs) == 1):
-            yield f"  {name}, top-1 of the last axis: {', '.join(_tops(each))}"
+            yield f"  {name}, top-1 of the last axis: {shortened([*_tops(each)], _ROWS)}"
     yield f"time: {seconds_text(took)} for the first run, loading included"
     yield from hooks.closing_lines(model.program, model.feeds)
 
@@ -77,10 +77,7 @@ def _range(value: Array) -> tuple[str, str]:
 def _tops(logits: Array) -> Iterator[str]:
     """The largest element of the last rows, one for each element of the batch."""
     rows = widen(logits.reshape(logits.shape[0], -1, logits.shape[-1])[:, -1])
-    for row in rows[:_ROWS]:
-        yield f"{row.argmax()} ({row.max():.5g})"
-    if len(rows) > _ROWS:
-        yield f"and {len(rows) - _ROWS} more"
+    yield from (f"{row.argmax()} ({row.max():.5g})" for row in rows)
 
 
 def export_weights_command(context: CommandContext, **given: Any) -> int:

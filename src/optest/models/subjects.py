@@ -23,8 +23,8 @@ FACTOR = 3.0
 node, wrong ones begin at 4 (measured on GPT-2 and ResNet)."""
 _OPEN = 16
 """An open size of an input that nobody states, but for a batch, which is 1."""
-_FAR_LARGER = 4096.0
-"""An element so many times larger than another one (a mask among scores) says nothing of the error of that."""
+_FAR_LARGER = 12
+"""An element so many powers of two larger than another (a mask among scores) says nothing of the error of that."""
 _MOST_STEPS = 8
 _SEED = 0x6F7074
 
@@ -165,11 +165,12 @@ def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
         np.maximum(errors, error, out=errors, where=np.isfinite(error))
     nonzero = sizes[sizes > 0]
     rank = len(nonzero) // 100  # what is smaller has cancelled
-    least = np.partition(nonzero, rank)[rank] if nonzero.size else 0.0
-    order = np.argsort(sizes, kind="stable")
-    so_far = np.maximum.accumulate(errors[order])
-    places = np.searchsorted(sizes[order], _FAR_LARGER * np.maximum(sizes, least), side="right") - 1
-    allowed[is_finite] = so_far[places]
+    least = np.partition(nonzero, rank)[rank] if nonzero.size else 1.0
+    powers = np.frexp(np.maximum(sizes, least))[1]
+    powers -= powers.min()
+    worst = np.zeros(int(powers.max()) + 1)
+    np.maximum.at(worst, powers, errors)
+    allowed[is_finite] = np.maximum.accumulate(worst)[np.minimum(powers + _FAR_LARGER, len(worst) - 1)]
     return allowed
 
 
@@ -179,11 +180,10 @@ def _widened(value: Array) -> Array:
 
 def moved(value: Array) -> Array:
     """Each element moved by up to one rounding of its dtype, in float64."""
-    kind = dtype_of(value.dtype)
-    if not kind.is_inexact:
+    wide, kind = _widened(value), dtype_of(value.dtype)
+    if wide is value:
         return value
-    rng = np.random.default_rng(_SEED)
-    return value.astype(np.float64) * (1 + kind.unit_roundoff * rng.uniform(-1, 1, value.shape))
+    return wide * (1 + kind.unit_roundoff * np.random.default_rng(_SEED).uniform(-1, 1, value.shape))
 
 
 def subject_of_file(file: str, inputs: str, sizes: str, seed: int) -> Subject:

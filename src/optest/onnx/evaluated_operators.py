@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_batch_normalization, op_conv, op_max_pool
+from onnx.reference.ops import op_batch_normalization, op_conv
 
 from optest.operators.real_functions import erf
 
@@ -19,24 +19,17 @@ __all__ = ["OPERATORS"]
 
 
 class BatchNormalization(op_batch_normalization.BatchNormalization_14):  # its own of opset 9 to 13 always trains
-    op_domain = ""
-
     def _run(self, x: Any, *parameters: Any, epsilon: float, momentum: float, **_: int | None) -> tuple[Any, ...]:
         trains = len(self.onnx_node.output) > 1
-        made: tuple[Any, ...] = super()._run(x, *parameters, epsilon, momentum, int(trains))
-        return made
+        return tuple(super()._run(x, *parameters, epsilon, momentum, int(trains)))
 
 
 class Erf(OpRun):  # its own yields float32
-    op_domain = ""
-
     def _run(self, x: Any) -> tuple[Any]:
         return (_erf(x),)
 
 
 class Gelu(OpRun):  # its own has constants of float32
-    op_domain = ""
-
     def _run(self, x: Any, approximate: str | None = None) -> tuple[Any]:
         half, one, cubic = (x.dtype.type(each) for each in (0.5, 1, 0.044715))
         if approximate == "tanh":
@@ -45,8 +38,6 @@ class Gelu(OpRun):  # its own has constants of float32
 
 
 class GatherElements(OpRun):  # its own takes 64 rows at most
-    op_domain = ""
-
     def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
         sizes = [*indices.shape]
         sizes[axis] = data.shape[axis]
@@ -55,8 +46,6 @@ class GatherElements(OpRun):  # its own takes 64 rows at most
 
 
 class LRN(OpRun):  # its own sums over as many channels as there are samples
-    op_domain = ""
-
     def _run(self, x: Any, alpha: float, beta: float, bias: float, size: int) -> tuple[Any]:
         before, channels = (size - 1) // 2, x.shape[1]
         spans = (slice(max(0, each - before), each - before + size) for each in range(channels))
@@ -65,14 +54,19 @@ class LRN(OpRun):  # its own sums over as many channels as there are samples
 
 
 class Conv(op_conv.Conv):  # its own gathers each element by its index
-    op_domain = ""
-
-    def _run(self, x: Any, w: Any, b: Any = None, auto_pad: str = "NOTSET", **attributes: Any) -> tuple[Any]:
+    def _run(self, x: Any, w: Any, b: Any = None, auto_pad: str = "NOTSET", **attributes: Any) -> tuple[Any, ...]:
         if auto_pad != "NOTSET":
-            found: tuple[Any] = super()._run(x, w, b, auto_pad=auto_pad, **attributes)
-            return found
-        groups = attributes["group"] or 1
-        windows = _windows(x, w.shape[2:], 0, attributes)
+            return tuple(super()._run(x, w, b, auto_pad=auto_pad, **attributes))
+        groups, rank = attributes["group"] or 1, w.ndim - 2
+        pads, strides, steps = (
+            attributes[name] or [usual] * count
+            for name, usual, count in (("pads", 0, 2 * rank), ("strides", 1, rank), ("dilations", 1, rank))
+        )
+        x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+        reach = [(size - 1) * step + 1 for size, step in zip(w.shape[2:], steps, strict=True)]
+        windows = sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))  # [batch, channels, *places, *kernel]
+        places = (slice(None), slice(None), *(slice(None, None, each) for each in (*strides, *steps)))
+        windows = windows[places]
         sizes = windows.shape[2 : x.ndim]
         channels = windows.reshape(len(x), groups, w.shape[1], *windows.shape[2:])
         axes = (1, 0, *range(3, x.ndim + 1), 2, *range(x.ndim + 1, channels.ndim))
@@ -82,20 +76,7 @@ class Conv(op_conv.Conv):  # its own gathers each element by its index
         return (np.ascontiguousarray(np.moveaxis(made if b is None else made + b, -1, 1)),)
 
 
-class MaxPool(op_max_pool.MaxPool):  # its own goes through the channels one by one
-    op_domain = ""
-
-    def _run(self, x: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, **attributes: Any) -> tuple[Any, ...]:
-        if auto_pad != "NOTSET" or ceil_mode or x.dtype.kind != "f" or len(self.onnx_node.output) > 1:
-            found: tuple[Any, ...] = super()._run(x, auto_pad=auto_pad, ceil_mode=ceil_mode, **attributes)
-            return found
-        kernel = attributes["kernel_shape"]
-        return (np.max(_windows(x, kernel, -np.inf, attributes), axis=tuple(range(-len(kernel), 0))),)
-
-
 class Softmax(OpRun):  # its own of opsets before 13 does not know that these take all axes from one on as one
-    op_domain = ""
-
     def _run(self, x: Any, axis: int = -1) -> tuple[Any]:
         shape = x.shape
         if self.run_params["opsets"][""] < 13:
@@ -109,30 +90,12 @@ class Softmax(OpRun):  # its own of opsets before 13 does not know that these ta
 
 
 class LogSoftmax(Softmax):  # and its own takes the logarithm of 0
-    op_domain = ""
-
     def _of(self, shifted: Any, axis: int) -> Any:
         return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
-
-
-def _windows(x: Any, kernel: Any, padding: float, attributes: dict[str, Any]) -> Any:
-    """What a kernel sees, [batch, channels, *places, *kernel], without a copy but for the padding."""
-    rank = len(kernel)
-    pads, strides, steps = (
-        attributes[name] or [usual] * count
-        for name, usual, count in (("pads", 0, 2 * rank), ("strides", 1, rank), ("dilations", 1, rank))
-    )
-    if any(pads):
-        around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
-        x = np.pad(x, around, constant_values=padding)
-    reach = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
-    windows = sliding_window_view(x, reach, axis=tuple(range(2, x.ndim)))
-    places = (slice(None), slice(None), *(slice(None, None, each) for each in (*strides, *steps)))
-    return windows[places]
 
 
 def _erf(x: Any) -> Any:
     return erf(x).astype(x.dtype)
 
 
-OPERATORS: list[Any] = [BatchNormalization, Conv, Erf, Gelu, GatherElements, LRN, LogSoftmax, MaxPool, Softmax]
+OPERATORS: list[Any] = [BatchNormalization, Conv, Erf, Gelu, GatherElements, LRN, LogSoftmax, Softmax]

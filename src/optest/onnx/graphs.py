@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from optest.backends.whole_models import Region, region_of
+from optest.backends.whole_models import Region, place_in, region_of
 from optest.errors import UsageError
 from optest.numerics import Array, summation_errors
 from optest.onnx.evaluated_operators import OPERATORS
@@ -50,8 +50,7 @@ def opened_file(path: Path) -> bytes:
         raise UsageError(f"{path} is no ONNX model: {error}") from error
     except (OSError, onnx.checker.ValidationError) as error:
         raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
-    content: bytes = model.SerializeToString()
-    return content
+    return bytes(model.SerializeToString())
 
 
 class Graph:
@@ -120,17 +119,7 @@ class Graph:
         """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
         kept = {each.key.removeprefix(_PLACE): each.value for each in self.nodes[number].metadata_props}
         scopes = [each.strip(" '\"[]") for each in kept.get("name_scopes", "").split(",")]
-        module = scopes[-2] if len(scopes) > 1 else ""
-        lines = [line.strip() for line in kept.get("stack_trace", "").splitlines()]
-        places = [place for place, line in enumerate(lines) if line.startswith("File ")]
-        places = [place for place in places if "/torch/nn/" not in lines[place]] or places
-        if not places:
-            return module
-        words = lines[places[-1]].split('"')
-        line = words[2].split(",")[1].replace("line", "").strip()
-        code = lines[places[-1] + 1] if places[-1] + 1 < len(lines) else ""
-        where = f"{Path(words[1]).name}:{line}"
-        return ", ".join(each for each in (module, where + (f": {code}" if code else "")) if each)
+        return place_in(kept.get("stack_trace", ""), scopes[-2] if len(scopes) > 1 else "")
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
@@ -138,24 +127,22 @@ class Graph:
             outputs, given, self.makers, lambda number: _read_by(self.nodes[number]), self._constants.keys()
         )
 
-    def cut(self, outputs: Sequence[str], inputs: Sequence[str], types: Mapping[str, Any]) -> bytes:
-        """What makes ``outputs`` of ``inputs`` as a model; ``types`` has those that are known."""
-        region = self.region(outputs, inputs)
+    def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
+        """The nodes of a region as a model; ``types`` has those that are known."""
         nodes = [self.nodes[number] for number in region.nodes]
         read = {name for node in nodes for name in _read_by(node)}
         graph = helper.make_graph(
             nodes,
             "region",
-            [helper.make_value_info(name, _without_sizes(types[name])) for name in inputs],
+            [helper.make_value_info(name, _without_sizes(types[name])) for name in region.inputs],
             [
                 helper.make_value_info(name, _without_sizes(types[name]) if name in types else onnx.TypeProto())
-                for name in outputs
+                for name in region.outputs
             ],
             initializer=[each for name, each in self._constants.items() if name in read],
         )
         model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
-        content: bytes = model.SerializeToString()
-        return content
+        return bytes(model.SerializeToString())
 
     @functools.cached_property
     def widened(self) -> Graph:

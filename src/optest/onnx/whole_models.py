@@ -30,10 +30,10 @@ class OnnxProgram:
     def __init__(self, driver: OnnxBackend, given: Graph, variant: str, optimized: bytes | None = None) -> None:
         self._driver = driver
         self.before = given
+        self.is_shown = driver.shows_its_graph
+        self.levels: Sequence[str] = driver.variants if isinstance(driver, HasVariants) else ("",)
         self._variant = variant
         self._content = given.content if optimized is None else optimized
-        if optimized is not None:
-            _require_same_ends(given, Graph(optimized))
         self._loaded: dict[tuple[str, ...], Any] = {}
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
@@ -60,9 +60,11 @@ class OnnxProgram:
     def _optimized(self) -> tuple[Graph, str]:
         content, variant = self._driver.optimized(self._content, self._variant)
         graph = Graph(content)
-        if {*graph.outputs} != {*self.before.outputs}:
-            own, others = (", ".join(sorted(each.outputs)) for each in (self.before, graph))
-            raise UsageError(f"the optimized model has the outputs {others}, but should have {own}")
+        for what in ("inputs", "outputs"):
+            own, theirs = (getattr(each, what) for each in (self.before, graph))
+            if own != theirs:
+                names = f"{', '.join(theirs) or 'none'}, but should have {', '.join(own)}, in this order"
+                raise UsageError(f"the optimised model has the {what} {names}")
         return graph, variant
 
     @property
@@ -70,17 +72,9 @@ class OnnxProgram:
         return self._optimized[0]
 
     @property
-    def is_shown(self) -> bool:
-        return self._driver.shows_its_graph
-
-    @property
     def plain_variant(self) -> str:
         """The variant of the backend that runs :attr:`graph` as it is."""
         return self._optimized[1]
-
-    @property
-    def levels(self) -> Sequence[str]:
-        return self._driver.variants if isinstance(self._driver, HasVariants) else ("",)
 
     @cached_property
     def regions(self) -> Sequence[Region]:
@@ -97,7 +91,7 @@ class OnnxProgram:
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
         if region.outputs not in self._loaded:
             graph, variant = self._optimized
-            content = graph.cut(region.outputs, region.inputs, self.before.types)
+            content = graph.cut(region, self.before.types)
             self._loaded[region.outputs] = self._driver.loaded_nodes(content, variant)
         return self._called(self._loaded[region.outputs], region.outputs, {name: given[name] for name in region.inputs})
 
@@ -147,15 +141,3 @@ class OnnxProgram:
             reason = Reason.MISSING_OUTPUT if len(made) < len(outputs) else Reason.EXTRA_OUTPUT
             raise Fault(reason, f"the backend returned {len(made)} outputs, but the model has {len(outputs)}")
         return dict(zip(outputs, made, strict=True))
-
-
-def _require_same_ends(given: Graph, optimized: Graph) -> None:
-    for what, ours, theirs in (
-        ("inputs", given.inputs, optimized.inputs),
-        ("outputs", given.outputs, optimized.outputs),
-    ):
-        if ours != theirs:
-            raise UsageError(
-                f"the optimised model has the {what} {', '.join(theirs) or 'none'}, but should have "
-                f"{', '.join(ours)}, in this order"
-            )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from math import isfinite, isinf, isnan
 from typing import Any
 
-__all__ = ["MERGE", "number_text", "plain_scalar", "quoted"]
+__all__ = ["MERGE", "json_or_text", "number_text", "plain_scalar", "quoted"]
 
 MERGE = ("<<",)
 _WORDS = {
@@ -22,6 +23,14 @@ _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-
 _BASED = re.compile(r"[-+]?0(x[0-9a-fA-F]{1,32}|b[01]{1,64})")
 _OCTAL_LOOKALIKE = re.compile(r"[-+]?0(o?[0-9][0-9_]*)")
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?")
+
+
+def json_or_text(text: str) -> Any:
+    """What a value on the command line is: JSON, else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def plain_scalar(text: str) -> tuple[Any, ...]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from optest.core.extensions import load_extensions
 from optest.core.runner import why_not_run
-from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
+from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError, shortened
 from optest.guests import CommandContext
 from optest.plan import parse_plan
+from optest.plan.scalars import json_or_text
 from optest.registry import load_object
 from optest.torch.cases import names_in
 from optest.torch.model_cases.writing import text_of_model_file
@@ -137,7 +138,7 @@ def _config(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if equals:
-            found[key] = _json_or_text(value)
+            found[key] = json_or_text(value)
             continue
         try:
             stated = json.loads(Path(word).read_text(encoding="utf-8"))
@@ -147,13 +148,6 @@ def _config(words: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--config is {word}, which should hold a JSON object")
         found |= stated
     return found
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def _nothing(what: str, made: Capture) -> str:
@@ -168,9 +162,8 @@ def _beside(made: Capture) -> Iterator[str]:
         if reason != _QUIET:
             by_reason.setdefault(reason, Counter())[function] += count
     for reason, functions in by_reason.items():
-        names = ", ".join(list(functions)[:_SHOWN])
-        more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
-        yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}{more}"
+        names = shortened([*functions], _SHOWN)
+        yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}"
     for reason, count in made.not_selected.items():
         yield f"  not asked for, as they {reason}: {_counted(count, 'call')}"
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from optest.errors import Unavailable, UsageError
+from optest.errors import Unavailable, UsageError, shortened
 from optest.process import run
 from optest.settings import environment
 
@@ -70,8 +70,7 @@ def preprocess(headers: Sequence[Path], include: Sequence[Path]) -> tuple[str, d
             read = [each for each in headers if each not in refused]
             errors = unit.refusal(read) if read else errors
         if errors:
-            more = f" and {len(headers) - _MOST_NAMED} more" if len(headers) > _MOST_NAMED else ""
-            listed = ", ".join(map(str, headers[:_MOST_NAMED])) + more
+            listed = shortened([*map(str, headers)], _MOST_NAMED)
             hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
             indented = "\n  ".join(errors.splitlines()[:12])
             raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {indented}{hint}")

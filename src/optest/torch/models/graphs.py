@@ -6,7 +6,6 @@ https://docs.pytorch.org/docs/stable/export.html
 
 from __future__ import annotations
 
-import linecache
 import logging
 import operator
 import re
@@ -20,12 +19,11 @@ from typing import Any
 import torch
 from torch.fx.node import Node, map_aggregate, map_arg
 
-from optest.backends.whole_models import Region, region_of
+from optest.backends.whole_models import Region, place_in, region_of
 from optest.errors import Unavailable
 from optest.numerics import Array, summation_errors
 from optest.registry import is_installed
 from optest.spec import Fault, Reason
-from optest.torch.capture.places import TORCH_AND_OURS, code_at, shown_path
 from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.tensors import DTYPE_NAMES, from_torch, to_torch
 
@@ -33,7 +31,6 @@ __all__ = ["Graph", "exported_content", "graph_of"]
 
 _SUMS = tuple(f"aten.{each}" for each in ("addmm", "baddbmm", "bmm", "conv", "einsum", "linear", "matmul", "mm"))
 """Operators whose results are sums of products."""
-_FRAME = re.compile(r'File "([^"<]+)", line (\d+)')
 
 
 class Graph:
@@ -83,13 +80,7 @@ class Graph:
         meta = self.nodes[number].meta
         scopes = list((meta.get("nn_module_stack") or {}).values())
         module = re.sub(r"@\d+", "", scopes[-1][0]) if scopes else ""
-        frames = [(file, int(line)) for file, line in _FRAME.findall(meta.get("stack_trace") or "")]
-        own = [each for each in frames if not each[0].startswith(TORCH_AND_OURS)] or frames
-        if not own:
-            return module
-        file, line = own[-1]
-        words = (f"{shown_path(file)}:{line}", code_at(linecache.getlines(file), line))
-        return ", ".join(each for each in (module, ": ".join(filter(None, words))) if each)
+        return place_in(meta.get("stack_trace") or "", module)
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         return region_of(outputs, given, self.makers, lambda number: _uses(self.nodes[number]))

@@ -172,20 +172,6 @@ class Gpt2(Decoder):
         return self.lm_head(self.transformer.ln_f(x))
 
 
-class RmsNorm(nn.Module):
-    """Root-mean-square norm; computed in float32, whatever the model's dtype is."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.to(torch.float32)
-        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * (wide * scale).to(x.dtype)
-
-
 class Rotary(nn.Module):
     """Rotary positions (Su et al. 2021, arXiv:2104.09864); elements i and i + width/2 of a head are a pair."""
 
@@ -228,13 +214,18 @@ class Llama(Decoder):
 
         def block() -> Block:
             attention = LlamaAttention(width, heads, config["num_key_value_heads"])
-            parts = RmsNorm(width, eps), attention, RmsNorm(width, eps), LlamaMlp(width, config["intermediate_size"])
+            parts = (
+                nn.RMSNorm(width, eps),
+                attention,
+                nn.RMSNorm(width, eps),
+                LlamaMlp(width, config["intermediate_size"]),
+            )
             return Block(dict(zip(_LLAMA_BLOCK, parts, strict=True)))
 
         layers = {
             "embed_tokens": nn.Embedding(config["vocab_size"], width),
             "layers": nn.ModuleList(block() for _ in range(config["num_hidden_layers"])),
-            "norm": RmsNorm(width, eps),
+            "norm": nn.RMSNorm(width, eps),
         }
         super().__init__("model", layers, tied=config["tied"])
         frequencies = config["rope_theta"] ** (-torch.arange(0, width // heads, 2) / (width // heads))

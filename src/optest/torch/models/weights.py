@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from optest.errors import UsageError
+from optest.errors import UsageError, shortened
 from optest.generators.files import save_tensors, tensors_in_file
 from optest.torch.models.adapters import TorchModel
 from optest.torch.tensors import from_torch, to_read
@@ -94,5 +94,4 @@ def _differs(name: str, theirs: Any, own: Any) -> str:
 
 def _listed(title: str, items: list[str]) -> list[str]:
     """One line for all of a kind."""
-    rest = [f"and {len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
-    return [f"{title}: {', '.join(items[:_SHOWN] + rest)}"] if items else []
+    return [f"{title}: {shortened(items, _SHOWN)}"] if items else []
