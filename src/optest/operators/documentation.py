@@ -30,17 +30,16 @@ from optest.operators.variants import (
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
-_MADE = "<!-- Made by `make docs` from optest.operators; edit the descriptors, not this file. -->\n"
+_MADE = "<!-- Made by `make docs` from the descriptors. -->\n"
 
 _HEAD = f"""\
 # Operators
 
 {_MADE}
 What optest knows by name, and how it judges results when nobody states a tolerance. Names and attributes are
-PyTorch's. Aliases are names of earlier plans, and of ONNX where they mean the same; a plan that uses an alias of ONNX
-may use ONNX's names of the tensors too. Where ONNX means something else under its name, such as other defaults or
-another order of inputs, a case under that name is [read as ONNX means it](operators/onnx.md). An attribute that is true
-or false also takes 1 and 0.
+PyTorch's. Aliases are names of earlier plans, and of ONNX where they mean the same, with ONNX's names of the tensors.
+Where ONNX means something else under its name, a case is [read as ONNX means it](operators/onnx.md). An attribute that
+is true or false also takes 1 and 0.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
 backend declares. Every bound also allows half a unit in the last place of the output, for the final rounding. Among the
@@ -76,7 +75,7 @@ _NOTES = """\
 - A conversion that C and PyTorch leave undefined (NaN, infinity or a float beyond the range of an integer dtype) makes
   a bad case, not a failure. Negative floats wrap in unsigned dtypes, as PyTorch defines it for uint8.
 - A conversion is rounded once. PyTorch on a CPU rounds twice from float64 and large integers to 16 bits, through
-  float32: about one float64 in ten thousand is wrong in float16, and the rule allows for it.
+  float32; the rule allows for it.
 """
 
 _ONNX = f"""\
@@ -114,7 +113,7 @@ _DTYPES = {
 _PAIRS = {"mixed": MIXED, "mixed numbers": MIXED_NUMBERS}
 
 _SOURCES = {
-    SUMS: "[the bound of sums](../verdicts.md#class-rules)",
+    SUMS: "[sums](../verdicts.md#class-rules)",
     MEASURED: "[measured](../verdicts.md#ceilings)",
     OPENCL: "OpenCL",
     "IEEE 754-2019": "IEEE",
@@ -157,7 +156,7 @@ def _family_page(family: str, descriptors: Sequence[OperatorDescriptor]) -> str:
     blocks = (
         f"# Operators: {family}\n",
         _MADE,
-        "[Operators](../operators.md) explains classes, u, sets of dtypes, and how to read a section.\n",
+        "[How to read this page](../operators.md#how-to-read-a-section)\n",
         _table(("operators", "class", "ceiling or formula", "source"), _rule_rows(descriptors)),
         *_shared_section(shared),
         *(_section(descriptor, shared) for descriptor in descriptors),
