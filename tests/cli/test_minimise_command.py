@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from user_shell import Ended, Shell
+
+from optest.api.minimising import smallest_line
+from optest.core.interruption import Interruption
 
 KERNELS = """
 import numpy as np
@@ -16,6 +21,16 @@ def lost_tail(input):
     out = np.maximum(input, 0)
     if input.ndim and input.shape[-1] > 256 and input.shape[-1] % 8:
         out[..., -1] = -1
+    return out
+
+
+def lost_last_of_four(input):
+    return np.maximum(input, 0) - (input.size > 100 and input.size % 4 == 1)
+
+
+def lost_flat_tail(input):
+    out = np.tanh(input)
+    out.reshape(-1)[input.size // 128 * 128 :] *= input.size < 128
     return out
 
 
@@ -88,6 +103,7 @@ def reduced(ended: Ended) -> str:
             "dtypes: float16, shapes: {input0: 6x1001}",
             "relu[float32](257), ones: sizes, dimensions, dtypes",
         ),
+        ("lost_last_of_four", "shapes: {input0: 1001}", "relu[float32](113), ones: sizes"),
         ("read_as_dense", "shapes: {input0: {shape: [4, 9, 37], strides: [700, 70, 1], offset: 9}}", "relu[float32](2"),
         ("only_half", "dtypes: float16, shapes: {input0: 64x100}", "relu[float16](scalar), ones: sizes, dimensions"),
         (
@@ -104,6 +120,12 @@ def test_the_smallest_call_that_fails_alike(
     minimised: Callable[..., Ended], kernel: str, case: str, smallest: str
 ) -> None:
     assert f" to {smallest}" in reduced(minimised(kernel, case))
+
+
+@pytest.mark.parametrize("shape", ["4x33", "5x4x7", "2x3x5x7", "1000"])
+def test_a_tail_of_all_elements_is_no_local_minimum(minimised: Callable[..., Ended], shape: str) -> None:
+    line = reduced(minimised("lost_flat_tail", f"shapes: {{input0: {shape}}}", op="tanh"))
+    assert " to tanh[float32](129), ones: " in line
 
 
 def test_attributes_that_matter_stay(minimised: Callable[..., Ended]) -> None:
@@ -168,6 +190,32 @@ def test_a_refusal_stays_one(optest: Shell, plan: Callable[[str], Path], tmp_pat
     assert "[4, 6]" not in text
     plan("\n".join(line for line in text.splitlines() if "expects_error" not in line))
     assert "nothing was run" in optest("run", "--plan", "plan.yaml", env=env).err
+
+
+@pytest.mark.parametrize("command", ["run --op relu --shape input0=6x1001", "check --op relu --set sizes"])
+def test_shrink_is_told_below_the_failure(optest: Shell, tmp_path: Path, command: str) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    ended = optest(*command.split(), "--dtype", "float32", "--function", "relu=kernels:lost_tail", "--shrink")
+    block = next(each for each in ended.out.split("\n\n") if each.startswith("FAILED"))
+    smallest = block.splitlines()[-1].removeprefix("  smallest: ")
+    assert "--shape input0=257 --generator ones" in smallest, ended.text
+    again = optest(*shlex.split(smallest)[1:])
+    assert (again.status, "relu[float32](257)" in again.out) == (1, True)
+    assert len(list((tmp_path / ".optest/runs").iterdir())) == 2
+
+
+def test_shrink_says_why_it_is_not_reduced(optest: Shell, plan: Callable[[str], Path]) -> None:
+    plan("cases:\n  - {op: relu, shapes: {input0: 8}, xfail: known}\n")
+    assert (
+        "  not reduced: relu[float32](8) does not fail this time: it passed"
+        in optest("run", "plan.yaml", "--shrink").out
+    )
+
+
+def test_a_run_that_the_user_ended_is_not_shrunk() -> None:
+    nothing: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        smallest_line(nothing, nothing, Interruption(happened=True), nothing)
 
 
 def test_no_attempt_begins_after_the_limit(minimised: Callable[..., Ended]) -> None:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
+from optest.reporting.history import journals_of
 from optest.reporting.typography import plural
 from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
@@ -249,16 +251,10 @@ def durations(root: Path, cases: Sequence[TestCase]) -> dict[str, float]:
     """Seconds that cases took in the last of the latest runs that ran them, by their ids."""
     wanted = {case.id for case in cases}
     known: dict[str, float] = {}
-    room = _MOST_BYTES_FOR_DURATIONS
-    for directory in reversed(RunDirectory.all(root)[-_RUNS_FOR_DURATIONS - 1 :]):
-        with suppress(OSError, OptestError):
-            room -= directory.journal_path.stat().st_size
-            if room < 0 or len(known) == len(wanted):
-                break
-            took = {result.id: result.timings.total_s for result in read_journal(directory.journal_path).results}
-            known.update(
-                {name: seconds for name, seconds in took.items() if seconds and name in wanted and name not in known}
-            )
+    with suppress(OSError, OptestError):
+        for journal in islice(journals_of(root, _MOST_BYTES_FOR_DURATIONS), _RUNS_FOR_DURATIONS):
+            took = {result.id: result.timings.total_s for result in journal.results if result.id in wanted}
+            known = {name: seconds for name, seconds in took.items() if seconds} | known
     return known
 
 

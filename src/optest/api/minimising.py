@@ -1,7 +1,7 @@
-"""``optest minimise``: the smallest and plainest case that still fails with the same reason, by greedy steps.
+"""``optest minimise`` and ``--shrink``: the smallest and plainest case that fails with the same reason.
 
-Each attempt is drawn by its own key and judged as in a run. A step after which the case passes, is refused, or fails
-otherwise is not taken.
+The search takes greedy steps. Each attempt is drawn by its own key and judged as in a run; a step after which the case
+passes, is refused, or fails otherwise is not taken.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,9 +20,8 @@ from optest.api import bootstrap
 from optest.api.lanes import lanes_of
 from optest.api.replaying import replay_request, selected_results
 from optest.api.report import Report
-from optest.api.run_request import RunRequest
-from optest.api.running import run_cases
-from optest.core.executors import Executor
+from optest.api.run_request import RunRequest, without_usual_deadline
+from optest.api.running import repro_line, run_cases
 from optest.core.runner import why_not_run
 from optest.core.session import Interruption
 from optest.errors import OptestError, UsageError
@@ -33,13 +33,15 @@ from optest.plan.reductions import REDUCTIONS, reducible_entry
 from optest.reporting.failure_groups import skeleton
 from optest.reporting.typography import plural
 from optest.settings import resolve
-from optest.spec import BAD_STATUSES, Reason, TestCase, Verdict
+from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase, Verdict
 from optest.store import RunDirectory, check_writable, write_atomically
 
-__all__ = ["minimise"]
+__all__ = ["minimise", "smallest_line"]
 
 _MOST_ATTEMPTS = 400
 _OF_VALUES = (Reason.VALUE, Reason.NAN)
+_SHRINK_S = 20.0
+"""As long is searched for each failure that a run shows."""
 
 
 def minimise(
@@ -56,11 +58,9 @@ def minimise(
     No attempt begins after ``most_s`` seconds.
 
     Raises:
-        UsageError: if nothing that was selected failed, it does not fail again, or its cases run on devices that are
-            scheduled.
+        UsageError: if nothing that was selected failed, it does not fail again, or it cannot be reduced.
     """
     bootstrap()
-    out = stream or sys.stdout
     if write is not None:
         check_writable(Path(write))
     results, before, notes = selected_results(Path(resolve(given)["runs_dir"]), run, selections)
@@ -68,130 +68,113 @@ def minimise(
     if failed is None:
         raise UsageError(f"{results[0].id} did not fail: it {results[0].status.value}")
     request = replay_request([failed], given, before)
-    with tempfile.TemporaryDirectory(prefix="optest-") as folder:
-        search = _search(request, Path(folder), most_s)
-    first = request.cases[0]
-    smallest, reduced = search.smallest, ", ".join(search.reduced)
+    found = _search(request, most_s, Interruption())
     facts = {**request.facts, "command": "minimise"}
-    outcome = run_cases(dataclasses.replace(request, cases=[smallest], notes=notes, facts=facts), stream=out)
-    change = f"{_in_words(first)} to {_in_words(smallest)}"
-    tried = f"{plural(search.attempts, 'attempt')}{search.why_ended}"
-    print(f"reduced from {change}: {reduced}; {tried}" if reduced else f"nothing of it can go: {tried}", file=out)
+    outcome = run_cases(dataclasses.replace(request, cases=[found.case], notes=notes, facts=facts), stream=stream)
+    change = f"reduced from {_in_words(request.cases[0])} to {_in_words(found.case)}: {', '.join(found.reduced)}; "
+    lines = [f"{change if found.reduced else 'nothing of it can go: '}{plural(found.attempts, 'attempt')}{found.ended}"]
     if write is not None:
-        is_usual = not request.settings.stated("timeout") and smallest.timeout_s == request.settings["timeout"]
-        plan = case_plan(dataclasses.replace(smallest, timeout_s=None) if is_usual else smallest)
-        write_atomically(Path(write), plan.encode())
-        print(f"plan: {write}", file=out)
+        write_atomically(Path(write), case_plan(without_usual_deadline(found.case, request.settings)).encode())
+        lines.append(f"plan: {write}")
+    print(*lines, sep="\n", file=stream or sys.stdout)
     return outcome
 
 
-def _search(request: RunRequest, folder: Path, most_s: float) -> _Search:
-    """The search, done.
+def smallest_line(request: RunRequest, directory: RunDirectory, interruption: Interruption, result: CaseResult) -> str:
+    """For the failure block of a run that came to its end: the smallest call that fails as this one does.
 
     Raises:
-        UsageError: if the case does not fail now, or cannot be run one attempt after the other.
+        KeyboardInterrupt: if the user wants no more, or did not in the run.
     """
-    interruption = Interruption()
-    lanes = lanes_of(request, RunDirectory.begin(folder), interruption)
+    if interruption.happened:
+        raise KeyboardInterrupt
+    cases = [each for each in request.cases if (each.id, each.key) == (result.id, result.key)]
     try:
-        if lanes.dispatcher is not None:
-            raise UsageError("attempts run in one process, but the cases of this backend are scheduled on its devices")
-        executor = lanes.make(0)
-        try:
-            search = _Search(request=request, executor=executor, smallest=_nameless(request.cases[0]))
-            search.begin()
-            with interruption.watched():
-                search.run(time.monotonic() + most_s)
-        finally:
-            executor.close()
-    finally:
-        lanes.close()
-    return search
+        found = _search(dataclasses.replace(request, cases=cases), _SHRINK_S, interruption)
+    except OptestError as error:
+        return f"not reduced: {error}"
+    return f"smallest: {repro_line(found.case, directory, request) or _in_words(found.case)}"
 
 
 @dataclass(slots=True, kw_only=True)
-class _Search:
-    """``reduced`` are the kinds of steps that were taken, in their order."""
+class _Smallest:
+    """``reduced`` are the kinds of steps that were taken, in their order; ``ended`` says why, if not by itself."""
 
-    request: RunRequest
-    executor: Executor
-    smallest: TestCase
+    case: TestCase
     reduced: dict[str, None] = field(default_factory=dict)
-    attempts: int = 0
-    why_ended: str = ""
-    _failure: object = None
-    _known: set[str] = field(default_factory=set)
+    attempts: int = 1
+    ended: str = ""
 
-    def begin(self) -> None:
-        """Let the case fail once more.
 
-        Raises:
-            UsageError: if it does not, or has to be refused for its values.
-        """
-        case = self.smallest
-        verdict = self._verdict(case)
-        if verdict.status not in BAD_STATUSES:
-            raise UsageError(f"{case.id} does not fail this time: it {verdict.status.value}; --rounds tells how often")
-        if case.expects_error is not None and self._built(_unrefused(reducible_entry(case))) is not None:
-            raise UsageError(f"{case.id} has to be refused for its values, which smaller ones need not be")
-        self._failure = _failure(verdict)
-        self._known.add(case.key)
+def _search(request: RunRequest, most_s: float, interruption: Interruption) -> _Smallest:
+    """Reduce the first case for as long as a step of any kind is left, or a limit is reached.
 
-    def run(self, until: float) -> None:
-        """Take steps of each kind for as long as one of any kind is left, or a limit is reached."""
+    Raises:
+        UsageError: if it does not fail now, cannot be reduced, or cannot be run one attempt after the other.
+    """
+    first = request.cases[0]
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="optest-"))
+        lanes = lanes_of(request, RunDirectory.begin(Path(folder)), interruption)
+        stack.callback(lanes.close)
+        if lanes.dispatcher is not None:
+            raise UsageError("attempts run in one process, but the cases of this backend are scheduled on its devices")
+        executor = lanes.make(0)
+        stack.callback(executor.close)
+
+        def failure_of(case: TestCase) -> tuple[Status, object, object]:
+            return _failure(why_not_run(case, request.driver) or executor.execute([case]).verdicts[0])
+
+        case = _built(reducible_entry(first), first, request.target)
+        if case is None:
+            why = "has to be refused for its values" if first.expects_error else "is no case of a plan"
+            raise UsageError(f"{first.id} {why}, so nothing is known to be a smaller form of it")
+        failure = failure_of(case)
+        if failure[0] not in BAD_STATUSES:
+            raise UsageError(f"{first.id} does not fail this time: it {failure[0].value}; --rounds tells how often")
+        found, known, until = _Smallest(case=case), {case.key}, time.monotonic() + most_s
+        stack.enter_context(interruption.watched())
         try:
-            is_smaller = True
-            while is_smaller:
-                is_smaller = False
-                for kind in REDUCTIONS:
-                    while (case := next(self._failing(kind, until), None)) is not None:
-                        self.smallest, is_smaller = case, True
-                        self.reduced[kind] = None
+            steps = _steps(case)
+            while (step := next(steps, None)) is not None:
+                kind, entry = step
+                case = _built(entry, first, request.target)
+                if case is None or case.key in known:
+                    continue
+                if found.attempts >= _MOST_ATTEMPTS or time.monotonic() > until:
+                    found.ended = ", then the limit was reached"
+                    break
+                known.add(case.key)
+                found.attempts += 1
+                if failure_of(case) == failure:
+                    found.case, found.reduced[kind], steps = case, None, _steps(case)
         except KeyboardInterrupt:
-            self.why_ended = ", interrupted"
-
-    def _failing(self, kind: str, until: float) -> Iterator[TestCase]:
-        """The proposals of one kind that fail as the case does."""
-        for entry in REDUCTIONS[kind](reducible_entry(self.smallest), self.smallest.descriptor):
-            case = self._built(entry)
-            if case is None or case.key in self._known:
-                continue
-            if case.expects_error is not None and self._built(_unrefused(entry)) is not None:
-                continue
-            if self.attempts >= _MOST_ATTEMPTS or time.monotonic() > until:
-                self.why_ended = ", then the limit was reached"
-                return
-            self._known.add(case.key)
-            if _failure(self._verdict(case)) == self._failure:
-                yield case
-
-    def _built(self, entry: Mapping[str, Any]) -> TestCase | None:
-        """The case of an entry, None if its operator does not take it."""
-        host = PlanHost(operators=operators, target=self.request.target, check_fill=check_fill)
-        try:
-            (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
-        except OptestError:
-            return None
-        if any(each.path not in entry["shapes"] for each in case.inputs):
-            return None  # an input that was left out has taken the shape of another
-        was = self.smallest
-        kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
-        return dataclasses.replace(case, where="", **{name: getattr(was, name) for name in kept})
-
-    def _verdict(self, case: TestCase) -> Verdict:
-        self.attempts += 1
-        return why_not_run(case, self.request.driver) or self.executor.execute([case]).verdicts[0]
+            found.ended = ", interrupted"
+    return found
 
 
-def _nameless(case: TestCase) -> TestCase:
-    return dataclasses.replace(case, name="", tags=(), description="", where="", xfail=None)
+def _steps(case: TestCase) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What may be made smaller of a case, with its kind."""
+    entry = reducible_entry(case)
+    return ((kind, smaller) for kind, reduce in REDUCTIONS.items() for smaller in reduce(entry, case.descriptor))
 
 
-def _unrefused(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if key != "expects_error"}
+def _built(entry: Mapping[str, Any], first: TestCase, target: BackendTarget) -> TestCase | None:
+    """The case of an entry; None if its operator does not take it, or takes what it should refuse."""
+    host = PlanHost(operators=operators, target=target, check_fill=check_fill)
+    try:
+        (case,) = build_cases(document_of([entry], "a smaller case"), CaseRequest(), host)
+    except OptestError:
+        return None
+    if any(each.path not in entry["shapes"] for each in case.inputs):
+        return None  # an input that was left out has taken the shape of another
+    if case.expects_error and _built({key: entry[key] for key in entry if key != "expects_error"}, first, target):
+        return None
+    kept = ("backend", "tolerances", "timeout_s", "mode", "base_dir", "allowed_folders")
+    return dataclasses.replace(case, where="", **{name: getattr(first, name) for name in kept})
 
 
-def _failure(verdict: Verdict) -> object:
+def _failure(verdict: Verdict) -> tuple[Status, object, object]:
     """What a smaller case has to have in common: status and reason; the message, but for its values, where it is the
     backend's."""
     message = () if verdict.reason in _OF_VALUES else skeleton(verdict.message.partition("\n")[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from optest.errors import UnknownName, UsageError
 from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import exit_status_of, report_from_journal
-from optest.reporting.history import history_data, history_lines, history_of, kept_run
+from optest.reporting.history import history_data, history_lines, history_of, journals_of, kept_run
 from optest.reporting.page import wants_color
 from optest.reporting.side_by_side import rows_as_csv, side_by_side, text_of
 from optest.reporting.trend import trend_data, trend_lines, trend_of
-from optest.settings import OPTIONS, environment, resolve
+from optest.settings import OPTIONS, Settings, environment, resolve
 from optest.store import (
     Journal,
     RunDirectory,
@@ -30,8 +30,6 @@ from optest.store import (
 __all__ = ["compare", "default_report_path", "diff", "history", "report", "report_files", "schema", "trend"]
 
 _MOST_IN_A_TREND, _MOST_IN_A_HISTORY = 20, 100
-_FORMS_OF_A_TREND = ("terminal", "json")
-_FORMS_OF_A_COMPARISON = (*_FORMS_OF_A_TREND, "csv")
 _WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_trends))
 
 
@@ -80,18 +78,20 @@ def _file_name(form: str) -> str:
     return FILE_FORMATS[form].file_name if form in FILE_FORMATS else f"report.{form}"
 
 
-def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the report of a run as text, written to ``output`` if that is given, and the run's exit status.
+def report(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the report of a run, the latest if none is named, as text, written to ``output`` if that is given, and the
+    run's exit status.
 
     Raises:
         UnknownName: if there is no such run.
-        UsageError: if ``output`` cannot be written.
+        UsageError: if ``output`` cannot be written, or several runs are named.
     """
-    settings = resolve(given)
+    if len(runs) > 1:
+        named = f"a report is of one run, but {len(runs)} are named"
+        raise UsageError(f"{named}; --trend compares them, --compare their calls")
     require_report(form)
-    if output is not None:
-        check_writable(Path(output))
-    journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
+    settings = _settings_for("report", form, output, given)
+    (journal,) = _journals_named(Path(settings["runs_dir"]), runs or ["latest"])
     color = wants_color(sys.stdout, no_color=settings["no_color"] or output is not None, variables=environment())
     text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
     return _written(text, output), exit_status_of(journal)
@@ -137,22 +137,15 @@ def history(
         UnknownName: if there is no such form.
         UsageError: if a file cannot be written, ``keep`` is none, or there are no runs.
     """
-    if form not in _FORMS_OF_A_TREND:
-        raise UnknownName("format of a history", form, _FORMS_OF_A_TREND)
-    settings = resolve(given)
+    settings = _settings_for("history", form, output, given)
     root = Path(settings["runs_dir"])
-    if output is not None:
-        check_writable(Path(output))
-    runs = [kept_run(each) for each in islice(_journals(root), _MOST_IN_A_HISTORY)][::-1]
+    runs = [kept_run(each) for each in islice(journals_of(root), _MOST_IN_A_HISTORY)][::-1]
     runs = runs if keep is None else kept_runs(Path(keep), runs)
     if not runs:
         raise UsageError(f"there are no runs under {root} of which there could be a history")
-    found_history = history_of(runs, globs)
-    if form == "json":
-        text = json.dumps(history_data(found_history), indent=1) + "\n"
-    else:
-        text = "\n".join(history_lines(found_history, verbose=settings["verbose"] > 0)) + "\n"
-    return _written(text, output), 0
+    made = history_of(runs, globs)
+    lines = history_lines(made, verbose=settings["verbose"] > 0)
+    return _written(_as_json(history_data(made)) if form == "json" else "\n".join([*lines, ""]), output), 0
 
 
 def trend(
@@ -166,14 +159,8 @@ def trend(
         UnknownName: if there is no such run, or no such form of a trend.
         UsageError: for fewer than two runs, or if ``output`` cannot be written.
     """
-    if form not in _FORMS_OF_A_TREND:
-        raise UnknownName("format of a trend", form, _FORMS_OF_A_TREND)
-    root = Path(resolve(given)["runs_dir"])
-    if output is not None:
-        check_writable(Path(output))
-    journals = (
-        [read_journal(RunDirectory.open(root, run).journal_path) for run in runs] if runs else _like_latest(root, most)
-    )
+    root = Path(_settings_for("trend", form, output, given)["runs_dir"])
+    journals = _journals_named(root, runs) if runs else _like_latest(root, most)
     for run, journal in zip(runs, journals, strict=False):
         if journal.info is None:
             raise UsageError(f"run {run} does not say what it was asked, so it cannot be compared")
@@ -184,12 +171,9 @@ def trend(
             f"a trend needs two runs at least, but {other}\n"
             "  name them: optest report --trend RUN RUN (ids, their beginnings, folders or journals)"
         )
-    found_trend = trend_of(journals)
-    if form == "json":
-        text = json.dumps(trend_data(found_trend), indent=1) + "\n"
-    else:
-        text = "\n".join(trend_lines(found_trend)) + "\n"
-    return _written(text, output), int(found_trend.got_worse)
+    made = trend_of(journals)
+    text = _as_json(trend_data(made)) if form == "json" else "\n".join([*trend_lines(made), ""])
+    return _written(text, output), int(made.got_worse)
 
 
 def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
@@ -199,23 +183,35 @@ def compare(runs: Sequence[str], form: str, output: str | None, given: Mapping[s
         UnknownName: if there is no such run, or no such form of a comparison.
         UsageError: for fewer than two runs, or if ``output`` cannot be written.
     """
-    if form not in _FORMS_OF_A_COMPARISON:
-        raise UnknownName("format of a comparison", form, _FORMS_OF_A_COMPARISON)
+    settings = _settings_for("comparison", form, output, given)
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs at least\n  name them: optest report --compare RUN RUN")
-    settings = resolve(given)
-    if output is not None:
-        check_writable(Path(output))
-    root = Path(settings["runs_dir"])
-    table = side_by_side([read_journal(RunDirectory.open(root, run).journal_path) for run in runs])
+    table = side_by_side(_journals_named(Path(settings["runs_dir"]), runs))
     if form == "csv":
         text = rows_as_csv(table)
     elif form == "json":
         head = ("call", *table.targets, "consistent")
-        text = json.dumps([dict(zip(head, row, strict=True)) for row in table.rows], indent=1) + "\n"
+        text = _as_json([dict(zip(head, row, strict=True)) for row in table.rows])
     else:
         text = text_of(table, verbose=settings["verbose"] > 0)
     return _written(text, output), int(table.differs)
+
+
+def _settings_for(what: str, form: str, output: str | None, given: Mapping[str, Any]) -> Settings:
+    forms = ("terminal", "json", "csv") if what == "comparison" else ("terminal", "json")
+    if what != "report" and form not in forms:
+        raise UnknownName(f"format of a {what}", form, forms)
+    if output is not None:
+        check_writable(Path(output))
+    return resolve(given)
+
+
+def _journals_named(root: Path, runs: Sequence[str]) -> list[Journal]:
+    return [read_journal(RunDirectory.open(root, run).journal_path) for run in runs]
+
+
+def _as_json(data: Any) -> str:
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _written(text: str, output: str | None) -> str:
@@ -226,30 +222,17 @@ def _written(text: str, output: str | None) -> str:
 
 def _like_latest(root: Path, most: int) -> list[Journal]:
     """The latest run and those before it that asked the same of the same target."""
-    journals: list[Journal] = []
-    for journal in _journals(root):
-        if not journals or _request_of(journal) == _request_of(journals[0]):
-            journals.append(journal)
-        if len(journals) == most:
-            break
-    return journals
-
-
-def _journals(root: Path) -> Iterator[Journal]:
-    """Those of the runs that say what they were asked, the latest first; not of searches for smaller cases."""
-    for directory in reversed(RunDirectory.all(root)):
-        if directory.journal_path.is_file():
-            journal = read_journal(directory.journal_path)
-            if journal.info is not None and journal.info.options.get("command") != "minimise":
-                yield journal
+    latest = next(journals_of(root), None)
+    alike = (each for each in journals_of(root) if latest and _request_of(each) == _request_of(latest))
+    return list(islice(alike, most))
 
 
 def _request_of(journal: Journal) -> tuple[object, ...]:
-    assert journal.info is not None
-    options = journal.info.options
-    return (journal.info.plan, journal.info.target, *(_plain(options.get(name)) for name in _WHAT_IS_ASKED))
-
-
-def _plain(option: object) -> object:
     """What was not stated is what is stated to be off."""
-    return None if option in ("", "eager", False) else option
+    assert journal.info is not None
+    stated = (journal.info.options.get(name) for name in _WHAT_IS_ASKED)
+    return (
+        journal.info.plan,
+        journal.info.target,
+        *(None if each in ("", "eager", False) else each for each in stated),
+    )

@@ -44,6 +44,7 @@ __all__ = [
     "with_deadline",
     "with_driver_options",
     "with_tolerances",
+    "without_usual_deadline",
 ]
 
 Revise = Callable[[TestCase, Verdict], Verdict]
@@ -442,3 +443,9 @@ def _name_and_kind(backend: str) -> set[str]:
 def with_deadline(case: TestCase, timeout_s: float) -> TestCase:
     """A default exists: nothing runs without a deadline."""
     return case if case.timeout_s is not None else dataclasses.replace(case, timeout_s=timeout_s)
+
+
+def without_usual_deadline(case: TestCase, settings: Settings) -> TestCase:
+    """The case for a plan, which need not state a deadline that every run keeps."""
+    is_usual = case.timeout_s == settings["timeout"] and not settings.stated("timeout")
+    return dataclasses.replace(case, timeout_s=None) if is_usual else case

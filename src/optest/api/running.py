@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,7 +17,7 @@ from optest.api.earlier_runs import as_the_resumed_run, given_options
 from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.report import Report
 from optest.api.reports import default_report_path, report_files
-from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
+from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request, without_usual_deadline
 from optest.backends import backend_manager
 from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.backends.worker_abilities import EndsRuns
@@ -32,12 +33,13 @@ from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
+from optest.reporting.terminal import TerminalReporter
 from optest.reporting.typography import plural
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
-__all__ = ["Report", "Steering", "closing_lines", "run", "run_cases", "unused_expectations"]
+__all__ = ["Report", "Steering", "closing_lines", "repro_line", "run", "run_cases", "unused_expectations"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
@@ -152,6 +154,10 @@ def run_cases(
             for form, path in files.items()
         )
         first = terminal or _terminal(request, stream or sys.stdout)  # hears everything first
+        if settings["shrink"] and isinstance(first, TerminalReporter):
+            from optest.api.minimising import smallest_line  # which runs cases, too
+
+            first.shrink = partial(smallest_line, request, directory, steering.interruption)
         try:
             return _run_to_the_end(begun, ReportManager((first, *written, *reporters)), steering)
         finally:
@@ -187,7 +193,7 @@ def _run_in_lanes(begun: _BegunRun, lanes: Lanes, manager: ReportManager, steeri
             isolation=lanes.isolation,
             dedupe=not settings["no_dedupe"],
         ),
-        repro=lambda case: _repro(case, directory, request),
+        repro=lambda case: repro_line(case, directory, request),
         earlier=begun.earlier,
         interruption=steering.interruption,
         revise=request.revise,
@@ -320,7 +326,7 @@ def _what_passes_show(request: RunRequest) -> tuple[str, ...]:
     return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
 
 
-def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
+def repro_line(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     """The command that runs exactly this case again, in a shell that knows nothing of this one.
 
     What flags cannot say is written to a one-case plan, which also holds the driver's options that every case has.
@@ -330,8 +336,7 @@ def _repro(case: TestCase, directory: RunDirectory, request: RunRequest) -> str:
     if own is None and request.driver.name not in backend_manager.names():
         return ""
     settings, options = request.settings, case_options_of(request.driver)
-    if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
-        case = dataclasses.replace(case, timeout_s=None)
+    case = without_usual_deadline(case, settings)
     arguments = own or _validation(case, settings) or command_line(_without(options, case))
     flags = driver_flags(settings)
     if arguments is None:

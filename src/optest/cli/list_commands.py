@@ -97,26 +97,13 @@ def report_command(
     With --trend or --compare, two runs or more are compared. The exit status is 0 if the report was made, whatever it
     says, unless --exit-code asks for that of the run.
     """
+    from optest.api import reports
+
     if trend and compare:
         raise click.UsageError("--trend and --compare exclude each other")
-    if compare:
-        from optest.api.reports import compare as comparison_of
-
-        text, status = comparison_of(journals, form, output, given)
-    elif trend:
-        from optest.api.reports import trend as trend_of
-
-        text, status = trend_of(journals, form, output, given)
-    elif len(journals) > 1:
-        raise click.UsageError(
-            f"a report is of one run, but {len(journals)} are named; --trend compares them, --compare their calls"
-        )
-    else:
-        from optest.api.reports import report
-
-        text, status = report(journals[0] if journals else "latest", form, output, given)
-    if output is None:
-        click.echo(text, nl=False)
+    make = reports.compare if compare else reports.trend if trend else reports.report
+    text, status = make(journals, form, output, given)
+    click.echo(text if output is None else "", nl=False)
     return status if exit_code else 0
 
 

@@ -190,9 +190,10 @@ def replay_command(
 def minimise_command(results: tuple[str, ...], run_id: str, write: str | None, most_s: float, **given: Any) -> int:
     """Make a failing case smaller and plainer for as long as it fails with the same reason, and run what is left.
 
-    RESULT is as for `replay`; of several, and without one, the first failure is taken. Sizes are halved and
-    decremented, dimensions and optional inputs dropped, layouts made dense, attributes set to their defaults, dtypes to
-    float32 or int32, and inputs filled with ones. Inputs are drawn anew: a step that loses the fault is not taken.
+    RESULT is as for `replay`; of several, and without one, the first failure is taken. Sizes become the usual small
+    ones, or are halved; dimensions are dropped or made one, optional inputs dropped, layouts made dense, attributes set
+    to their defaults, dtypes to float32 or int32, and inputs filled with ones. Inputs are drawn anew: a step that loses
+    the fault is not taken.
 
     \b
     optest minimise 'matmul*'

@@ -3,23 +3,37 @@ largest error in units of what is allowed."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from optest.errors import OptestError
 from optest.reporting.explain import gist
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
-from optest.store import Journal, KeptResult, KeptRun
+from optest.store import Journal, KeptResult, KeptRun, RunDirectory, read_journal
 
-__all__ = ["CaseHistory", "History", "history_data", "history_lines", "history_of", "is_flaky", "kept_run"]
+__all__ = [
+    "CaseHistory",
+    "History",
+    "history_data",
+    "history_lines",
+    "history_of",
+    "is_flaky",
+    "journals_of",
+    "kept_run",
+    "runs_until",
+]
 
 _MOST_ROWS, _MOST_OPERATORS = 50, 20
+_MOST_RUNS, _MOST_BYTES = 20, 256 * 2**20
 _LATEST = 6
 """As many runs are shown of an operator's errors."""
 _TOLD = BAD_STATUSES | {Status.SKIPPED, Status.UNCHECKED}
@@ -48,33 +62,48 @@ class CaseHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """``errors`` has by (operator, target) the runs that measured it, each with its largest error / allowance."""
+    """``errors`` has by (operator, target) the runs that measured it, each with its largest error / allowance; what is
+    worst in its latest run comes first."""
 
     runs: Sequence[KeptRun]
     cases: Sequence[CaseHistory]
-    errors: dict[tuple[str, str], list[tuple[str, float]]]
+    errors: dict[tuple[str, str], dict[str, float]]
+
+
+def journals_of(root: Path, most_bytes: float = math.inf) -> Iterator[Journal]:
+    """Those of the runs that say what they were asked, the latest first; not of searches for smaller cases."""
+    for directory in reversed(RunDirectory.all(root)):
+        if not directory.journal_path.is_file():
+            continue
+        most_bytes -= directory.journal_path.stat().st_size
+        if most_bytes < 0:
+            return
+        journal = read_journal(directory.journal_path)
+        if journal.info is not None and journal.info.options.get("command") != "minimise":
+            yield journal
 
 
 def kept_run(journal: Journal) -> KeptRun:
     """What a history needs of a journal that says when its run began."""
-    info = journal.info
-    assert info is not None
+    assert journal.info is not None
     results: dict[str, list[KeptResult]] = {}
     for each in journal.results:
         results.setdefault(each.id, []).append(_kept(each))
-    return KeptRun(
-        run_id=info.run_id,
-        started_at=info.started_at,
-        target=_target_of(info),
-        fingerprint=info.fingerprint,
-        results=results,
-    )
+    return KeptRun(info=journal.info, results=results)
 
 
-def _target_of(info: RunInfo) -> str:
-    """Functions of one operator are not one another, nor are cases of two plans that have one name."""
-    what = [*(info.options.get("function") or ()), *([Path(info.plan).name] if info.plan else [])]
-    return f"{info.target} ({', '.join(what)})" if what else info.target
+def runs_until(info: RunInfo, results: Sequence[CaseResult]) -> list[KeptRun]:
+    """This run and those before it of its target that have half of its cases or more, with these alone, in order.
+
+    Of the runs beside it, as many are looked at as are read in some seconds.
+    """
+    runs = [now := kept_run(Journal(info=info, results=tuple(results)))]
+    with suppress(OSError, OptestError):  # a broken run beside it is not this one's fault
+        for run in map(kept_run, islice(journals_of(Path(info.directory).parent, _MOST_BYTES), _MOST_RUNS)):
+            own = {name: each for name, each in run.results.items() if name in now.results}
+            if run.target == now.target and run.info.started_at < info.started_at and 2 * len(own) >= len(now.results):
+                runs.insert(0, replace(run, results=own))
+    return runs
 
 
 def _kept(result: CaseResult) -> KeptResult:
@@ -98,7 +127,7 @@ def is_flaky(known: Sequence[tuple[KeptRun, bool]], case: str) -> bool:
     if any(run.wavers(case) for run, _ in known):
         return True
     turns = [(earlier, later) for (earlier, was), (later, became) in pairwise(known) if was is not became]
-    prints = [(one.fingerprint, other.fingerprint) for one, other in turns]
+    prints = [(one.info.fingerprint, other.info.fingerprint) for one, other in turns]
     return len(turns) > 1 or any(one and one == other for one, other in prints)
 
 
@@ -107,38 +136,35 @@ def history_of(runs: Sequence[KeptRun], globs: Sequence[str] = ()) -> History:
     by_target: dict[str, list[KeptRun]] = {}
     for run in runs:
         by_target.setdefault(run.target, []).append(run)
-    cases, errors = list[CaseHistory](), dict[tuple[str, str], list[tuple[str, float]]]()
+    cases, errors = list[CaseHistory](), dict[tuple[str, str], dict[str, float]]()
     for target, own in by_target.items():
-        names = dict.fromkeys(name for run in reversed(own) for name in run.results)
-        chosen = {name for name in names if not globs or any(name == each or fnmatchcase(name, each) for each in globs)}
-        cases += [_case_history(name, target, own) for name in names if name in chosen]
+        every = dict.fromkeys(name for run in reversed(own) for name in run.results)
+        names = [name for name in every if not globs or name in globs or any(fnmatchcase(name, each) for each in globs)]
+        cases += [_case_history(name, target, own) for name in names]
         for run in own:
-            worst: dict[str, float] = {}
-            for each in (result for name in chosen for result in run.results.get(name, ()) if not result.is_bad):
-                if each.used is not None:
-                    worst[each.operator] = max(each.used, worst.get(each.operator, 0.0))
-            for operator, used in worst.items():
-                errors.setdefault((operator, target), []).append((run.run_id, used))
-    return History(runs=runs, cases=cases, errors=errors)
+            for each in (result for name in names for result in run.results.get(name, ())):
+                if each.used is not None and not each.is_bad:
+                    of_runs = errors.setdefault((each.operator, target), {})
+                    of_runs[run.info.run_id] = max(each.used, of_runs.get(run.info.run_id, 0.0))
+    by_latest = sorted(errors.items(), key=lambda each: -list(each[1].values())[-1])
+    return History(runs=runs, cases=cases, errors=dict(by_latest))
 
 
 def _case_history(name: str, target: str, runs: Sequence[KeptRun]) -> CaseHistory:
-    having = [run for run in runs if name in run.results]
-    latest = having[-1].worst(name)
-    assert latest is not None
-    same = [run for run in having if any(each.key == latest.key for each in run.results[name])]
-    known = [(run, bad) for run in same if (bad := run.is_bad(name)) is not None]
-    good = [place for place, (_, bad) in enumerate(known) if not bad]
-    streak = known[good[-1] + 1 :] if good else known
-    times = [each.seconds for run in same if (each := run.worst(name)) is not None and each.seconds is not None]
+    ended = [(run, worst) for run in runs if (worst := run.worst(name)) is not None]
+    latest = ended[-1][1]
+    same = [(run, worst) for run, worst in ended if any(each.key == latest.key for each in run.results[name])]
+    known = [(run, bad) for run, _ in same if (bad := run.is_bad(name)) is not None]
+    last_good = max((place for place, (_, bad) in enumerate(known) if not bad), default=-1)
+    times = [worst.seconds for _, worst in same if worst.seconds is not None]
     return CaseHistory(
         case=name,
         operator=latest.operator,
         target=target,
         word=latest.status.value,
         runs=len(same),
-        first_bad=streak[0][0].run_id if streak else "",
-        last_good=known[good[-1]][0].run_id if good else "",
+        first_bad=known[last_good + 1][0].info.run_id if last_good + 1 < len(known) else "",
+        last_good=known[last_good][0].info.run_id if last_good >= 0 else "",
         is_flaky=is_flaky(known, name),
         seconds=times[-1] if times else None,
         usual_s=median(times[:-1]) if len(times) > 1 else None,
@@ -150,53 +176,51 @@ def history_lines(history: History, *, verbose: bool) -> list[str]:
     """For people: the cases that fail or waver (all with ``verbose``), and the errors of operators."""
     runs, cases = history.runs, history.cases
     of_targets = Counter(run.target for run in runs)
-    shown = [each for each in cases if verbose or each.first_bad or each.is_flaky]
-    shown.sort(key=lambda each: not each.first_bad)
     failing, flaky = sum(bool(each.first_bad) for each in cases), sum(each.is_flaky for each in cases)
-    lines = [
+    rows = [
+        [
+            *(clip(each.case, 60), each.target, each.word, each.first_bad or "-", each.last_good or "-"),
+            *("flaky" if each.is_flaky else "-", str(each.runs)),
+            *("-" if seconds is None else duration(seconds) for seconds in (each.seconds, each.usual_s)),
+        ]
+        for each in sorted(cases, key=lambda each: not each.first_bad)
+        if verbose or each.first_bad or each.is_flaky
+    ]
+    used = {
+        of: [number(each, 2) for each in (max(by_run.values()), *by_run.values())]
+        for of, by_run in history.errors.items()
+    }
+    measured = [[*of, worst, each[-1], " ".join(each[-_LATEST:])] for of, (worst, *each) in used.items()]
+    head = ("case", "target", "now", "first bad", "last good", "flaky", "runs", "time", "usual")
+    head_of_errors = ("operator", "target", "worst", "now", "latest runs")
+    return [
         f"{plural(len(runs), 'run')}: {', '.join(f'{count} of {target}' for target, count in of_targets.items())}",
         f"{plural(len(cases), 'case')}: {failing} failing, {flaky} flaky",
-        "",
+        *_table(head, rows, frozenset(range(6)), None if verbose else _MOST_ROWS),
+        *(["", "largest error / allowance of what passed"] if measured else []),
+        *_table(head_of_errors, measured, frozenset({0, 1, 4}), None if verbose else _MOST_OPERATORS)[1:],
     ]
-    kept = shown if verbose else shown[:_MOST_ROWS]
-    if kept:
-        head = ["case", "target", "now", "first bad", "last good", "flaky", "runs", "time", "usual"]
-        rows = [
-            [
-                *(clip(each.case, 60), each.target, each.word, each.first_bad or "-", each.last_good or "-"),
-                *("flaky" if each.is_flaky else "-", str(each.runs), _time(each.seconds), _time(each.usual_s)),
-            ]
-            for each in kept
-        ]
-        lines += [*columns([head, *rows], left=frozenset(range(6))), ""]
-    if len(shown) > len(kept):
-        lines += [f"and {len(shown) - len(kept)} more; -v shows all", ""]
-    measured = [(of, [used for _, used in of_runs]) for of, of_runs in history.errors.items()]
-    measured.sort(key=lambda each: -each[1][-1])
-    rows = [
-        [*of, number(max(used), 2), number(used[-1], 2), " ".join(number(each, 2) for each in used[-_LATEST:])]
-        for of, used in (measured if verbose else measured[:_MOST_OPERATORS])
-    ]
-    if rows:
-        lines += ["largest error / allowance of what passed"]
-        lines += columns([["operator", "target", "worst", "now", "latest runs"], *rows], left=frozenset({0, 1, 4}))
-    if len(measured) > len(rows):
-        lines += [f"and {len(measured) - len(rows)} more operators; -v shows all"]
-    return lines
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(seconds)
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int], most: int | None) -> list[str]:
+    """An empty line and the rows, nothing where there are none."""
+    more = [f"and {len(rows) - most} more; -v shows all"] if most is not None and len(rows) > most else []
+    return ["", *columns([head, *rows[:most]], left=left), *more] if rows else []
 
 
 def history_data(history: History) -> dict[str, Any]:
     """For machines."""
+    infos = [(run.info, run.target) for run in history.runs]
     return {
         "schema_version": 1,
-        "runs": [{"id": run.run_id, "started_at": run.started_at, "target": run.target} for run in history.runs],
+        "runs": [{"id": info.run_id, "started_at": info.started_at, "target": target} for info, target in infos],
         "cases": [asdict(each) for each in history.cases],
         "operators": [
-            {"operator": operator, "target": target, "errors": [{"run": run, "worst": worst} for run, worst in errors]}
-            for (operator, target), errors in history.errors.items()
+            {
+                "operator": of[0],
+                "target": of[1],
+                "errors": [{"run": run, "worst": used} for run, used in by_run.items()],
+            }
+            for of, by_run in history.errors.items()
         ],
     }

@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from jinja2 import Environment
 from optest.reporting.check_summary import in_order, is_check, operator_lines, sum_up
 from optest.reporting.failure_groups import block, failure_groups
 from optest.reporting.figures import outcome_text, provenance
+from optest.reporting.history import history_of, runs_until
 from optest.reporting.patterns import tile_of
 from optest.reporting.tally import Tally, in_plan_order, spent_s
-from optest.reporting.typography import clip, printable
+from optest.reporting.typography import clip, duration, number, printable
 from optest.spec import (
     BAD_STATUSES,
     LIMIT,
@@ -37,6 +39,7 @@ from optest.spec import (
 
 __all__ = ["html_text"]
 
+_MOST_TRENDS = 20
 _PAGE = Path(__file__).parent / "html_page"
 
 
@@ -55,10 +58,29 @@ def html_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary)
         well=summary.exit_status == 0,
         notes=[clip(printable(note), 300) for note in (*rest, *info.notes, *summary.notes)],
         facts=[(name, printable(value)) for name, value in provenance(info, summary)],
+        trend=_trend(info, ordered),
         style=style,
         script=script,
         data=base64.b64encode(zlib.compress(data, 9)).decode(),
     )
+
+
+def _trend(info: RunInfo, results: Sequence[CaseResult]) -> dict[str, list[tuple[int, float, str]]]:
+    """Passes, times and the largest errors of operators over the runs: place of the run, value, and that in words."""
+    runs = runs_until(info, results)
+    if len(runs) < 2:
+        return {}
+    trend: dict[str, list[tuple[int, float, str]]] = {"passed": [], "time": []}
+    for place, run in enumerate(runs):
+        passed = sum(run.word(name) == Status.PASSED.value for name in run.results)
+        spent = sum(each.seconds or 0.0 for rounds in run.results.values() for each in rounds)
+        trend["passed"].append((place, passed / len(run.results), f"{passed} of {len(run.results)}"))
+        trend["time"].append((place, spent, duration(spent)))
+    places = {run.info.run_id: place for place, run in enumerate(runs)}
+    for (operator, _), by_run in islice(history_of(runs).errors.items(), _MOST_TRENDS):
+        points = [(places[run], used, number(used, 2)) for run, used in by_run.items() if math.isfinite(used)]
+        trend[f"{printable(operator)}: error / allowance of what passed"] = points
+    return trend
 
 
 def _data(results: Sequence[CaseResult], tally: Tally) -> dict[str, Any]:

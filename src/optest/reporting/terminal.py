@@ -26,6 +26,7 @@ _REDRAW_EVERY_S = 0.1
 _BAR_WIDTH = 24
 _TABLE_ROWS = 30
 _SKIP_ROWS = 10
+_MOST_SHRUNK = 5
 _SUMMED_UP = frozenset({Status.PASSED, Status.SKIPPED})
 
 _STYLES = {
@@ -72,6 +73,8 @@ class TerminalReporter:
         self._started = self._last_progress = clock()
         self._last_draw = -math.inf
         self._done_before = 0
+        self.shrink: Callable[[CaseResult], str] | None = None
+        """Tells the smallest call that fails as this one does, for the first failure blocks."""
 
     def on_start(self, info: RunInfo) -> None:
         self._info = info
@@ -146,8 +149,13 @@ class TerminalReporter:
     def _blocks(self, groups: Sequence[FailureGroup]) -> None:
         """One failure block for each group, up to the limit."""
         limit = len(groups) if self._block_limit is None else self._block_limit
-        for group in groups[:limit]:
+        for place, group in enumerate(groups[:limit]):
             self._page.lines(_styled_block(group, with_map=self._page.is_decorated))
+            if self.shrink is not None and place < _MOST_SHRUNK:
+                try:
+                    self._page.line(f"  {self.shrink(group.first)}", "command")
+                except KeyboardInterrupt:
+                    self.shrink = None
             self._page.line()
         if left := groups[limit:]:
             run = self._info.run_id if self._info else "RUN"

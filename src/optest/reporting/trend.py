@@ -7,7 +7,7 @@ Cases are the same by their id and by what they compute; one that computes somet
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -15,7 +15,7 @@ from optest.reporting.failure_groups import skeleton
 from optest.reporting.history import is_flaky, kept_run
 from optest.reporting.tally import GroupTally, Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
-from optest.spec import Reason, RunInfo
+from optest.spec import Reason
 from optest.store import Journal, KeptResult, KeptRun
 
 __all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
@@ -47,18 +47,17 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A case and what became of it; ``words`` has its state in every run, ``since`` the first run that has it so."""
+    """A case and what became of it; ``statuses`` has its state in every run, ``since`` the first run that has it so."""
 
     kind: Kind
     case: str
-    words: tuple[str, ...]
+    statuses: tuple[str, ...]
     since: str = ""
     gist: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run(KeptRun):
-    info: RunInfo
     is_complete: bool
     tally: Tally
 
@@ -84,9 +83,6 @@ class Trend:
     changes: tuple[Change, ...]
     still_failing: tuple[str, ...]
     notes: tuple[str, ...] = field(default=())
-
-    def of(self, kind: Kind) -> list[Change]:
-        return [each for each in self.changes if each.kind is kind]
 
     @property
     def got_worse(self) -> bool:
@@ -127,9 +123,7 @@ def _run(journal: Journal) -> _Run:
     for result in journal.results:
         tally.add(result)
     is_complete = journal.summary is not None and journal.summary.finished >= journal.summary.total
-    kept = kept_run(journal)
-    stated = {each.name: getattr(kept, each.name) for each in fields(kept)}
-    return _Run(**stated, info=journal.info, is_complete=is_complete, tally=tally)
+    return _Run(info=journal.info, results=kept_run(journal).results, is_complete=is_complete, tally=tally)
 
 
 def _change(case: str, runs: Sequence[_Run]) -> Change | None:
@@ -142,7 +136,7 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
         worst = last.worst(case)
         if not why and worst is not None and (is_bad or kind is Kind.LEFT_OUT):
             why = worst.gist
-        return Change(kind=kind, case=case, words=words, since=since, gist=why)
+        return Change(kind=kind, case=case, statuses=words, since=since, gist=why)
 
     if case not in last.results:
         went = case in earlier[-1].results and last.has_all_of(earlier[-1])
@@ -213,16 +207,13 @@ def trend_lines(trend: Trend) -> list[str]:
     rows += [_row(run, models) for run in trend.runs]
     lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
     for kind in Kind:
-        changes = trend.of(kind)
-        if not changes:
-            continue
-        lines.append(f"{kind.value}: {len(changes)}")
-        for each in changes[:_MOST_LINES]:
-            more = f"  {each.gist}" if each.gist else ""
-            lines.append(f"  {each.case}  {' > '.join(each.words)}{clip(more, 120)}")
-        if len(changes) > _MOST_LINES:
-            lines.append(f"  and {len(changes) - _MOST_LINES} more")
-        lines.append("")
+        changes = [each for each in trend.changes if each.kind is kind]
+        told = [
+            f"  {each.case}  {' > '.join(each.statuses)}{clip(f'  {each.gist}' if each.gist else '', 120)}"
+            for each in changes[:_MOST_LINES]
+        ]
+        more = [f"  and {len(changes) - len(told)} more"] if len(changes) > len(told) else []
+        lines += [f"{kind.value}: {len(changes)}", *told, *more, ""] if changes else []
     if not trend.changes:
         lines += ["nothing changed", ""]
     if trend.still_failing:
@@ -267,16 +258,7 @@ def trend_data(trend: Trend) -> dict[str, Any]:
             }
             for run in trend.runs
         ],
-        "changes": [
-            {
-                "kind": each.kind.name.lower(),
-                "case": each.case,
-                "statuses": list(each.words),
-                "since": each.since,
-                "gist": each.gist,
-            }
-            for each in trend.changes
-        ],
+        "changes": [asdict(each) | {"kind": each.kind.name.lower()} for each in trend.changes],
         "still_failing": list(trend.still_failing),
         "notes": list(trend.notes),
     }

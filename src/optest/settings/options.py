@@ -425,6 +425,15 @@ _CORE: tuple[Option, ...] = (
         help="Show the N slowest cases at the end. [0]",
     ),
     Option(
+        name="shrink",
+        common=True,
+        type="bool",
+        default=False,
+        group="Reports",
+        commands=("run", "check"),
+        help="Below the first five failures, the smallest calls that fail alike, as `optest minimise` finds them.",
+    ),
+    Option(
         name="no_color",
         type="bool",
         default=False,

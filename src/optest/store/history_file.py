@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, fields
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import msgpack
 
 from optest.errors import UsageError
-from optest.spec import BAD_STATUSES, Status
+from optest.spec import BAD_STATUSES, RunInfo, Status
 
 __all__ = ["KeptResult", "KeptRun", "kept_runs"]
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = f"""
-CREATE TABLE runs (run TEXT PRIMARY KEY, started_at TEXT, target TEXT, fingerprint TEXT);
-CREATE TABLE cases (number INTEGER PRIMARY KEY, id TEXT, key TEXT, operator TEXT, UNIQUE (id, key));
-CREATE TABLE results (
-    run TEXT, number INTEGER, status TEXT, attempts INTEGER, used REAL, seconds REAL, is_timed INTEGER, gist TEXT
-);
-CREATE INDEX results_of_run ON results (run);
+CREATE TABLE runs (run TEXT PRIMARY KEY, started_at TEXT, target TEXT, results BLOB);
 PRAGMA user_version = {_VERSION};
 """
 _NOTHING_SHOWN = frozenset({Status.SKIPPED, Status.UNCHECKED})
@@ -52,11 +48,15 @@ class KeptResult:
 class KeptRun:
     """A run with its results by the ids of cases, one for each round."""
 
-    run_id: str
-    started_at: str
-    target: str
-    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    info: RunInfo
     results: Mapping[str, Sequence[KeptResult]]
+
+    @property
+    def target(self) -> str:
+        """Functions of one operator are not one another, nor are cases of two plans that have one name."""
+        plan, functions = self.info.plan, self.info.options.get("function") or ()
+        what = ", ".join([*functions, *([Path(plan).name] if plan else [])])
+        return f"{self.info.target} ({what})" if what else self.info.target
 
     def worst(self, case: str) -> KeptResult | None:
         """The first bad one of its rounds, else the first; None for a case that this run does not have."""
@@ -89,60 +89,17 @@ def kept_runs(path: Path, more: Sequence[KeptRun] = ()) -> list[KeptRun]:
     Raises:
         UsageError: if it cannot be written, or is no such file.
     """
-    with _opened(path) as database:
-        known = {run for (run,) in database.execute("SELECT run FROM runs")}
-        with database:
-            for run in more:
-                if run.run_id not in known:
-                    _add(database, run)
-        heads = database.execute("SELECT * FROM runs ORDER BY started_at").fetchall()
-        return [
-            KeptRun(
-                run_id=run,
-                started_at=started_at,
-                target=target,
-                fingerprint=json.loads(prints),
-                results=_results_of(database, run),
-            )
-            for run, started_at, target, prints in heads
-        ]
-
-
-def _add(database: sqlite3.Connection, run: KeptRun) -> None:
-    head = (run.run_id, run.started_at, run.target, json.dumps(dict(run.fingerprint)))
-    database.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", head)
-    rows = [(run.run_id, *_row(result)) for each in run.results.values() for result in each]
-    cases = dict.fromkeys(row[1:4] for row in rows)
-    database.executemany("INSERT OR IGNORE INTO cases (id, key, operator) VALUES (?, ?, ?)", cases)
-    database.executemany(
-        "INSERT INTO results SELECT ?1, number, ?5, ?6, ?7, ?8, ?9, ?10 FROM cases WHERE id = ?2 AND key = ?3", rows
-    )
-
-
-def _row(result: KeptResult) -> tuple[Any, ...]:
-    return tuple([getattr(result, each.name) for each in fields(result)])
-
-
-def _results_of(database: sqlite3.Connection, run: str) -> dict[str, list[KeptResult]]:
-    names = [each.name for each in fields(KeptResult)]
-    query = f"SELECT {', '.join(names)} FROM results JOIN cases USING (number) WHERE run = ? ORDER BY results.rowid"
-    results: dict[str, list[KeptResult]] = {}
-    for row in database.execute(query, (run,)):
-        stated = dict(zip(names, row, strict=True))
-        stated |= {"status": Status(stated["status"]), "is_timed": bool(stated["is_timed"])}
-        results.setdefault(stated["id"], []).append(KeptResult(**stated))
-    return results
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    rows = ((run.info.run_id, run.info.started_at, run.target, zlib.compress(msgpack.encode(run))) for run in more)
     try:
         with closing(sqlite3.connect(path)) as database:
             ((version,),) = database.execute("PRAGMA user_version")
             if not version:
                 database.executescript(_SCHEMA)
-            elif version > _VERSION:
-                raise UsageError(f"{path} was written by a newer optest; update optest to read it")
-            yield database
+            elif version != _VERSION:
+                raise UsageError(f"{path} was written by another version of optest; name a new file")
+            with database:
+                database.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?)", rows)
+            kept = database.execute("SELECT results FROM runs ORDER BY started_at")
+            return [msgpack.decode(zlib.decompress(results), type=KeptRun) for (results,) in kept]
     except sqlite3.Error as error:
         raise UsageError(f"{path} is no history that can be read and written: {error}") from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from optest.reporting.history import CaseHistory, history_data, history_lines, history_of
-from optest.spec import Status
+from optest.spec import RunInfo, Status
 from optest.store import KeptResult, KeptRun
 
 P, F, S = Status.PASSED, Status.FAILED, Status.SKIPPED
@@ -17,15 +19,18 @@ def result(
     return KeptResult(id=name, key=key, operator="relu", status=status, used=used, seconds=seconds)
 
 
+def info(number: int, **changes: Any) -> RunInfo:
+    stated = {"run_id": f"r{number}", "started_at": str(number), "target": "t", "total": 1, "seed": 0}
+    return RunInfo(**{**stated, **changes})
+
+
 def runs(*statuses: Status | KeptResult | None, same: bool = False) -> list[KeptRun]:
     made = []
     for number, each in enumerate(statuses, 1):
         kept = result(each) if isinstance(each, Status) else each
         results = {} if kept is None else {kept.id: [kept]}
         prints = {"plan": "same" if same else f"p{number}"}
-        made.append(
-            KeptRun(run_id=f"r{number}", started_at=str(number), target="t", fingerprint=prints, results=results)
-        )
+        made.append(KeptRun(info=info(number, fingerprint=prints), results=results))
     return made
 
 
@@ -68,7 +73,7 @@ def test_times() -> None:
 
 def test_targets_are_kept_apart_and_cases_chosen() -> None:
     first, second = runs(F, P)
-    other = KeptRun(run_id="r9", started_at="9", target="gpu", results={"b/1": [result(F, "b/1")]})
+    other = KeptRun(info=info(9, target="gpu"), results={"b/1": [result(F, "b/1")]})
     found = history_of([first, second, other])
     assert [(each.target, each.case, each.first_bad) for each in found.cases] == [("t", "a", ""), ("gpu", "b/1", "r9")]
     assert [each.case for each in history_of([first, second, other], ["b*"]).cases] == ["b/1"]
@@ -76,7 +81,7 @@ def test_targets_are_kept_apart_and_cases_chosen() -> None:
 
 def test_errors_are_those_of_what_passed() -> None:
     found = history_of(runs(result(P, used=0.5), result(F, used=40.0), result(P, used=0.25)))
-    assert found.errors == {("relu", "t"): [("r1", 0.5), ("r3", 0.25)]}
+    assert found.errors == {("relu", "t"): {"r1": 0.5, "r3": 0.25}}
     assert history_of(runs(result(P, used=0.5)), ["other"]).errors == {}
     lines = history_lines(found, verbose=False)
     assert lines[-1].split() == ["relu", "t", "0.5", "0.25", "0.5", "0.25"]

@@ -9,6 +9,8 @@ import re
 import sys
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from optest.reporting.file_report import FILE_FORMATS
 from optest.reporting.from_journal import report_from_journal
 from optest.reporting.html_report import html_text
 from optest.spec import CaseResult, Picture, Reason, RunInfo, RunSummary, Status, Verdict
-from optest.store import JournalWriter, read_journal
+from optest.store import JournalWriter, RunDirectory, read_journal
 
 Make = Callable[..., CaseResult]
 NASTY = "</script><script>alert(1)</script> \"'`{{ 7 * 7 }} <!-- \x00 \ud800 \u202e &amp; \x1b[31m"
@@ -97,6 +99,32 @@ def test_nothing_is_fetched(result: Make) -> None:
     assert "://" not in text
     assert "default-src 'none'" in text
     assert not re.search(r"(src|href)=\"(?!data:,)[^#]", text)
+
+
+def test_trend_of_the_runs_beside_it(result: Make, tmp_path: Path) -> None:
+    def run(day: int, good: int, *, target: str = "torch:cpu", cases: int = 4) -> str:
+        directory = RunDirectory.create(tmp_path, now=datetime(2026, 1, day, tzinfo=timezone.utc), token=target[:3])
+        info = replace(
+            INFO, run_id=directory.id, started_at=f"2026-01-0{day}", target=target, directory=str(directory.path)
+        )
+        made = [result(id=f"c{n}", **({} if n < good else {"reason": Reason.VALUE})) for n in range(cases)]
+        with JournalWriter(directory.journal_path) as writer:
+            writer.start(info)
+            writer.results_at_once(made)
+        return text_of(made, info)
+
+    assert 'id="trend"' not in run(2, 4)
+    run(1, 0, target="jax:cpu")
+    run(3, 1, cases=1)  # too few of the cases
+    page = run(4, 3, cases=5)
+    passed, time, errors = re.findall(r'<tr><th>(.*?)</th>.*? points="(.*?)".*?</td><td>(.*?)</td>', page)
+    assert "Over 2 runs" in page
+    assert passed == ("passed", "0.0,0.0 240.0,16.0 ", "4 of 4 → 3 of 5")
+    assert (time[0], time[2]) == ("time", "3.2 ms → 4.0 ms")
+    assert errors == ("matmul: error / allowance of what passed", "0.0,0.0 240.0,0.0 ", "0.25 → 0.25")
+    (tmp_path / "20260105T000000Z-x").mkdir()
+    (tmp_path / "20260105T000000Z-x" / "journal.jsonl").write_text("no journal\n\n")
+    assert 'id="trend"' not in run(6, 5, cases=5)
 
 
 def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

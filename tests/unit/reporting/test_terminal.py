@@ -33,7 +33,9 @@ def run(results: Iterable[CaseResult], stream: Any, *, total: int | None = None,
     results = list(results)
     total = len(results) if total is None else total
     options.setdefault("clock", lambda: 0.0)
+    shrink = options.pop("shrink", None)
     reporter = TerminalReporter(stream, **options)
+    reporter.shrink = shrink
     reporter.on_start(INFO)
     for index, result in enumerate(results):
         reporter.on_case_result(result, index, total)
@@ -227,6 +229,26 @@ def test_failure_blocks_are_capped_and_say_how_to_see_the_rest(result: Make) -> 
     assert text.count("  again:") == 20
     assert "and 37 more: optest report 20260131T000000Z-ab\n" in text
     assert run(results, io.StringIO(), verbosity=1).count("  again:") == 57
+
+
+@pytest.mark.parametrize("interrupted_at", [None, 2])
+def test_the_smallest_calls_of_the_first_blocks(result: Make, interrupted_at: int | None) -> None:
+    results = [result(reason=Reason.NAN, operator=f"op{number}", id=f"case {number}") for number in range(9)]
+    asked: list[str] = []
+
+    def shrink(failure: CaseResult) -> str:
+        asked.append(failure.id)
+        if len(asked) == interrupted_at:
+            raise KeyboardInterrupt
+        return f"smallest: that of {failure.id}"
+
+    text = run(results, io.StringIO(), shrink=shrink)
+    assert asked == [f"case {number}" for number in range(5 if interrupted_at is None else interrupted_at)]
+    told = asked if interrupted_at is None else asked[:-1]
+    assert [line for line in text.splitlines() if "smallest" in line] == [
+        f"  smallest: that of {each}" for each in told
+    ]
+    assert text.count("  again:") == 9
 
 
 def test_skips_are_grouped_and_capped(result: Make) -> None:

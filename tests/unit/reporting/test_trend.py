@@ -77,7 +77,7 @@ def test_what_became_of_a_case(name: str, case: Make, result: Make) -> None:
     assert [change.kind for change in trend.changes] == ([] if kind is None else [kind])
     assert trend.still_failing == (("a",) if kind is None and words[-1] == F else ())
     for change in trend.changes:
-        assert change.words == tuple(word or "-" for word in words)
+        assert change.statuses == tuple(word or "-" for word in words)
 
 
 def reversed_list(runs: list[Journal]) -> list[Journal]:
@@ -175,7 +175,7 @@ def test_words_and_data(case: Make, result: Make) -> None:
     data = trend_data(trend)
     assert [each["bad"] for each in data["runs"]] == [0, 1]
     assert data["changes"][0] == {
-        "kind": "new_failure", "case": "a", "statuses": ["passed", "failed"], "since": "r2",
+        "kind": "new_failure", "case": "a", "statuses": ("passed", "failed"), "since": "r2",
         "gist": "VALUE: 3 of 8 elements are off",
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from optest.errors import UsageError
-from optest.spec import Status
+from optest.spec import RunInfo, Status
 from optest.store import KeptResult, KeptRun, kept_runs
 
 
@@ -16,9 +16,10 @@ def run(number: int, *results: KeptResult) -> KeptRun:
     by_case: dict[str, list[KeptResult]] = {}
     for each in results:
         by_case.setdefault(each.id, []).append(each)
-    return KeptRun(
-        run_id=f"r{number}", started_at=f"2026-01-0{number}", target="t", fingerprint={"plan": "1"}, results=by_case
+    info = RunInfo(
+        run_id=f"r{number}", started_at=f"2026-01-0{number}", target="t", total=1, seed=0, options={"op": ["a"]}
     )
+    return KeptRun(info=info, results=by_case)
 
 
 PASSED = KeptResult(id="a", key="k1:1", operator="relu", status=Status.PASSED, used=0.25, seconds=1.5, is_timed=True)
@@ -46,5 +47,5 @@ def test_other_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.sqlite")
     other.execute("PRAGMA user_version = 7")
     other.close()
-    with pytest.raises(UsageError, match="newer optest"):
+    with pytest.raises(UsageError, match="another version of optest"):
         kept_runs(tmp_path / "other.sqlite")
