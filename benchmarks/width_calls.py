@@ -11,8 +11,8 @@ from typing import Any
 
 from optest.generators.fills import check_fill
 from optest.operators import operators
+from optest.operators.calls import call
 from optest.operators.catalogue import DESCRIPTORS
-from optest.operators.samples import call
 from optest.plan import CaseRequest, PlanHost
 from optest.plan.from_samples import cases_of_samples
 from optest.spec import BackendTarget, OperatorDescriptor, RuleClass, Sample, TestCase

@@ -51,7 +51,7 @@ class NothingSelected(OptestError):
 class UnknownName(UsageError):
     """A name that is in no registry; the message suggests the nearest and lists the known ones, without ``aliases``.
 
-    ``meant`` is what the name is called here, where it is known from elsewhere.
+    ``meant`` is what the name is called here, where it is known from elsewhere; ``hint`` a last line for who knows it.
     """
 
     def __init__(
@@ -63,15 +63,17 @@ class UnknownName(UsageError):
         aliases: Iterable[str] = (),
         where: str = "",
         meant: str | None = None,
+        hint: str = "",
     ) -> None:
         self.kind = kind
+        self.hint = hint
         self.name = name
         self.known = tuple(dict.fromkeys(known))
         self.suggestion = meant or nearest(name, (*aliases, *self.known))
-        hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
+        near = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
         listed = f"\n  known: {listed_names(self.known)}" if self.known else ""
-        at = f"\n  at {where}" if where else ""
-        super().__init__(f"unknown {kind} {name!r}{hint}{at}{listed}")
+        at, last = (f"\n  {word}{text}" if text else "" for word, text in (("at ", where), ("", hint)))
+        super().__init__(f"unknown {kind} {name!r}{near}{at}{listed}{last}")
 
 
 class Unavailable(OptestError):
@@ -137,13 +139,13 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, text: 
     return text.format(near) if near else otherwise
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a person most likely meant, or None."""
-    return _nearest(name, tuple(known))
+def nearest(name: str, known: Iterable[str], *, least: float = 0.6) -> str | None:
+    """Return the known name that a person most likely meant, or None; ``least`` is difflib's ratio."""
+    return _nearest(name, tuple(known), least)
 
 
 @lru_cache(maxsize=1024)  # a plan may have the same slip in every case
-def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+def _nearest(name: str, known: tuple[str, ...], least: float) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=least)
     return by_folded[found[0]] if found else None

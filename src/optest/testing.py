@@ -83,7 +83,7 @@ def assert_right(
 
     Raises:
         AssertionError: with the block that ``optest run`` prints for such a failure; also for a pass that proves little
-            (SUSPECT).
+            (SUSPECT), as of results that are all NaN, and where no output has an element (NOTHING_COMPARED).
         UsageError: for an operator, attribute, input or tolerance that does not fit, and for an output that shares
             memory with an input, whose values from before the call are then unknown.
     """
@@ -269,7 +269,7 @@ def _case(
         "op": op,
         "shapes": {each.name: _layout(each.array) for each in inputs},
         "dtypes": {each.name: dtype_of(each.array.dtype).name for each in inputs},
-        "generator": {each.name: {"fill": "data", "place": place} for place, each in enumerate(inputs)},
+        "generator": {each.name: {"fill": "argument", "place": place} for place, each in enumerate(inputs)},
         "attributes": {name: _plain(value) for name, value in attributes.items()},
         "tolerance": tolerance,
     }
@@ -361,6 +361,9 @@ def _require_right(case: TestCase, inputs: Sequence[Array], outputs: Sequence[_T
         verdict = verdict_of(comparison, answer._replace(checks=notes))
     except Fault as fault:
         raise UsageError(f"{case.descriptor.name}: {fault.message}") from None
+    if verdict.status is Status.PASSED and not any(each.compared for each in verdict.measures):
+        nothing = "no output has an element; where that is meant, assert shape and dtype"
+        verdict = replace(verdict, status=Status.FAILED, reason=Reason.NOTHING_COMPARED, evidence=None, message=nothing)
     result = result_of(case, verdict)
     if driver.wanted is not None:
         shown = f"assert_close({', '.join(f'{each.dtype}[{format_shape(each.shape)}]' for each in case.outputs)})"

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,9 @@ def test_a_word_of_a_report_is_explained(optest: Shell, word: str, said: str) ->
 
 def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
     assert "did you mean 'VALUE'?" in optest("explain", "VALEU").err
+    assert "did you mean 'softmax'?" in optest("explain", "sofmax").err
+    assert "softmax is an operator" in optest("explain", "softmax").err
+    assert optest("explain", "ulp").out == optest("explain", "rule:ulp").out
 
 
 def test_fills_have_their_parameters(optest: Shell) -> None:
@@ -101,24 +105,17 @@ def test_every_fill_of_a_check_reads_back(operator: str) -> None:
         check_fill(fill)
 
 
-def test_watch_runs_again_when_a_kernel_or_the_plan_changes(tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(_plan("bbb"))
-    (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
-    words = ["-m", "optest.cli", "run", "plan.yaml", "--function", "kernels:relu", "-q", "--watch"]
-    process = subprocess.Popen(
-        [sys.executable, *words], cwd=tmp_path, env=user_environment(), stdout=subprocess.PIPE, text=True
-    )
+@contextmanager
+def watching(folder: Path, *words: str) -> Iterator[Callable[[str], bool]]:
+    """Whether a line of the watching run comes; at the end Ctrl-C ends it."""
+    command = [sys.executable, "-m", "optest.cli", "run", "plan.yaml", "-q", "--watch", *words]
+    process = subprocess.Popen(command, cwd=folder, env=user_environment(), stdout=subprocess.PIPE, text=True)
     stop = threading.Timer(120, process.kill)  # a line that never comes ends the test
     stop.start()
     try:
-        assert process.stdout is not None
-        assert any("1 failed" in line for line in process.stdout)
-        (tmp_path / "kernels.py").write_text(RELU.format(factor=1))
-        assert any("1 passed" in line for line in process.stdout)
-        (tmp_path / "plan.yaml").write_text("cases: [{op: relu}]")
-        assert any("watching" in line for line in process.stdout)
-        (tmp_path / "plan.yaml").write_text(_plan("bbb", "cccc"))
-        assert any("2 passed" in line for line in process.stdout)
+        output = process.stdout
+        assert output is not None
+        yield lambda said: any(said in line for line in output)
         process.send_signal(signal.SIGINT)
         process.communicate()
         assert process.returncode == 130
@@ -126,6 +123,35 @@ def test_watch_runs_again_when_a_kernel_or_the_plan_changes(tmp_path: Path) -> N
         stop.cancel()
         process.kill()
         process.wait()
+
+
+def test_watch_runs_again_when_a_kernel_or_the_plan_changes(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(_plan("bbb"))
+    (tmp_path / "kernels.py").write_text(RELU.format(factor=1.5))
+    with watching(tmp_path, "--function", "kernels:relu") as comes:
+        assert comes("1 failed")
+        (tmp_path / "kernels.py").write_text(RELU.format(factor=1))
+        assert comes("1 passed")
+        (tmp_path / "plan.yaml").write_text("cases: [{op: relu}]")
+        assert comes("watching")
+        (tmp_path / "plan.yaml").write_text(_plan("bbb", "cccc"))
+        assert comes("2 passed")
+
+
+def test_watch_sees_what_a_program_is_built_from(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(
+        "backend: command\ndefaults: {backend_config: {command: {command: [bash, run.sh], "
+        "inputs: [{tensor: input0, path: in.bin}], outputs: [{tensor: output0, path: out.bin}]}}}\n"
+        "cases: [{op: relu, dtypes: float32, shapes: {input0: 4}, generator: ones}]\n"
+    )
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "kernel.c").write_text("false")
+    (tmp_path / "run.sh").write_text("$(cat src/kernel.c) in.bin out.bin\n")
+    with watching(tmp_path) as comes:
+        assert comes("1 error")
+        assert comes("watching")
+        (tmp_path / "src" / "kernel.c").write_text("cp")
+        assert comes("1 passed")
 
 
 def test_sarif_has_what_the_format_demands(optest: Shell, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_lines_to_add_are_printed(name: str, project: Path, optest: Shell) -> No
     done = optest("init", "pytest")
     assert done.status == 0, done.err
     assert (project / name).read_text() == before
-    told = [f"add to {name}, beside what stands there:", *(f"    {line}" for line in lines)]
+    told = [f"add to {name}, beside what it has:", *(f"    {line}" for line in lines)]
     assert "\n".join(told) in done.out
     assert "pytest --list-cases" in done.out
 

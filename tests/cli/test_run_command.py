@@ -78,6 +78,7 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
         (["--jobs", "0"], "--jobs is 0"),
         (["--maxfail", "-1"], "--maxfail is -1"),
         (["--seed", "1", "--seed", "2"], "--seed is given 2 times"),
+        (["--dtype", "float32", "--dtype", "int8"], "given once; several values are --dtype D0,D1"),
         (
             ["--plan", "a.yaml", "--plan", "b.yaml"],
             "--plan is given 3 times, but should be given once; a plan includes",
@@ -95,6 +96,23 @@ def test_bad_requests_are_one_sentence_and_exit_2(optest: Shell, plan: Write, ar
     assert ended.status == 2, ended.text
     assert said in ended.err
     assert "Traceback" not in ended.text
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_an_unknown_backend_is_the_fault_of_whoever_names_it(
+    optest: Shell, plan: Write, tmp_path: Path, command: str
+) -> None:
+    arguments = (command, "--plan", plan(THREE)) if command == "run" else (command, "--op", "relu")
+    assert "unknown backend 'numppy'" in (ended := optest(*arguments, env={"OPTEST_BACKEND": "numppy"})).err
+    assert "at OPTEST_BACKEND" in ended.err
+    (tmp_path / "optest.toml").write_text('backend = "numppy"\n')
+    assert "at backend in optest.toml" in (ended := optest(*arguments)).err
+    assert ended.status == 2
+
+
+def test_an_unknown_operator_may_be_ones_own(optest: Shell) -> None:
+    assert "docs/how-to/custom-operator.md" in optest("run", "--op", "relu_add", "--shape", "input0=2").err
+    assert "custom" not in optest("run", "--op", "reluu", "--shape", "input0=2").err
 
 
 def test_an_unknown_variable_of_optest_is_an_error(optest: Shell, plan: Write) -> None:

@@ -279,7 +279,7 @@ def _ready_driver(settings: Settings) -> BackendDriver:
     """
     if not settings["backend"]:
         raise UsageError("no backend is named\n  for example: optest check --backend torch")
-    driver = driver_named(settings["backend"], settings["chip"])
+    driver = driver_named(settings, settings["chip"])
     configure(driver, settings)
     why = driver.ready_for_check() if isinstance(driver, ChecksReadiness) else None
     if why is not None:
@@ -368,12 +368,14 @@ def _available(
         else:
             reasons.setdefault(why, []).append(each.name)
     listed = {why: f" ({', '.join(names)})" if len(names) <= _NAMED else "" for why, names in reasons.items()}
+    has_few = 0 < len(had) < min(_NAMED, len(chosen) // 2) and not any(each.parts for each in had)
     messages = tuple(
         f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}{listed[why]}"
         for why, names in reasons.items()
+        if not (has_few and operators.get(names[0]).parts)  # nobody expects layers of it
     )
     if not had:
-        raise NothingSelected("nothing can be asked: " + "; ".join(messages))
+        raise NothingSelected("nothing can be checked: " + "; ".join(messages))
     return had, messages
 
 
@@ -578,7 +580,7 @@ def _notes(request: CheckRequest) -> list[str]:
         what = (
             f"case sets of {name} derived from its signature"
             if derived.samples
-            else f"no case sets, so not asked: {name}"
+            else f"no case sets, so not checked: {name}"
         )
         notes.append(f"{what}: {derived.how}")
     lines = request.run.expectations.lines

@@ -149,7 +149,7 @@ def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
     if not is_run(before):
         raise UsageError(
-            f"run {directory.id} does not say what it was asked, as that of a replay; "
+            f"run {directory.id} does not say with which options it ran, as that of a replay; "
             "give --plan or --op with --resume, or the id of another run"
         )
     return {**{name: value for name, value in before.items() if name not in _WHERE_TO_STOP}, **given_options(settings)}

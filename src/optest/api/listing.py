@@ -128,10 +128,15 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     if case_id is not None and not any(given.get(name) for name in _NAME_CASES):
         bootstrap()
         known = named_meanings()
+        of_rules = {name.partition(":")[2]: name for name in known if ":" in name}
+        case_id = of_rules.get(case_id, case_id)
         if case_id not in known and not resolve(given)["plan"]:
             if case_id.endswith((".yaml", ".yml")):
                 raise UsageError(f"a plan has a flag of its own here: --plan {case_id}")
-            raise UnknownName("reason, status or rule", case_id, known)
+            if case_id in operators.names():
+                of_a_case = f"--op {case_id} with --dtype and --shape explains a case of it"
+                raise UsageError(f"{case_id} is an operator\n  docs/operators.md describes it; {of_a_case}")
+            raise UnknownName("reason, status or rule", case_id, known, aliases=(*of_rules, *operators.names()))
         if case_id in known:
             yield from _meaning(case_id, known[case_id])
             return

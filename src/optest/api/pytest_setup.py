@@ -81,7 +81,7 @@ def _ini_lines(path: Path, models: Sequence[str]) -> Iterator[str]:
         return
     lines.insert(0, f"[{section}]")
     if path.exists():
-        yield f"add to {path}, beside what stands there:"
+        yield f"add to {path}, beside what it has:"
     else:
         write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
         yield f"{path} was written:"

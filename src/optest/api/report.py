@@ -59,7 +59,7 @@ class Report:
 
     @property
     def failed(self) -> list[CaseResult]:
-        """All that are not well: failed, error, crashed, timeout, suspect, and passes that were not expected."""
+        """All that went wrong: failed, error, crashed, timeout, suspect, and passes that were not expected."""
         return [each for each in self.results if each.status in BAD_STATUSES]
 
     def raise_for_failures(self) -> None:

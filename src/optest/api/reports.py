@@ -163,7 +163,7 @@ def trend(
     journals = _journals_named(root, runs) if runs else _like_latest(root, most)
     for run, journal in zip(runs, journals, strict=False):
         if journal.info is None:
-            raise UsageError(f"run {run} does not say what it was asked, so it cannot be compared")
+            raise UsageError(f"run {run} does not say with which options it ran, so it cannot be compared")
     different = {journal.info.run_id for journal in journals if journal.info is not None}
     if len(different) < 2:
         other = "there is one" if different else "there is none"

@@ -171,7 +171,7 @@ def _require_a_selection(written: _Written, settings: Settings) -> None:
     if written.document is None and not written.sources and not settings["op"]:
         if settings["function"]:
             raise UsageError(
-                "nothing to run: --function says who is asked, not what; add an operator and its inputs, or use check\n"
+                "nothing to run: --function names no cases; add an operator and its inputs, or use check\n"
                 "  for example: optest run --op relu --dtype float32 --shape input0=4x4 --function my_kernels:relu\n"
                 f"  or for all of its case sets: optest check --function {settings['function'][0]}"
             )
@@ -244,9 +244,9 @@ def _configured_driver(
     """
     chip = _chip(settings, written.document)
     try:
-        driver = driver_named(settings["backend"] or "numpy", chip)
+        driver = driver_named(settings, chip)
     except UsageError as error:
-        for plan in written.plans:
+        for plan in written.plans if settings.origin("backend").origin not in _NOT_OF_A_PLAN else ():
             build_cases(plan, _case_request(settings), _host(settings, error, error, imports_hooks=imports_hooks))
         raise
     configure(driver, settings)
@@ -362,11 +362,17 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def driver_named(backend: str, chip: str | None) -> BackendDriver:
+_NOT_OF_A_PLAN = (Origin.CONFIG, Origin.ENVIRONMENT)
+
+
+def driver_named(settings: Settings, chip: str | None) -> BackendDriver:
     """The driver; whoever misses one of their own is told how it would be found."""
     try:
-        return backend_manager.select(backend, chip)
+        return backend_manager.select(settings["backend"] or "numpy", chip)
     except UnknownName as error:
+        stated = settings.origin("backend")
+        if error.kind == "backend" and stated.origin in _NOT_OF_A_PLAN:
+            raise UnknownName(error.kind, error.name, error.known, where=stated.where) from None
         if error.kind != "backend" or error.suggestion:
             raise
         loaded = ", ".join(plugin_modules())

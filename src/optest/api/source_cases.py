@@ -44,7 +44,7 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
     """
     for name in _OF_PLANS:
         if settings[name]:
-            raise UsageError(f"--{name} stands beside --source, which makes its cases whole; drop one of them")
+            raise UsageError(f"--{name} is given beside --source, which makes its cases whole; drop one of them")
     stated = settings["dtype"]
     documents = collected(
         settings["source"],

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ from optest.settings import config_file, plugin_modules
 __all__ = ["watch"]
 
 _LOOK_S = 0.3
+_MOST_BESIDE = 1000
 _FILE = re.compile(r"(?:included plan|command file|data file|file) (.+)")
 """A fingerprint's name of a file that a run reads, and does not build."""
 
@@ -54,6 +55,7 @@ def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) 
 def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) -> list[str]:
     """Run once; the files of modules that nobody installed, and those that the run says it rests on."""
     names: Iterable[str] = ()
+    started = time.time()
     try:
         outcome = run(given)
         print(*closing_lines(given, outcome), sep="\n", end="", flush=True)  # noqa: T201
@@ -62,7 +64,19 @@ def _files_of_run(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str
         print(f"optest: {error}", file=sys.stderr)  # noqa: T201
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
     own = [each for each in modules if not each.startswith(sys.base_prefix) and "site-packages" not in Path(each).parts]
-    return [*own, *(found[1] for found in map(_FILE.fullmatch, names) if found is not None)]
+    named = [found for found in map(_FILE.fullmatch, names) if found is not None]
+    folders = {os.path.dirname(found[1]) for found in named if found[0].startswith("command file ")}
+    return [*own, *(found[1] for found in named), *_beside(folders, started)]
+
+
+def _beside(folders: Iterable[str], started: float) -> Iterator[str]:
+    """What a program may be built from: the text files of its folder that the run did not write."""
+    for folder in folders:
+        for place, inner, names in os.walk(folder or "."):
+            inner[:] = [each for each in inner if not each.startswith(".")]
+            paths = [os.path.join(place, name) for name in names[:_MOST_BESIDE]]
+            older = (path for path in paths if os.path.isfile(path) and os.stat(path).st_mtime <= started)
+            yield from (path for path in older if b"\0" not in Path(path).read_bytes()[:1024])
 
 
 def _contents(files: Iterable[str]) -> dict[str, bytes]:

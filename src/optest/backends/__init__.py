@@ -229,7 +229,7 @@ class BackendManager:
         if driver.name != name and of_others and not is_shipped:
             raise UsageError(
                 f"suite {name!r} tests a driver called {driver.name!r}, and so is another one that is registered\n"
-                "  which of the two is asked would be a guess: give them different names"
+                "  which of the two runs would be a guess: give them different names"
             )
         self._made_by[driver.name] = name
         del self._lazy[name]

@@ -119,7 +119,7 @@ class _Reader(SectionReader):
         for problem in problems_of(str(value), tokens or self.all_tokens):
             self.say(key, problem)
         if "{chip}" in str(value) and self.case.backend.chip is None:
-            self.say(key, f"{value!r}: {{chip}} is used, but no chip is asked for; set `chip:` or --chip")
+            self.say(key, f"{value!r}: {{chip}} is used, but no chip is set; set `chip:` or --chip")
         return str(value)
 
     def _workdir(self) -> str:

@@ -332,7 +332,9 @@ class FunctionBackend(BackendDriver):
 
         if not self._of_torch(found):
             return call(inputs, outputs)
-        return self._calls_of_torch().outputs(call, inputs, case.descriptor.tensors.outputs, outputs)
+        described = case.descriptor
+        calls = self._calls_of_torch()
+        return calls.outputs(call, inputs, described.tensors.outputs, outputs, may_seed=described.is_random)
 
     def _of_torch(self, found: Kernel) -> bool:
         return (self.arrays or found.arrays) == "torch"
@@ -375,7 +377,7 @@ GUEST = Guest(
             repeat=True,
             repro=True,
             in_trends=True,
-            group="Who is asked",
+            group="Backend",
             metavar="[OP=]MODULE:NAME",
             commands=("run", "list", "check"),
             help="Python function to ask, for the operator of its name or for OP. Repeatable.",

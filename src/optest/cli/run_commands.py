@@ -71,23 +71,23 @@ def run_and_close(given: Mapping[str, Any], *, collect_only: bool = False) -> in
 _TEXTS_OF_CHECK = {
     "op": "Only this operator, by name or alias. Repeatable.",
     "dtype": "Only cases with an input of one of these dtypes.",
-    "backend": "Backend that is asked, by name or kind.",
+    "backend": "Backend to check, by name or kind.",
     "jobs": "Workers. [as many as processors for a backend that runs on them, else 1]",
     "resume": "Go on with a check.",
-    "rerun_failed": "Only what went wrong in the latest or the named check; alone, as that check was asked.",
+    "rerun_failed": "Only what went wrong in the latest or the named check; alone, with that check's options.",
 }
 
 
 @click.command("check", cls=GroupedCommand, short_help="Ask a backend everything that the operators have cases for.")
 @options_of("check", texts=_TEXTS_OF_CHECK)
 @_watch_option
-@click.option("--list", "only_list", is_flag=True, help="Show what would be asked, and ask nothing.")
+@click.option("--list", "only_list", is_flag=True, help="Show the cases that would run, and run none.")
 @click.option(
     "--write",
     "write_to",
     metavar="FILE",
     shell_complete=completer_of("file"),
-    help="Write what would be asked to a plan, and ask nothing.",
+    help="Write the cases that would run to a plan, and run none.",
 )
 @click.option(
     "--write-expectations",

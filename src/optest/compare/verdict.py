@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -181,11 +182,13 @@ def _judge_output(
             and not _has_explicit_tolerance(case, expected, allowance)
             and (as_right := expected.alternatives(outputs)) is not None
         ):
-            mask, doubt = as_right if isinstance(as_right, AsRight) else (as_right, "")
+            mask, doubt, uneven = as_right if isinstance(as_right, AsRight) else AsRight(as_right)
             reference = np.where(mask, _like(actual, reference), reference)
             judged = _judge_values(actual, reference, *judging)
             if doubt and judged.finding is None:
                 return judged._replace(finding=(None, f"{expected.name}: {doubt}"))
+            if uneven and judged.measure is not None:
+                judged = judged._replace(measure=replace(judged.measure, where=uneven))
         if not looks.draws or judged.finding is None or judged.measure is None:
             return judged
         drawing = Drawing(expected.name, tuple(expected.shape), judged.measure.mismatched)

@@ -72,11 +72,12 @@ def ask_backend(
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     notes: tuple[Check, ...],
     interrupted: Callable[[], bool] | None,
+    own: list[Array] | None = None,
 ) -> BackendAnswer:
     """Ask the backend; ``layouts`` are the outputs' names and specs as the reference has them, ``notes`` what is to be
-    said of the expected values."""
+    said of the expected values, ``own`` is that of :func:`actual_outputs`."""
     try:
-        outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted)
+        outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted, own)
     except Fault as fault:
         return BackendAnswer((), notes + _checks_of_driver(case, driver), _kept_promise(case, driver, fault))
     further = notes + _checks_of_driver(case, driver)

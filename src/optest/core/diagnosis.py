@@ -36,7 +36,7 @@ from optest.core.operands import ELEMENTWISE
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN
 from optest.numerics import bits, dtype_of
-from optest.spec import Check, CheckState, Fault, Numerics, Reason, Status, TensorSpec, TestCase, Verdict
+from optest.spec import Check, CheckState, Fault, Reason, Status, TensorSpec, Terms, TestCase, Verdict
 
 __all__ = ["diagnosed"]
 
@@ -59,10 +59,17 @@ _MOST_FITS = 2
 """Where more calls fit than these, none of them says much."""
 _LEAST_VALUES = 4
 """Different values that an output needs: two or three of them agree with something by chance."""
+_LEAST_OF_A_CALL = 5
+"""Elements that an output needs: of 80 other calls one agrees with fewer by chance."""
 _LEAST_WRONG = 8
 """Wrong elements of an output with fewer values than that: eight of two values agree by chance once in 256 times."""
-_LEAST_OF_SUMS = 0.2
-"""Of what the rule of a narrower accumulator expects of all errors together; less is of another size."""
+_LEAST_EXPLAINED = 3
+"""Wrong elements at all: one or two are as often infinite, zero, or rounded otherwise, for another reason."""
+_LEAST_SHARE = 0.05
+"""Of all elements that are wrong where an arithmetic is too narrow: it rounds every one."""
+_SIZES_OF_SUMS = (0.2, 1.25)
+"""Of what the rule of a narrower accumulator expects of all errors together. The rule allows more where few values
+say little; but nothing beyond is explained by it."""
 _NEARER = 0.25
 """Of the sum of squared errors: another call explains an answer if its errors are half as large, or less."""
 _QUICK_S = 0.1
@@ -112,7 +119,8 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
     if is_composed(comparison.driver, comparison.case.descriptor):
         return [_of_parts(comparison)]
     if verdict.reason in _OF_STRUCTURE:
-        sentences = [_right_values(comparison, verdict) or _of_other_call(comparison, verdict)]
+        few = not all(has_values(bits(each), _LEAST_VALUES) for each in comparison.outputs)
+        sentences = [_right_values(comparison, verdict) or ("" if few else _of_other_call(comparison, verdict))]
     elif _can_tell(comparison, verdict):
         sentences = [_multiple(comparison, verdict, as_multiple), _of_other_call(comparison, verdict)]
         if not any(sentences):
@@ -154,14 +162,17 @@ def _elements(comparison: Comparison) -> int:
     return sum(array.size for array in (*comparison.inputs, *comparison.outputs))
 
 
-def _is_right(comparison: Comparison, numerics: Numerics) -> bool:
+def _is_right(comparison: Comparison, wrong: Verdict) -> bool:
     """Whether every element is within its bound.
 
-    All errors together may be larger: a kernel with a fault has roundings of its own.
+    All errors together may be larger: a kernel with a fault has roundings of its own. But not where they alone are
+    ``wrong``.
     """
-    verdict = comparison.judged(numerics=numerics)
+    verdict = comparison.judged(numerics=comparison.numerics)
     if verdict.status is Status.PASSED:
         return True
+    if wrong.measures and not any(each.mismatched for each in wrong.measures):
+        return False
     of_values = verdict.reason is Reason.VALUE and len(verdict.measures) == len(comparison.expected)
     return of_values and not any(each.mismatched or each.nonfinite_mismatched for each in verdict.measures)
 
@@ -173,7 +184,8 @@ def _can_tell(comparison: Comparison, verdict: Verdict) -> bool:
         if expected.name in wrong:
             stored = bits(output)
             is_constant, has_few = not has_values(stored, 2), not has_values(stored, _LEAST_VALUES)
-            if is_constant or (has_few and wrong[expected.name].mismatched < _LEAST_WRONG):
+            count = wrong[expected.name].mismatched
+            if is_constant or 0 < count < (_LEAST_WRONG if has_few else _LEAST_EXPLAINED):
                 return False
     return bool(wrong)
 
@@ -181,7 +193,7 @@ def _can_tell(comparison: Comparison, verdict: Verdict) -> bool:
 def _constant(comparison: Comparison) -> str:
     """One value in place of many; nothing else can be told of that."""
     for output, expected in zip(comparison.outputs, comparison.expected, strict=True):
-        same = output.size >= 2 * _LEAST_VALUES and not has_values(bits(output), 2)
+        same = output.size >= _LEAST_WRONG and not has_values(bits(output), 2)
         if same and has_values(np.asarray(expected.value), _LEAST_VALUES):
             return f"every element of {expected.name} is {output.reshape(-1)[0]}"
     return ""
@@ -223,14 +235,14 @@ def _multiple(comparison: Comparison, verdict: Verdict, look: Callable[..., str]
     def fits(other: Expected) -> bool:
         expected = [*comparison.expected]
         expected[place] = other
-        return _is_right(comparison._replace(expected=expected), comparison.numerics)
+        return _is_right(comparison._replace(expected=expected), verdict)
 
     return look(comparison.case, comparison.outputs[place], comparison.expected[place], fits)
 
 
 def _of_other_call(comparison: Comparison, verdict: Verdict) -> str:
     """Another call to which the outputs are the right answer."""
-    if BY_BACKEND in verdict.checks:
+    if BY_BACKEND in verdict.checks or all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs):
         return ""  # nobody knows what is right for another call
     history = _history(comparison)
     words_of: dict[str, str] = {}
@@ -268,7 +280,7 @@ def _answer_to(comparison: Comparison, verdict: Verdict, other: OtherCall) -> Se
     if not of_structure and not _is_nearer(comparison, expected):
         return None  # cheap, where alternatives cost more than the reference
     with_other = comparison._replace(case=case, inputs=other.inputs, expected=expected)
-    return expected if _is_right(with_other, comparison.numerics) else None
+    return expected if _is_right(with_other, verdict) else None
 
 
 def _is_nearer(comparison: Comparison, expected: Sequence[Expected]) -> bool:
@@ -302,18 +314,24 @@ def _narrow(comparison: Comparison, verdict: Verdict) -> str:
     is_elementwise = comparison.case.descriptor.category in ELEMENTWISE
     for output, expected in zip(comparison.outputs, comparison.expected, strict=True):
         if expected.name in wrong:
-            sentence = held_by_a_narrower_dtype(output, expected) or cut_off(output, expected)
-            return sentence or (errors_of_a_step(output, expected) if is_elementwise else _narrow_sums(comparison))
+            if sentence := held_by_a_narrower_dtype(output, expected) or cut_off(output, expected):
+                return sentence
+            return errors_of_a_step(output, expected) if is_elementwise else _narrow_sums(comparison, verdict)
     return ""
 
 
-def _narrow_sums(comparison: Comparison) -> str:
-    """Whether the errors are those of a narrower accumulator, neither larger nor far smaller."""
-    for name in ("float16", "bfloat16"):
+def _narrow_sums(comparison: Comparison, wrong: Verdict) -> str:
+    """Whether the errors are those of a narrower accumulator, neither larger nor far smaller. A budget of steps is the
+    worst that may happen, and allows far more than they do."""
+    if any(0 < each.mismatched < max(_LEAST_EXPLAINED, each.compared * _LEAST_SHARE) for each in wrong.measures):
+        return ""
+    are_sums = all(isinstance(each.terms, Terms) for each in comparison.expected)
+    if not are_sums or not all(map(errors_are_on_both_sides, comparison.outputs, comparison.expected)):
+        return ""
+    for name in ("float16", "bfloat16")["bfloat16" in map(str, comparison.case.dtypes) :]:
         verdict = comparison.judged(numerics=replace(comparison.numerics, accumulator=name))
         sizes = [measure.statistic for measure in verdict.measures if measure.statistic is not None]
-        are_roundings = all(map(errors_are_on_both_sides, comparison.outputs, comparison.expected))
-        if are_roundings and verdict.status is Status.PASSED and sizes and max(sizes) >= _LEAST_OF_SUMS:
+        if verdict.status is Status.PASSED and sizes and _SIZES_OF_SUMS[0] <= max(sizes) <= _SIZES_OF_SUMS[1]:
             return f"as if accumulated in {name}: errors as large as those of a backend that declares it"
     return ""
 
@@ -322,7 +340,8 @@ def _called_again(comparison: Comparison) -> str:
     """Whether the backend answers otherwise when it is called once more; those who look for blame call it anyway."""
     case, driver, history = comparison.case, comparison.driver, _history(comparison)
     run_s = comparison.clock.timings().run_s
-    if isinstance(driver, Blames) or history.varies is False or run_s is None or run_s > _QUICK_S:
+    may_vary = case.descriptor.is_random or isinstance(driver, Blames)
+    if may_vary or history.varies is False or run_s is None or run_s > _QUICK_S:
         return ""
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in comparison.expected]

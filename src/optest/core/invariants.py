@@ -52,8 +52,10 @@ def invariants_of(case: TestCase) -> tuple[Invariant, ...]:
     return () if case.expects_error is not None else read_invariants(texts, case.descriptor.tensors)
 
 
-def further_calls(first: Comparison, layouts: Layouts | None) -> tuple[list[FurtherAnswer], tuple[Check, ...]]:
-    """The answers to the further calls of all invariants up to the first fault, and which were asked, or why not.
+def further_calls(
+    first: Comparison, layouts: Layouts | None, invariants: Sequence[Invariant]
+) -> tuple[list[FurtherAnswer], tuple[Check, ...]]:
+    """The answers to the further calls of ``invariants`` up to the first fault, and which were asked, or why not.
 
     ``layouts`` is what the reference says of the outputs of the ``first`` call.
 
@@ -62,7 +64,7 @@ def further_calls(first: Comparison, layouts: Layouts | None) -> tuple[list[Furt
     """
     answers: list[FurtherAnswer] = []
     checks: list[Check] = []
-    for invariant in invariants_of(first.case):
+    for invariant in invariants:
         calls, why = _calls(invariant, first)
         own: list[Array] = []
         copies: list[Array] = []

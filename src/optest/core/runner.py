@@ -45,6 +45,7 @@ from optest.spec import (
     Timings,
     Verdict,
 )
+from optest.spec.invariants import STATELESS, Invariant
 
 __all__ = ["ExecutionResult", "TestRunner", "execute", "why_not_run"]
 
@@ -112,7 +113,7 @@ _put_on_shelf, _on_shelf = _shelf()
 class _Run:
     """One execution: :meth:`answer`, then :meth:`judged`."""
 
-    __slots__ = ("__weakref__", "_cases", "_clock", "_driver", "_inputs", "_interrupted", "_layouts", "_notes")
+    __slots__ = ("__weakref__", "_cases", "_clock", "_driver", "_inputs", "_interrupted", "_layouts", "_notes", "_own")
 
     def __init__(
         self,
@@ -128,6 +129,7 @@ class _Run:
         self._inputs: Sequence[Array] = ()
         self._layouts: Sequence[tuple[str, TensorSpec]] | None = None
         self._notes: tuple[Check, ...] = ()
+        self._own: list[Array] = []
 
     def validated(self) -> tuple[Verdict, ...]:
         """The verdicts of cases of which no values are asked; none where the call has to be made."""
@@ -147,7 +149,7 @@ class _Run:
         try:
             self._prepare()
             clock.enter(RUN)
-            answer = ask_backend(case, driver, self._inputs, self._layouts, self._notes, self._interrupted)
+            answer = ask_backend(case, driver, self._inputs, self._layouts, self._notes, self._interrupted, self._own)
             if isinstance(driver, MeasuresCompilation):
                 with Border("the backend's `compile_s`", Reason.RAISED):
                     clock.compile_s = driver.compile_s()
@@ -163,13 +165,16 @@ class _Run:
         known = further_answers(case, driver)  # before it runs anything else
         self._clock.enter(COMPARE)
         first = self._comparison(case, answer, ())
-        checks = answer.checks
+        checks, invariants = answer.checks, invariants_of(case)
         if has_surroundings(driver, case):
+            others: list[Array] = []
             try:
-                checks += call_in_other_surroundings(first, self._layouts)
+                checks += call_in_other_surroundings(first, self._layouts, others)
             except Fault as fault:
                 return answer._replace(fault=fault)
-        further, of_invariants = further_calls(first, self._layouts) if invariants_of(case) else ([], ())
+            if any(map(np.may_share_memory, self._own, others)):
+                invariants = (*invariants, Invariant(name=STATELESS))  # a buffer that the next call writes, too
+        further, of_invariants = further_calls(first, self._layouts, invariants)
         return answer._replace(further=(*known, *further), checks=(*checks, *of_invariants))
 
     def _comparison(self, case: TestCase, answer: BackendAnswer, expected: Sequence[Expected]) -> Comparison:

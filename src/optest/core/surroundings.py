@@ -26,9 +26,9 @@ __all__ = ["call_in_other_surroundings", "has_surroundings"]
 
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[Array]
-_NAME = "reads beyond inputs"
-_DONE = Check(name=_NAME, state=CheckState.DONE, detail="the same bits with other numbers around the inputs")
-_VARIES = Check(name=_NAME, state=CheckState.INCONCLUSIVE, detail="the same call gives other bits each time")
+_NAME = "two paddings of the inputs"
+_DONE = Check(name=_NAME, state=CheckState.DONE, detail="the same bits")
+_VARIES = Check(name=_NAME, state=CheckState.INCONCLUSIVE, detail="the bits differ, but with one padding, too")
 _FRESH = Check(name="fresh memory", state=CheckState.DONE, detail="blocks that NumPy had freed held a poison")
 _AGAIN = "called once more, with other numbers around its inputs"
 _LONGEST_S = 5.0
@@ -42,9 +42,10 @@ def has_surroundings(driver: BackendDriver, case: TestCase) -> bool:
 
 
 def call_in_other_surroundings(
-    first: Comparison, layouts: Sequence[tuple[str, TensorSpec]] | None
+    first: Comparison, layouts: Sequence[tuple[str, TensorSpec]] | None, own: list[Array] | None = None
 ) -> tuple[Check, ...]:
-    """Call once more, and as often as it takes to find what is to blame where the outputs have other bits.
+    """Call once more, and as often as it takes to find what is to blame where the outputs have other bits. ``own`` gets
+    the arrays that the backend allocated in the first of these calls.
 
     Raises:
         Fault: READ_OUT_OF_BOUNDS where they depend on what lies around an input; UNWRITTEN where they hold what freed
@@ -56,16 +57,16 @@ def call_in_other_surroundings(
     plain = Margins(margin_bytes(driver))
     sizes = [] if writes_outputs(driver, case) else [each.nbytes for each in first.outputs]
 
-    def called(margins: Margins, poison: int = 0) -> Outputs:
+    def called(margins: Margins, poison: int = 0, own: list[Array] | None = None) -> Outputs:
         if sizes:
             margins = margins._replace(before_call=lambda: fill_freed_blocks(sizes, WRITE_POISONS[poison]))
         with first.clock.announced(RUN):
-            outputs, _ = actual_outputs(case, driver, first.inputs, layouts, first.interrupted, None, margins)
+            outputs, _ = actual_outputs(case, driver, first.inputs, layouts, first.interrupted, own, margins)
         return outputs
 
     others = plain.all_others(len(case.inputs))
     try:
-        other = called(others)
+        other = called(others, own=own)
     except Fault as fault:
         raise Fault(fault.reason, f"{_AGAIN}: {fault.message}", details=fault.details) from None
     if sizes and any(may_hold(each, WRITE_POISONS[0]) for each in other):

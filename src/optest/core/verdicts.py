@@ -169,7 +169,7 @@ def _by_further_alone(comparison: Comparison, answer: BackendAnswer) -> Verdict:
 
 
 def _nothing_compared(case: TestCase, answer: BackendAnswer) -> Verdict:
-    why = "has no reference" if case.generator is None else "was asked without expected outputs"
+    why = "has no reference" if case.generator is None else "was run without expected outputs"
     message = f"{case.descriptor.name} {why}, so nothing was compared"
     return Verdict(status=Status.UNCHECKED, message=message, checks=answer.checks)
 

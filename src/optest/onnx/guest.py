@@ -10,7 +10,7 @@ GUEST = Guest(
     options=(
         Option(
             name="provider",
-            group="Who is asked",
+            group="Backend",
             repro=True,
             metavar="NAME",
             commands=("run", "list", "check", "replay"),

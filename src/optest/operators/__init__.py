@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, nearest
 from optest.registry import Registry, load_object
 from optest.spec import OperatorDescriptor, Spelling
 
 __all__ = ["OperatorRegistry", "operators", "override", "register"]
+
+
+_OF_ONES_OWN = "one of your own is described in a plug-in: docs/how-to/custom-operator.md"
 
 
 class OperatorRegistry:
@@ -23,10 +26,7 @@ class OperatorRegistry:
     """
 
     def __init__(
-        self,
-        builtins: str | None = None,
-        families: Mapping[str, str] | None = None,
-        spellings: str | None = None,
+        self, builtins: str | None = None, families: Mapping[str, str] | None = None, spellings: str | None = None
     ) -> None:
         self._registry: Registry[OperatorDescriptor] = Registry("operator")
         self._builtins = builtins
@@ -70,7 +70,8 @@ class OperatorRegistry:
         spelling = self.spelling(name)
         if spelling is None:
             aliases = (*self._registry.aliases(), *self._load_spellings())
-            raise UnknownName("operator", name, self.names(), aliases=aliases)
+            hint = "" if nearest(name, (*self.names(), *aliases), least=0.8) else _OF_ONES_OWN
+            raise UnknownName("operator", name, self.names(), aliases=aliases, hint=hint)
         return self._registry.get(spelling.operators[0])
 
     def spelling(self, name: str) -> Spelling | None:

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from optest.errors import UnknownName
-from optest.operators.samples import (
+from optest.operators.calls import (
     LARGE_SIZE,
     LAYOUTS_AT_ONCE,
     MILLION,
@@ -113,7 +113,7 @@ def _in_another_dtype(calls: Sequence[Call]) -> Iterator[Call]:
                 yield {**each, "dtypes": [narrow]}
 
 
-def _is_drawn(stated: Call) -> bool:
+def _is_drawn(stated: Mapping[str, Any]) -> bool:
     return "values" not in str(stated.get("generator"))
 
 

@@ -13,8 +13,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 
 from optest.operators.catalogue import FAMILIES
-from optest.operators.onnx import SPELLINGS
-from optest.operators.variants import (
+from optest.operators.describe import (
     EVERY,
     FLOAT8,
     FLOATS,
@@ -27,6 +26,7 @@ from optest.operators.variants import (
     SUMS,
     UNSIGNED,
 )
+from optest.operators.onnx import SPELLINGS
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
@@ -143,8 +143,7 @@ def _index() -> str:
         _table(("class", "a result is right if"), ((kind.value, text) for kind, text in _CLASSES.items())),
         _DTYPES_HEAD,
         _table(
-            ("set", "dtypes"),
-            (*sets, ("mixed", f"{pairs}, in either order"), ("mixed numbers", "mixed without bool")),
+            ("set", "dtypes"), (*sets, ("mixed", f"{pairs}, in either order"), ("mixed numbers", "mixed without bool"))
         ),
         _NOTES,
     )

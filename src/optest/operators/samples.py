@@ -1,7 +1,6 @@
-"""What case sets are made of: the calls that every operator of a kind has to be asked.
+"""Case sets that many operators share: the calls that every operator of a kind has to be asked.
 
-An operator states a few calls of its own as plan cases without ``op``; :func:`standard` derives from them every dtype,
-layout, size and fill. A call is plain data: ``{"shapes": {"input": [2, 3]}, "attributes": {"dim": -1}}``.
+An operator states a few calls of its own; :func:`standard` derives from them every dtype, layout, size and fill.
 """
 
 from __future__ import annotations
@@ -10,59 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from optest.spec import Sample, Tier, contiguous_strides
-
-Call = Mapping[str, Any]
-Layout = dict[str, Any]
-
-SIZES = (0, 1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 1023, 1025)
-"""Nothing, one, primes, and the sizes around the tiles and vectors of today's kernels."""
-_TILES = 4_099
-"""Several tiles and a tail, asked of the dtypes that are not asked every size."""
-LARGE_SIZE = 65_537
-"""Beyond what 16 bits index, and more than one block of threads on every device."""
-MILLION = (65_537, 17)
-"""More than 2^20 elements, where loops over a grid of threads have to go round again, and more rows than the 65,535
-blocks that CUDA and HIP launch in a grid's second dimension."""
-CALM_SIZES = (0, 1, 7, 17, 64, 129)
-"""The same idea where every size costs much."""
-MAIN_FLOATS = ("float32", "float16", "bfloat16")
-"""The float dtypes that most sets ask."""
-EVERY_FLOAT = (*MAIN_FLOATS, "float64")
-
-
-def call(
-    attributes: Mapping[str, Any] | None = None, *, dtypes: Sequence[str] = (), generator: Any = None, **shapes: Any
-) -> dict[str, Any]:
-    """A call as a plan states it: ``call({"dim": 0}, input=(2, 3))``; an input may be a mapping with strides."""
-    stated: dict[str, Any] = {"shapes": {name: _layout(shape) for name, shape in shapes.items()}}
-    if attributes:
-        stated["attributes"] = dict(attributes)
-    if dtypes:
-        stated["dtypes"] = list(dtypes)
-    if generator is not None:
-        stated["generator"] = generator
-    return stated
-
-
-def table(
-    values: Sequence[Any], attributes: Mapping[str, Any] | None = None, *, dtypes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """A call with these values as input."""
-    fills = {"input": {"fill": "data", "values": list(values)}}
-    return call(attributes, dtypes=dtypes, generator=fills, input=(len(values),))
-
-
-def line(
-    first: float, last: float, attributes: Mapping[str, Any] | None = None, *, count: int = 1021
-) -> dict[str, Any]:
-    """A call over evenly spaced values, beyond the range of random inputs too."""
-    step = (last - first) / (count - 1)
-    return call(attributes, input=(count,), generator={"fill": "arange", "start": first, "step": step})
-
-
-def _layout(shape: Any) -> Any:
-    return dict(shape) if isinstance(shape, Mapping) else list(shape)
+from optest.operators.calls import (
+    LARGE_SIZE,
+    LAYOUTS_AT_ONCE,
+    MAIN_FLOATS,
+    SIZES,
+    TILES,
+    Call,
+    in_dtypes,
+    layouts_of,
+    padded_where_deep,
+)
+from optest.operators.calls import call as call
+from optest.spec import Sample, Tier
 
 
 def variations(
@@ -118,87 +77,10 @@ def in_layouts_at_once(calls: Iterable[Call], *, names: Sequence[str] = (), dtyp
             if not isinstance(shape, Mapping) and shape and (not names or name in names)
         ]
         deepest = max((len(shapes[name]) for name in varied), default=0)
-        for layout in (*LAYOUTS_AT_ONCE, *([_padded_where_deep] if deepest > 2 else [])) if varied else ():
+        for layout in (*LAYOUTS_AT_ONCE, *([padded_where_deep] if deepest > 2 else [])) if varied else ():
             places = {name: layout(shapes[name]) for name in varied}
             stated = {"dtypes": [dtype]} if dtype else {}
             yield Sample(case_set="layouts", case={**each, **stated, "shapes": {**shapes, **places}})
-
-
-def layouts_of(shape: Sequence[int]) -> Iterator[Layout]:
-    """Layouts of a tensor that are not dense: gaps, padded rows, swapped dimensions, an offset, strides of 0 (one row,
-    one column), channels last, negative strides of the first and the last dimension."""
-    rank, dense = len(shape), strides_of(shape)
-    yield with_gaps(shape)
-    yield with_offset(shape)
-    if rank > 1:
-        yield transposed(shape)
-        yield laid(shape, [0, *dense[1:]])
-    yield laid(shape, [*dense[:-1], 0])
-    yield laid(shape, [-dense[0], *dense[1:]], offset=dense[0] * (shape[0] - 1))
-    if rank > 1:
-        yield with_padded_rows(shape)
-        yield backwards(shape)
-    if rank > 2:
-        yield _with_last_two_swapped(shape)
-        yield _with_padded_matrices(shape)
-    if rank == 4:
-        yield _channels_last(shape)
-
-
-def laid(shape: Sequence[int], strides: Sequence[int], **offset: int) -> Layout:
-    """An input with strides, as a plan states it."""
-    return {"shape": list(shape), "strides": list(strides), **offset}
-
-
-def strides_of(shape: Sequence[int]) -> list[int]:
-    """Those of a dense tensor."""
-    return list(contiguous_strides(tuple(shape)))
-
-
-def with_gaps(shape: Sequence[int]) -> Layout:
-    return laid(shape, [2 * stride for stride in strides_of(shape)])
-
-
-def with_padded_rows(shape: Sequence[int]) -> Layout:
-    """Rows stand three elements apart: a leading dimension that is no size."""
-    return laid(shape, strides_of([*shape[:-1], shape[-1] + 3]))
-
-
-def with_offset(shape: Sequence[int]) -> Layout:
-    """The data begin where no vector load is aligned."""
-    return laid(shape, strides_of(shape), offset=3)
-
-
-def transposed(shape: Sequence[int]) -> Layout:
-    return laid(shape, strides_of(shape[::-1])[::-1])
-
-
-def backwards(shape: Sequence[int]) -> Layout:
-    """From the last column to the first."""
-    return laid(shape, [*strides_of(shape)[:-1], -1], offset=shape[-1] - 1)
-
-
-def _with_padded_matrices(shape: Sequence[int]) -> Layout:
-    """Rows are adjacent and matrices stand two rows apart, as those of a cache that is not full."""
-    return laid(shape, strides_of([*shape[:-2], shape[-2] + 2, shape[-1]]))
-
-
-def _with_last_two_swapped(shape: Sequence[int]) -> Layout:
-    *lead, rows, columns = strides_of([*shape[:-2], shape[-1], shape[-2]])
-    return laid(shape, [*lead, columns, rows])
-
-
-def _channels_last(shape: Sequence[int]) -> Layout:
-    """Strides of N×C×H×W data that lie as N×H×W×C."""
-    n, h, w, c = strides_of([shape[0], shape[2], shape[3], shape[1]])
-    return laid(shape, [n, c, h, w])
-
-
-def _padded_where_deep(shape: Sequence[int]) -> Layout:
-    return _with_padded_matrices(shape) if len(shape) > 2 else with_padded_rows(shape)
-
-
-LAYOUTS_AT_ONCE = (with_gaps, with_padded_rows, transposed, with_offset)
 
 
 def _rank(stated: Call) -> int:
@@ -297,6 +179,19 @@ def refused(*calls: Call) -> Iterator[Sample]:
     yield from variations("refused", ({**each, "expects_error": {"type": "Exception"}} for each in calls))
 
 
+def led_by(
+    source: str, calls: Sequence[Call], *, dtypes: Sequence[str] = MAIN_FLOATS, names: Sequence[str] = ()
+) -> Iterator[Sample]:
+    """The smoke test, ordinary calls and layouts (of the inputs in ``names``, or all) where the dtypes follow from that
+    of the input ``source``."""
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", in_dtypes(source, dtypes, calls))
+    for name, own in zip(dtypes, calls, strict=False):
+        in_dtype = in_dtypes(source, [name], [own])
+        yield from in_every_layout(in_dtype, names=names)
+        yield from in_layouts_at_once(in_dtype, names=names)
+
+
 def standard(
     calls: Sequence[Call],
     variants: Iterable[Sequence[str]],
@@ -332,6 +227,6 @@ def standard(
         if sizes is SIZES:
             yield from of_every_size(sized, (LARGE_SIZE,), dtypes=main[:1])
             others = [name for name in (*MAIN_FLOATS[1:], "float64", "int64", "uint8") if (name,) in variants]
-            yield from of_every_size(sized, (_TILES,), dtypes=[name for name in others if name not in main[:2]])
+            yield from of_every_size(sized, (TILES,), dtypes=[name for name in others if name not in main[:2]])
     if special and floats:
         yield from with_special_values(calls[:2], dtypes=floats)

@@ -5,12 +5,12 @@ What the operators' inference is made of. What an operator cannot take raises :c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from optest.registry import load_object
-from optest.spec import DType, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec import DType, Interval, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
 from optest.spec.tensors import dense as dense
 
 Specs = Sequence[TensorSpec | None]
@@ -18,6 +18,7 @@ Attributes = Mapping[str, Any]
 Shape = tuple[int, ...]
 Outputs = tuple[TensorSpec, ...]
 """What inference gives."""
+Inference = Callable[[Specs, Attributes], Outputs]
 
 
 def for_each_dim(stated: Any, rank: int) -> tuple[int, ...]:
@@ -85,6 +86,7 @@ def reduced_dims(dims: int | Sequence[int] | None, rank: int) -> frozenset[int]:
     return frozenset(normalized)
 
 
+_INDICES = ("int64", "int32")
 _ORDER = ("bool", "uint8", "int8", "int16", "int32", "int64")
 
 
@@ -173,6 +175,17 @@ def optional(specs: Specs, index: int) -> TensorSpec | None:
     return specs[index] if len(specs) > index else None
 
 
+def rows_of(specs: Specs, index: int) -> int:
+    """The first size of an input, 1 where it has none or is left out."""
+    spec = optional(specs, index)
+    return spec.shape[0] if spec is not None and spec.rank else 1
+
+
+def below(size: int) -> Interval:
+    """Of indices; where there is no legal one, 0, which only an index tensor without elements may have."""
+    return Interval(low=0.0, high=float(max(size - 1, 0)))
+
+
 def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
     if spec.rank < least:
         words = "a dimension" if least == 1 else f"{least} dimensions"
@@ -188,6 +201,11 @@ def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
 def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
     if spec.shape != shape:
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
+
+
+def require_index(spec: TensorSpec, name: str) -> None:
+    if spec.dtype.name not in _INDICES:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDICES)}")
 
 
 def require_float(spec: TensorSpec, name: str) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, standard, with_special_rows
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, TILES
+from optest.operators.samples import standard, with_special_rows
 from optest.spec import OperatorDescriptor, RuleClass, Sample, TensorSpec, dtype, format_shape
 
 __all__ = ["SignatureSamples", "Takes", "signature_samples"]
@@ -23,7 +24,6 @@ _FORMS = ("R C", "C K", "K C", "C", "R", "C R", "B R C", "B C K", "B C", "B R C 
 _PARAMETERS = ("weight", "bias", "gamma", "beta", "scale")
 """Names of inputs that are one row for all others, though broadcasting lets them be whole tensors."""
 _SIZES = ({"R": 4, "C": 37, "B": 3, "K": 5, "1": 1}, {"R": 3, "C": 8, "B": 2, "K": 6, "1": 1})
-_TILES = 4_099
 _MOST_TRIED = 1000
 
 
@@ -79,9 +79,7 @@ def signature_samples(descriptor: OperatorDescriptor, takes: Takes) -> Signature
     least = 0 if descriptor.infer is not None else 1  # without inference nobody declares an output to be empty
     has_law = descriptor.rule is not None and descriptor.rule.kind is not RuleClass.CLOSE
     sizes = [
-        size
-        for size in (*SIZES, LARGE_SIZE if has_law else _TILES)
-        if size >= least and is_taken(sized(size)["shapes"])
+        size for size in (*SIZES, LARGE_SIZE if has_law else TILES) if size >= least and is_taken(sized(size)["shapes"])
     ]
     calls = list(map(stated, _SIZES))
     samples = list(standard(calls, variants, sized=sized, sizes=sizes, special=False))

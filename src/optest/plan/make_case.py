@@ -149,7 +149,7 @@ def _in_own_words(case: TestCase, statement: Statement) -> TestCase | None:
     except UnfitArguments as error:
         if "expects_error" in statement.entry:
             own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
-            hint = f"whether a backend refuses it can be asked with {own}"
+            hint = f"whether a backend refuses it is tested with {own}"
             statement.ledger.problem(statement.place("op"), str(error), hint)
         return None
 

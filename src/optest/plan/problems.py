@@ -76,7 +76,8 @@ class Ledger:
     def unknown(self, place: Place, error: UnknownName) -> None:
         near = f"did you mean {error.suggestion}? " if error.suggestion else ""
         known = f"known: {listed_names(error.known)}" if error.known else ""
-        self.problem(place, f"unknown {error.kind} {error.name!r}", near + known)
+        last = f"\n  {error.hint}" if error.hint else ""
+        self.problem(place, f"unknown {error.kind} {error.name!r}", near + known + last)
 
     def error(self, place: Place, error: UsageError) -> None:
         """Note what an error says; its lines after the first are the hint."""

@@ -240,7 +240,7 @@ class PlanDocument(BaseModel):
     backend: str = Field(default="", description="Backend that makes the actual outputs, by name or kind.")
     chip: str = Field(default="", description="Chip of the backend.")
     seed: Seed = Field(default=0, description="Seed of all inputs.")
-    fail_fast: bool = Field(default=False, description="Stop at the first case that is not well.")
+    fail_fast: bool = Field(default=False, description="Stop at the first failure.")
     base_dir: str = Field(default="", description="Folder that relative paths start from, instead of the plan's own.")
     report: ReportOptions = Field(default_factory=lambda: ReportOptions(), description="Report to write.")
     include: IncludeForm = Field(

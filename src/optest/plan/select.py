@@ -220,7 +220,7 @@ class _KeywordParser:
         if not all(token[0] not in "()\"'" and token not in ("and", "or", "not") for token, _ in self.tokens):
             return ""
         name = " ".join(token for token, _ in self.tokens)
-        return f"\n  a name with spaces is asked for with --case '{name}', a part of one with -k '\"{name}\"'"
+        return f"\n  a name with spaces is selected with --case '{name}', a part of one with -k '\"{name}\"'"
 
     def _fault(self, message: str, column: int | None = None, *, hint: str = "") -> UsageError:
         if column is None:

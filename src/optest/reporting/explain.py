@@ -397,7 +397,7 @@ def _without_own_frames(text: str) -> str:
 def _history(result: CaseResult) -> list[str]:
     lines = []
     if result.attempts > 1:
-        lines.append(f"  asked {result.attempts} times")
+        lines.append(f"  run {result.attempts} times")
     if result.duplicate_of:
         lines.append(f"  shares its execution with {printable(result.duplicate_of)}")
     return lines

@@ -74,7 +74,7 @@ def _info(journal: Journal) -> RunInfo:
         notes.append(f"the run did not end; {count} of {journal.info.total} results were kept")
     if journal.info is not None:
         return replace(journal.info, notes=(*journal.info.notes, *notes))
-    notes.append("the journal has no start line; what the run was asked is not known")
+    notes.append("the journal has no start line; its options are not known")
     first: CaseResult | None = journal.results[0] if journal.results else None
     return RunInfo(
         run_id="unknown",

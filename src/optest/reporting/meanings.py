@@ -35,7 +35,7 @@ MEANINGS: dict[Reason, Meaning] = {
         "look at where they lie: a tail, a tile, one row, or everywhere",
     ),
     Reason.NAN: Meaning(
-        "NaN stands where the reference has none, or the other way round",
+        "NaN is where the reference has none, or the other way round",
         "look for division by zero, overflow, missing max-subtraction, or memory that was never written",
     ),
     Reason.SHAPE: Meaning(
@@ -60,7 +60,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.INPUT_MUTATED: Meaning(
         "the call changed an input",
-        "write to a copy, or let the descriptor declare the input in `mutates`",
+        "write to a copy, or declare the input: `mutates` of an operator, `in_place` of `@optest.kernel`",
     ),
     Reason.OUT_OF_BOUNDS: Meaning(
         "memory beside an output was written",
@@ -75,17 +75,17 @@ MEANINGS: dict[Reason, Meaning] = {
         "check the tail, and that the launch covers every element",
     ),
     Reason.WORKSPACE: Meaning(
-        "the workspace that was asked for and the one that was used differ",
+        "the workspace that the size query gave and the one that was used differ",
         "compare the size query with the kernel",
     ),
     Reason.STATE: Meaning(
         "the answer depends on what ran before, or the call left the process in another state",
-        "reset accumulators, caches and streams at the start of each call; restore the floating-point mode",
+        "keep nothing from one call for the next (results, accumulators, caches); put back what the call sets",
     ),
     Reason.NONDETERMINISTIC: Meaning(
         "a repeated call left the rule, or gave other bits though the backend declares itself invariant; or tasks of a "
         "scene use the same memory without an order",
-        "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
+        "look for random numbers, races, shared buffers and atomics; if only bits differ, take `invariant` back",
     ),
     Reason.INVARIANT: Meaning(
         "an element of the batch has another result in another batch or place, or a captured program is not in order",
@@ -108,11 +108,11 @@ MEANINGS: dict[Reason, Meaning] = {
         "raise the expected type, with a text that says why",
     ),
     Reason.WRONG_DEVICE: Meaning(
-        "an output lies on another device than was asked for",
+        "an output lies on another device than the run's",
         "allocate outputs on the inputs' device",
     ),
     Reason.FALLBACK: Meaning(
-        "another implementation answered in place of the one that was asked",
+        "another implementation answered in place of the backend's own",
         "register the kernel for this dtype and layout, or forbid the fallback",
     ),
     Reason.COMPILE: Meaning(
@@ -204,7 +204,7 @@ RULE_MEANINGS: dict[str, Meaning] = {
         "accumulate in more bits, or declare the backend's accumulator by Numerics(accumulator=...)",
     ),
     "composed": Meaning(
-        "the operator adds up what each of its steps may lose; the formula stands behind the rule's name",
+        "the operator adds up what each of its steps may lose; the rule's text has the formula",
         "look for a step that rounds to the inputs' dtype; if that is on purpose, state a tolerance for the operator",
     ),
     "close": Meaning(

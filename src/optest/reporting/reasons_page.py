@@ -18,7 +18,7 @@ _HEAD = """\
 
 <!-- Made by `optest.reporting.reasons_page`; edit src/optest/reporting/meanings.py, not this file. -->
 
-Every case that is not well has a *status*, by which reports group it, and a *reason*. A report shows the reason beside
+Every case that did not pass has a *status*, by which reports group it, and a *reason*. A report shows the reason beside
 the case and, under a failure, what to try. Each reason has a page: what happened, why it matters, what to try, mostly
 with an example.
 

@@ -189,12 +189,12 @@ def _notes(runs: Sequence[_Run]) -> Iterator[str]:
         yield f"the runs are of several targets: {', '.join(targets)}"
     for run in runs:
         if not run.is_complete:
-            yield f"run {run.info.run_id} did not come to its end; cases that it lacks are not told as removed"
+            yield f"run {run.info.run_id} did not come to its end; cases that it lacks are not shown as removed"
     *_, before, last = runs
     is_comparable = last.has_all_of(before) and before.has_all_of(last)
     is_same = before.results.keys() == last.results.keys()
     if before.is_complete and last.is_complete and not is_comparable and not is_same:
-        yield "the last two runs chose their cases differently; those that only one has are not told"
+        yield "the last two runs chose their cases differently; those that only one has are not shown"
 
 
 def trend_lines(trend: Trend) -> list[str]:

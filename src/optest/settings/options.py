@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, UsageError
 from optest.guests import Option, guests
 
 __all__ = ["OPTIONS", "Option", "RunOptions"]
@@ -121,7 +121,7 @@ _CORE: tuple[Option, ...] = (
         name="backend",
         common=True,
         plan="backend",
-        group="Who is asked",
+        group="Backend",
         metavar="NAME|KIND",
         commands=("run", "list", "check", "replay"),
         help="Backend that makes the actual outputs. [numpy]",
@@ -129,21 +129,21 @@ _CORE: tuple[Option, ...] = (
     Option(
         name="plugins",
         repeat=True,
-        group="Who is asked",
+        group="Backend",
         commands=(),
         help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
     ),
     Option(
         name="chip",
         plan="chip",
-        group="Who is asked",
+        group="Backend",
         commands=("run", "list", "check", "replay"),
         help="Chip of the backend.",
     ),
     Option(
         name="variant",
         in_trends=True,
-        group="Who is asked",
+        group="Backend",
         metavar="NAME",
         commands=("run", "list", "check", "replay"),
         help="How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]",
@@ -151,11 +151,11 @@ _CORE: tuple[Option, ...] = (
     Option(
         name="config",
         common=True,
-        group="Who is asked",
+        group="Backend",
         metavar="FILE",
         completes="file",
         commands=("check",),
-        help="The commands of a backend that runs programs, by operator; only these are asked.",
+        help="The commands of a backend that runs programs, by operator; only these are checked.",
     ),
     Option(
         name="keyword",
@@ -208,7 +208,7 @@ _CORE: tuple[Option, ...] = (
         bare="latest",
         metavar="[RUN]",
         commands=("run", "list", "check"),
-        help="Only what went wrong in the latest or the named run; alone, as that run was asked.",
+        help="Only what went wrong in the latest or the named run; alone, with that run's options.",
     ),
     Option(
         name="failed_first",
@@ -224,15 +224,15 @@ _CORE: tuple[Option, ...] = (
         type="choice",
         choices=("smoke", "parity", "full"),
         default="parity",
-        group="What to ask",
+        group="Which cases",
         commands=("check",),
-        help="How much is asked; each tier includes those before it. [parity]",
+        help="How many cases; each tier includes those before it. [parity]",
     ),
     Option(
         name="group",
         type="choice",
         choices=("validation",),
-        group="What to ask",
+        group="Which cases",
         commands=("check",),
         in_trends=True,
         help="validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes.",
@@ -242,7 +242,7 @@ _CORE: tuple[Option, ...] = (
         common=True,
         flags=("--set",),
         repeat=True,
-        group="What to ask",
+        group="Which cases",
         metavar="SET",
         commands=("check",),
         help="Only this case set, such as layouts or special. Repeatable.",
@@ -251,7 +251,7 @@ _CORE: tuple[Option, ...] = (
         name="expectations",
         common=True,
         repeat=True,
-        group="Who is asked",
+        group="Backend",
         metavar="FILE",
         completes="file",
         commands=("run", "check"),
@@ -320,7 +320,7 @@ _CORE: tuple[Option, ...] = (
         plan="fail_fast",
         group="How to run",
         commands=("run", "check", "scene", "model"),
-        help="Stop at the first case that is not well.",
+        help="Stop at the first failure.",
     ),
     Option(
         name="maxfail",
@@ -468,7 +468,7 @@ def _in_groups(options: tuple[Option, ...], of_guests: tuple[Option, ...]) -> tu
     """The options group by group; a group of a guest's own stands behind the one that says who is asked."""
     order = list(dict.fromkeys(option.group for option in options))
     own = [group for group in dict.fromkeys(option.group for option in of_guests) if group not in order]
-    place = order.index("Who is asked") + 1
+    place = order.index("Backend") + 1
     order[place:place] = own
     return tuple(sorted((*options, *of_guests), key=lambda option: order.index(option.group)))
 
@@ -477,14 +477,15 @@ OPTIONS = _in_groups(_CORE, tuple(option for guest in guests() for option in gue
 
 
 class RunOptions(Mapping[str, Any]):
-    """What a run is asked for: the options that somebody stated, by their names in :data:`OPTIONS`.
+    """The options of a run that somebody stated, by their names in :data:`OPTIONS`.
 
     One value of an option that may be repeated is put into a tuple; a mapping of names to values becomes texts:
     ``shape={"input0": [2, 3]}`` is ``--shape input0=2x3``, and ``tolerance={"rtol": 1e-3}`` ``--tolerance rtol=0.001``.
     What is None is not stated.
 
     Raises:
-        UnknownName: for an option that does not exist.
+        UnknownName: for an option, or one of its choices, that does not exist.
+        UsageError: for a value of another type.
     """
 
     __slots__ = ("_stated",)
@@ -495,7 +496,7 @@ class RunOptions(Mapping[str, Any]):
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
         self._stated = {
-            name: _repeated(value) if by_name[name].repeat else _single(value)
+            name: _checked(by_name[name], _repeated(value) if by_name[name].repeat else _single(value))
             for name, value in stated.items()
             if value is not None
         }
@@ -513,6 +514,24 @@ class RunOptions(Mapping[str, Any]):
         return f"RunOptions({', '.join(f'{name}={value!r}' for name, value in self._stated.items())})"
 
 
+_TYPES: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("int", "count"), (int, "an integer")),
+    "float": ((int, float), "a number"),
+    "bool": (bool, "True or False"),
+    "ints": (object, ""),
+}
+
+
+def _checked(option: Option, value: Any) -> Any:
+    kind, words = _TYPES.get(option.type, (str, "text"))
+    for each in value if option.repeat else (value,):
+        if not isinstance(each, kind) or (isinstance(each, bool) and option.type in ("int", "count", "float")):
+            raise UsageError(f"{option.name} is {each!r}, but should be {words}")
+        if option.choices and each not in option.choices:
+            raise UnknownName(option.name, each, option.choices)
+    return value
+
+
 def _repeated(value: Any) -> Any:
     """The values of an option that may be repeated, as the command line has them."""
     if isinstance(value, Mapping):
@@ -520,7 +539,8 @@ def _repeated(value: Any) -> Any:
             name: "x".join(map(str, each)) if isinstance(each, (list, tuple)) else each for name, each in value.items()
         }
         return tuple(f"{name}={text}" for name, text in texts.items())
-    return (value,) if isinstance(value, str) else value
+    several = (value,) if isinstance(value, (str, PathLike)) or not isinstance(value, Iterable) else value
+    return tuple(map(_single, several))
 
 
 def _single(value: Any) -> Any:

@@ -167,6 +167,11 @@ class OperatorDescriptor:
         """Whether operands of several dtypes meet in a common one, which is that of the tensors with dimensions."""
         return self.promotes or self.category in ("comparison", "elementwise")
 
+    @property
+    def is_random(self) -> bool:
+        """Whether results are drawn at random: it has the tag ``random``, and every call may have others."""
+        return "random" in self.tags
+
     def attribute(self, name: str) -> Attribute:
         """Return the attribute called ``name`` or an alias of it.
 

@@ -64,11 +64,13 @@ class AsRight(NamedTuple):
     """What an operator's ``alternatives`` may say of one output beside the bare mask.
 
     ``mask`` is True where an element that differs from the reference's is as right. ``doubt`` says why a pass that
-    needs the mask proves little; such a pass is suspect.
+    needs the mask proves little; such a pass is suspect. ``uneven`` says how draws at random do not follow
+    their probabilities, which no single element shows.
     """
 
     mask: Any
     doubt: str = ""
+    uneven: str = ""
 
 
 class NamedOutput(NamedTuple):

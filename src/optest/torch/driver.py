@@ -16,6 +16,7 @@ from optest.numerics import Array
 from optest.spec import Check, CheckState, TestCase
 from optest.torch.devices import faults_of_torch, open_device, received, synchronize
 from optest.torch.guarded_memory import GUARD_BYTES, GuardedMemory
+from optest.torch.shared_settings import settings_kept
 
 __all__ = ["TensorCalls", "TorchDriver"]
 
@@ -33,16 +34,25 @@ class TensorCalls:
         inputs: Sequence[Array],
         names: Sequence[str] = (),
         outputs: Sequence[Array] = (),
+        *,
+        may_seed: bool = False,
     ) -> Any:
         """What the function returns, tensors as arrays: a list, or a dict if it returns one.
 
         It is called twice where anything looks like the poison of what it has allocated. ``names`` are those of the
-        operator's outputs; with ``outputs`` it gets a second list of tensors, to write into.
+        operator's outputs; with ``outputs`` it gets a second list of tensors, to write into. Who draws at random
+        ``may_seed`` torch.
 
         Raises:
             Fault: OUT_OF_BOUNDS for a write beyond a tensor, UNWRITTEN for elements of an output that nobody wrote,
-                UNSUPPORTED for what torch has no tensors of.
+                UNSUPPORTED for what torch has no tensors of, STATE for what is left set for all of torch.
         """
+        with torch.no_grad(), settings_kept("the function", may_seed=may_seed):
+            return self._outputs(function, inputs, names, outputs)
+
+    def _outputs(
+        self, function: Callable[..., Any], inputs: Sequence[Array], names: Sequence[str], outputs: Sequence[Array]
+    ) -> Any:
         returned, first = self._called(function, inputs, outputs, names, 0)
         arrays = {name: _received(each, self.device) for name, each in outputs_of(returned)}
         self._is_watched = not outputs and len(first) == len(arrays)
@@ -69,7 +79,7 @@ class TensorCalls:
         poison: int,
     ) -> tuple[Any, dict[str, Buffer]]:
         memory = GuardedMemory(self.device, WRITE_POISONS[poison])
-        with faults_of_torch(), torch.no_grad():
+        with faults_of_torch():
             returned = memory.call(function, inputs, outputs)
             synchronize(self.device)
         return returned, memory.allocations_of(returned, names)
@@ -99,8 +109,8 @@ class TorchDriver(BackendDriver):
         raise NotImplementedError(f"{type(self).__name__} has no run_tensors")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Any:
-        names = case.descriptor.tensors.outputs
-        return self.calls.outputs(lambda tensors: self.run_tensors(case, tensors), inputs, names)
+        names, may_seed = case.descriptor.tensors.outputs, case.descriptor.is_random
+        return self.calls.outputs(lambda tensors: self.run_tensors(case, tensors), inputs, names, may_seed=may_seed)
 
     def device(self) -> str | None:
         return str(self.calls.device)

@@ -20,7 +20,7 @@ from optest.spec import Check, Fault, Numerics, Reason, TensorSpec, TestCase, dt
 from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import ReadyCall, answer, ready_call, why_no_operator
-from optest.torch.calls.device_under_test import DeviceUnderTest, settings_kept
+from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared_operators
 from optest.torch.calls.refusals import first_line, mixed_dtypes_refused
@@ -38,6 +38,7 @@ from optest.torch.devices import (
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.operators.calls import TorchCall
 from optest.torch.scripts import Unwritable, script_of
+from optest.torch.shared_settings import settings_kept
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, to_torch, torch_dtype
 
 __all__ = ["TorchBackend"]

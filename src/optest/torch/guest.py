@@ -9,7 +9,7 @@ from optest.guests import Argument, Command, Guest, Option
 __all__ = ["GUEST"]
 
 _of_the_cases = partial(Option, group="What to run", in_trends=True)
-_of_the_backend = partial(Option, group="Who is asked", repro=True)
+_of_the_backend = partial(Option, group="Backend", repro=True)
 
 _OPTIONS = (
     _of_the_cases(

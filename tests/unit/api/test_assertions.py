@@ -186,3 +186,27 @@ def test_mappings_of_assert_close_go_by_name() -> None:
         assert_close({"a": one, "b": two}, {"a": one.copy(), "b": one.copy()})
     with pytest.raises(AssertionError, match="MISSING_OUTPUT"):
         assert_close([one], [one.copy(), two])
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0)])
+def test_nothing_was_compared(shape: tuple[int, ...]) -> None:
+    empty = np.zeros(shape, np.float32)
+    with pytest.raises(AssertionError, match="NOTHING_COMPARED"):
+        assert_right(empty.copy(), op="exp", inputs=[empty])
+    with pytest.raises(AssertionError, match="NOTHING_COMPARED"):
+        assert_close(empty.copy(), empty)
+
+
+def test_results_that_are_all_nan_prove_little() -> None:
+    nan = np.full(4, np.nan, np.float32)
+    with pytest.raises(AssertionError, match="SUSPECT"):
+        assert_right(nan.copy(), op="exp", inputs=[nan])
+    one = np.array([0.0, np.nan], np.float32)
+    assert_right(np.exp(one), op="exp", inputs=[one])
+
+
+def test_a_sum_of_nothing_is_compared() -> None:
+    empty = np.zeros((0, 4), np.float32)
+    assert_right(np.zeros(4, np.float32), op="sum", inputs=[empty], dim=0)
+    with pytest.raises(AssertionError, match="should be 0"):
+        assert_right(np.ones(4, np.float32), op="sum", inputs=[empty], dim=0)

@@ -129,7 +129,7 @@ def test_one_result_after_another_is_replayed() -> None:
     assert ids(replay([], "latest", {})) == ["bad[m=3]"]
     with pytest.raises(UsageError, match=f"unknown result 'good'(.|\n)*at run {again.directory.id[:8]}"):
         replay(["good"], again.directory.id, {})
-    with pytest.raises(UsageError, match="does not say what it was asked, as that of a replay"):
+    with pytest.raises(UsageError, match="does not say with which options it ran, as that of a replay"):
         run(resume=again.directory.id)
 
 

@@ -51,7 +51,7 @@ def test_the_seeds_configuration_is_read(tmp_path: Path) -> None:
         ({"command": ["sh", True]}, "command[1] is True, but should be a string"),
         ({"command": ["{inptu0}"]}, "unknown token {inptu0}; did you mean {input0}?"),
         ({"command": ["awk", "{print $1}"]}, "unknown token {print $1}"),
-        ({"command": ["{chip}"]}, "no chip is asked for"),
+        ({"command": ["{chip}"]}, "no chip is set"),
         ({"comand": ["x"]}, "has the unknown key 'comand'; did you mean 'command'?"),
         ({"timeout": 3}, "has the unknown key 'timeout'; it belongs to the case"),
         ({"pre_run": []}, "call it 'prepare'"),

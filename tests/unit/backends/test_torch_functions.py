@@ -74,6 +74,22 @@ def calls_compiled(x: torch.Tensor):
     assert 0 < len(compilations) < 8
     return y
 
+@optest.kernel("ceil")
+def seeds(x: torch.Tensor):
+    torch.manual_seed(0)
+    return torch.ceil(x)
+
+@optest.kernel("round")
+def switches(x: torch.Tensor):
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float64)
+    return torch.round(x)
+
+@optest.kernel("top_k_top_p_sampling")
+def draws(logits: torch.Tensor, top_k=None, top_p=None, dtype="int32"):
+    torch.manual_seed(1)
+    return logits.argmax(1).to(getattr(torch, str(dtype)))
+
 class Mine(TorchDriver):
     name = "torch-driver"
 
@@ -150,3 +166,21 @@ def test_a_backend_by_class() -> None:
     assert {"bfloat16", "float16", "float64"} <= {kind for each in passed for kind in each.dtypes}
     assert {each.device for each in passed} == {"cpu"}
     assert not reasons(outcome) - {Reason.UNSUPPORTED}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("seeds", "initial_seed() was"), ("switches", "is_grad_enabled() was False")]
+)
+def test_what_is_left_set_for_all_of_torch(name: str, words: str) -> None:
+    before = torch.get_default_dtype(), torch.initial_seed()
+    found = check(
+        {"function": (f"functions_of_tensors:{name}",), "isolate": "none", "tier": "smoke"}, stream=io.StringIO()
+    )
+    assert reasons(found) == {Reason.STATE}
+    assert words in found.results[0].verdict.message
+    assert (torch.get_default_dtype(), torch.initial_seed()) == before
+
+
+def test_who_draws_at_random_may_seed_torch() -> None:
+    given = {"function": ("functions_of_tensors:draws",), "isolate": "none", "tier": "smoke"}
+    assert Reason.STATE not in reasons(check(given, stream=io.StringIO()))

@@ -135,6 +135,50 @@ def test_nothing_is_told_where_nothing_fits(verdict_of: Diagnose, kernel: Kernel
     assert said(verdict_of(kernel, "add", (64,), (64,))) == ""
 
 
+def test_errors_beyond_a_narrow_arithmetic_are_none_of_it(verdict_of: Diagnose) -> None:
+    """The budget of attention in float16 allows numbers that have nothing to do with the result."""
+    shapes = [(1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 7, 8)]
+    noise: Kernel = lambda query, *_: np.random.default_rng(1).normal(size=query.shape).astype(query.dtype)  # noqa: E731
+    assert said(verdict_of(noise, "scaled_dot_product_attention", *shapes, dtype="float16")) == ""
+
+
+def product_in(dtype: Any) -> Kernel:
+    """A matrix product of which every step is rounded."""
+
+    def kernel(x: Any, y: Any) -> Any:
+        total = np.zeros((len(x), y.shape[1]), dtype)
+        for place in range(x.shape[1]):
+            total = (total + (x[:, place, None].astype(dtype) * y[place].astype(dtype)).astype(dtype)).astype(dtype)
+        return total.astype(x.dtype)
+
+    return kernel
+
+
+@pytest.mark.parametrize(("dtype", "words"), [("float16", "accumulated in float16"), ("bfloat16", "in bfloat16")])
+def test_sums_of_a_narrow_dtype(verdict_of: Diagnose, dtype: str, words: str) -> None:
+    narrow = np.float16 if dtype == "float16" else ml_dtypes.bfloat16
+    assert words in said(verdict_of(product_in(narrow), "matmul", (9, 7), (7, 9), dtype=dtype))
+
+
+def test_an_element_is_no_sum_of_a_narrow_dtype(verdict_of: Diagnose) -> None:
+    def kernel(x: Any, y: Any) -> Any:
+        total = product(x, y)
+        total[3, 4] *= np.float16(1.004)
+        return total
+
+    assert said(verdict_of(kernel, "matmul", (9, 33), (33, 7), dtype="float16")) == ""
+
+
+def test_a_wrong_shape_of_few_elements_fits_by_chance(verdict_of: Diagnose) -> None:
+    kernel: Kernel = lambda x, y: np.zeros((1, 2), x.dtype)  # noqa: E731
+    assert said(verdict_of(kernel, "add", (2,), (2,))) == ""
+
+
+def test_another_call_needs_more_than_four_elements(verdict_of: Diagnose) -> None:
+    assert said(verdict_of(lambda x, y: x + 0 * y, "add", (4,), (4,))) == ""
+    assert "alpha were 0.0" in said(verdict_of(lambda x, y: x + 0 * y, "add", (5,), (5,)))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_few_elements_agree_by_chance(verdict_of: Diagnose, size: int) -> None:
     assert said(verdict_of(lambda x: x * 2, "clone", (size,))) == ""

@@ -342,6 +342,13 @@ def test_a_check_asks_the_layers_whose_parts_are_there() -> None:
         check_request({"backend": "portable", "op": ("gated_feed_forward",)})
 
 
+def test_layers_are_no_news_of_a_backend_of_few_operators() -> None:
+    backend_manager.register(Portable(("relu",)), replace=True)
+    assert not any("made of" in each for each in check_request({"backend": "portable", "tier": "smoke"}).lacking)
+    both = check_request({"backend": "portable", "tier": "smoke", "op": ("relu", "feed_forward")})
+    assert any("feed_forward is made of" in each for each in both.lacking)
+
+
 def test_what_a_layer_of_operators_refuses_is_refused_by_them() -> None:
     case = next(case for case in sample_cases("feed_forward") if case.expects_error is not None)
     verdict = why_not_run(case, Portable(("linear", "add", "gelu")))

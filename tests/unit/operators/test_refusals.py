@@ -41,7 +41,7 @@ REFUSED: dict[str, list[Row]] = {
         (of((3, 5)), {}, "gate is 3x5, but should have an even last dimension"),
         (of(()), {}, "gate is scalar, but should have an even last dimension"),
         (of((4,), dtype="int32"), {}, "gate is int32, but should be a float dtype"),
-        (of((3, 4), (4,)), {}, "up is 4, but should be 3x4, as gate"),
+        (of((3, 4), (4,)), {}, "up is 4, but should be 3x4, with shape as in gate"),
         ([X, spec((3, 4), "float16")], {}, "up is float16, but should be float32"),
     ],
     "softplus": [(of((3,)), {"beta": -1.0}, "beta is -1, but should be above 0")],
@@ -110,8 +110,8 @@ REFUSED: dict[str, list[Row]] = {
     "avg_pool2d": [(of((1, 2, 6, 6)), {"kernel_size": 2, "divisor_override": 0}, "divisor_override is 0")],
     "adaptive_avg_pool2d": [(of((1, 2, 6, 6)), {"output_size": -1}, "output_size is")],
     "sdpa": [
-        (of((2, 5, 8), (2, 7, 9), (2, 7, 8)), {}, "vectors of 8"),
-        (of((2, 5, 8), (2, 7, 8), (2, 6, 8)), {}, "7 rows"),
+        (of((2, 5, 8), (2, 7, 9), (2, 7, 8)), {}, "key is 2x7x9, but should be 2x7x8, with size as in query"),
+        (of((2, 5, 8), (2, 7, 8), (2, 6, 8)), {}, "value is 2x6x8, but should be 2x7x8, with keys as in key"),
         (of((4, 5, 8), (2, 7, 8), (2, 7, 8)), {}, "broadcast"),
         (of((4, 5, 8), (3, 7, 8), (3, 7, 8)), {"enable_gqa": True}, "divisor of 4"),
         (of((5, 8), (7, 8), (7, 8)), {"enable_gqa": True}, "dimension of heads"),
@@ -123,7 +123,7 @@ REFUSED: dict[str, list[Row]] = {
     ],
     "rope": [
         (of((2, 5, 7), (5, 3), (5, 3)), {}, "even number"),
-        (of((2, 5, 8), (5, 8), (5, 8)), {}, "rows of 4"),
+        (of((2, 5, 8), (5, 8), (5, 8)), {}, "cos is 5x8, but should be 5x4, as half of rotated"),
         (of((2, 5, 8), (6, 4), (6, 4)), {}, "cos has 6 rows"),
         (of((2, 5, 8), (5, 4), (4, 4)), {}, "sin is 4x4"),
         (of((2, 5, 8), (5, 5), (5, 5)), {"rotary_embedding_dim": 10}, "up to 8"),
@@ -178,7 +178,7 @@ REFUSED |= {
     ],
     "cross_entropy": [
         ([X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
-        ([X, spec((3,), "int64"), spec((3,))], {}, "weight is float32 3, but should be float32 4"),
+        ([X, spec((3,), "int64"), spec((3,))], {}, "weight is 3, but should be 4, with classes as in input"),
         ([X, spec((3,))], {}, "target is float32"),
     ],
     "add_rms_norm": [(of((3, 4), (4,)), {"normalized_shape": [4]}, "other is 4, but should be 3x4")],
@@ -191,7 +191,11 @@ REFUSED |= {
     ],
     "attention": [
         (of(*[(4, 2, 8)] * 3, *[(4, 5, 8)] * 2), {"pos": 4}, "key_cache has 5 tokens, but should have 6 or more"),
-        (of((4, 2, 8), *[(3, 2, 8)] * 2, *[(3, 5, 8)] * 2), {"pos": 1}, "and a divisor of 4 heads"),
+        (
+            of((4, 2, 8), *[(3, 2, 8)] * 2, *[(3, 5, 8)] * 2),
+            {"pos": 1},
+            "key has 3 heads, but should have a divisor of 4, as query has",
+        ),
     ],
     "scaled_dot_product_attention": [
         (of(*[(2, 5, 8)] * 3), {"window_size": (3,)}, "window_size is [3], but should be two numbers of -1 or more"),
@@ -201,25 +205,33 @@ REFUSED |= {
         (
             [*of(*[(8, 2, 4)] * 3), spec((3,), "int32"), spec((4,), "int32")],
             {},
-            "cu_seqlens_k is 4, but should be 3, as there are 2 sequences",
+            "cu_seqlens_k is 4, but should be 3, with offsets as in cu_seqlens_q",
         ),
     ],
     "paged_prefill_attention": [
         (
             [*of((8, 4, 4), *[(6, 3, 2, 4)] * 2), *(spec(each, "int64") for each in ((2, 3), (2,), (3,)))],
             {},
-            "vectors of 4 and a divisor of 4 heads",
+            "key_cache has 3 heads, but should have a divisor of 4",
         ),
     ],
     "rotary_embedding": [
         ([spec((5,), "int64"), *of((5, 2, 8), (5, 1, 8), (9, 10))], {}, "but should have rows of an even size up to 8"),
-        ([spec((5,), "int64"), *of((5, 2, 8), (4, 1, 8), (9, 8))], {}, "the tokens and the size of query, 5x2x8"),
+        (
+            [spec((5,), "int64"), *of((5, 2, 8), (4, 1, 8), (9, 8))],
+            {},
+            "key is 4x1x8, but should be 5x1x8, with tokens as in positions",
+        ),
     ],
     "moe_align": [([spec((5, 2), "int32")], {"block_size": 0, "num_experts": 4}, "block_size is 0 and num_experts 4")],
     "moe_combine": [(of((5, 8), (3, 2)), {}, "input has 5 rows, but should have 6, one for each weight")],
     "grouped_matmul": [
-        ([*of((5, 8), (2, 7, 4)), spec((2,), "int32")], {}, "but should have matrices of 8 rows, as input is 5x8"),
-        ([*of((5, 8), (2, 8, 4)), spec((3,), "int32")], {}, "offs is 3, but should be 2, the experts of weight"),
+        (
+            [*of((5, 8), (2, 7, 4)), spec((2,), "int32")],
+            {},
+            "weight is 2x7x4, but should be 2x8x4, with depth as in input",
+        ),
+        ([*of((5, 8), (2, 8, 4)), spec((3,), "int32")], {}, "offs is 3, but should be 2, with experts as in weight"),
     ],
     "top_k_top_p_mask": [(of((5, 0)), {}, "logits has rows of 0, but should have 1 element or more")],
     "top_k_top_p_sampling": [
@@ -230,7 +242,11 @@ REFUSED |= {
         ([*of(*[(0, 2, 5, 8)] * 2, *[(6, 2, 8)] * 2), spec((6,), "int64")], {}, "slot_mapping is 6, but should be 0"),
     ],
     "dequantize_awq": [
-        ([spec((8, 5), "int32"), spec((2, 39)), spec((2, 5), "int32")], {}, "but should be 2x40 and 2x5"),
+        (
+            [spec((8, 5), "int32"), spec((2, 39)), spec((2, 5), "int32")],
+            {},
+            "scales is 2x39, but should be 2x40, with columns as in qweight",
+        ),
         (
             [spec((8, 5), "int32"), spec((3, 40)), spec((3, 5), "int32")],
             {},
@@ -239,21 +255,23 @@ REFUSED |= {
     ],
     "rms_norm_backward": [
         (of((3, 4), (4, 4)), {"normalized_shape": [4]}, "input is 4x4, but should be 3x4"),
-        (of((3, 4), (3, 4), (3,)), {"normalized_shape": [4]}, "weight is 3, but should be 4, as normalized_shape"),
+        (of((3, 4), (3, 4), (3,)), {"normalized_shape": [4]}, "weight is 3, but should be 4, as normalized shape"),
     ],
     "cross_entropy_backward": [
         ([spec((3,)), X, spec((3,), "int64")], {}, "grad_output is 3, but should be scalar, as the loss"),
         ([spec(()), X, spec((4,), "int64")], {}, "target is 4, but should be 3"),
     ],
     "adamw": [
-        (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, but should be 3x4, as param"),
+        (of((3, 4), (3, 4), (4,), (3, 4)), {}, "exp_avg is 4, but should be 3x4, with shape as in param"),
         (of(*[(3, 4)] * 4), {"step": 0}, "step is 0, but should be 1 or more"),
     ],
     "causal_conv1d": [
-        (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, but should have 5 rows"),
+        (of((2, 5, 9), (4, 4)), {}, "weight is 4x4, but should be 5x4, with dim as in x"),
         ([*of((2, 5, 9), (5, 4)), None, spec((2, 5, 4))], {}, "initial_states is 2x5x4, but should be 2x5x3"),
     ],
-    "causal_conv1d_update": [(of((2, 5), (2, 5, 2), (5, 4)), {}, "should be 2x5 with 3 elements or more")],
+    "causal_conv1d_update": [
+        (of((2, 5), (2, 5, 2), (5, 4)), {}, "conv_state has 2 elements, but should have 3 or more")
+    ],
     "selective_scan": [
         (of(*[(2, 5, 7)] * 2, (4, 3), *[(2, 3, 7)] * 2), {}, "A is 4x3, but should be 5x3"),
         (of(*[(2, 6, 7)] * 2, (6, 3), (2, 4, 3, 7), (2, 3, 7)), {}, "B is 2x4x3x7, but should be 6x3 or 2x3x7, or"),
@@ -266,23 +284,35 @@ REFUSED |= {
     ],
     "per_token_group_quant_fp8": [([X], {"group_size": 0}, "group_size is 0, but should be 1 or more")],
     "fp8_block_scaled_matmul": [
-        (of((3, 9), (5, 9), (3, 2), (2, 3)), {"block_size": [4, 8]}, "are 3x2 and 2x3, but should be 3x2 and 2x2"),
-        (of((3, 9), (5, 8), (3, 2), (2, 2)), {}, "weight is 5x8, but should have 9 columns"),
+        (
+            of((3, 9), (5, 9), (3, 2), (2, 3)),
+            {"block_size": [4, 8]},
+            "weight_scale is 2x3, but should be 2x2, with blocks as in input_scale",
+        ),
+        (of((3, 9), (5, 8), (3, 2), (2, 2)), {}, "weight is 5x8, but should be 5x9, with depth as in input"),
         (of((3, 9), (5, 9), (3, 2), (2, 2)), {"block_size": [4]}, "block_size is [4]"),
     ],
     "dequantize_gptq": [
         ([spec((2, 8), "int32"), spec((3, 1), "int32"), spec((3, 8))], {}, "should have a divisor of 16"),
-        ([spec((2, 8), "int32"), spec((2, 2), "int32"), spec((2, 8))], {}, "but should be 2x1 and 2x8"),
+        (
+            [spec((2, 8), "int32"), spec((2, 2), "int32"), spec((2, 8))],
+            {},
+            "qzeros has 2 columns, but should have 1, as scales / 8",
+        ),
     ],
     "gptq_gemm": [
         (
             [X, spec((2, 8), "int32"), spec((1, 1), "int32"), spec((1, 8))],
             {},
-            "input is 3x4, but should have 16 columns",
+            "input is 3x4, but should be 3x16, with depth as in weights",
         )
     ],
     "awq_gemm": [
-        ([X, spec((5, 1), "int32"), spec((1, 8)), spec((1, 1), "int32")], {}, "input is 3x4, but should have 5 columns")
+        (
+            [X, spec((5, 1), "int32"), spec((1, 8)), spec((1, 1), "int32")],
+            {},
+            "input is 3x4, but should be 3x5, with depth as in weights",
+        )
     ],
 }
 DEFAULTS = {"random_sample": {"random_value": 0.5}}

@@ -16,15 +16,12 @@ from optest.backends.arguments import at_their_places
 from optest.backends.command_abilities import KnowsExpectations
 from optest.core.runner import TestRunner
 from optest.operators import operators
+from optest.operators.calls import LARGE_SIZE, SIZES, call, layouts_of
 from optest.operators.catalogue import DESCRIPTORS
 from optest.operators.derived_samples import INVARIANT_SET
 from optest.operators.samples import (
-    LARGE_SIZE,
-    SIZES,
-    call,
     in_every_layout,
     in_layouts_at_once,
-    layouts_of,
     of_every_magnitude,
     standard,
     with_special_rows,

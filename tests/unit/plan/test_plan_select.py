@@ -124,7 +124,7 @@ def test_a_name_with_spaces_is_asked_for_in_another_way() -> None:
 
     assert said("matmul half") == (
         "  matmul half\n         ^\n"
-        "  a name with spaces is asked for with --case 'matmul half', a part of one with -k '\"matmul half\"'"
+        "  a name with spaces is selected with --case 'matmul half', a part of one with -k '\"matmul half\"'"
     )
     assert said("matmul half or relu") == "  matmul half or relu\n         ^"
     assert ids(globs=["tail add"]) == ids(keyword='"tail add"') == [TAIL]

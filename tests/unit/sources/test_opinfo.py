@@ -280,7 +280,7 @@ def test_torch_passes_its_own_samples(name: str) -> None:
 
 def test_options_that_contradict_a_source_are_refused() -> None:
     for option in ({"plan": "x.yaml"}, {"shape": ("input0=2x2",)}, {"generator": "ones"}, {"attr": ("dim=0",)}):
-        with pytest.raises(UsageError, match=f"--{next(iter(option))} stands beside --source"):
+        with pytest.raises(UsageError, match=f"--{next(iter(option))} is given beside --source"):
             cases(source="opinfo:exp", **option)
 
 

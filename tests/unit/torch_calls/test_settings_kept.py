@@ -11,7 +11,7 @@ import torch
 from torch_kit import case, compiler_that, tensor, verdict
 
 from optest.spec import Fault, Reason, Status
-from optest.torch.calls.device_under_test import settings_kept
+from optest.torch.shared_settings import settings_kept
 
 pytestmark = pytest.mark.torch
 

@@ -7,31 +7,22 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    MILLION,
-    call,
-    line,
-    of_a_million,
-    of_every_value,
-    refused,
-    standard,
-    table,
-    variations,
+from optest.operators.calls import EVERY_FLOAT, MILLION, call, line, table
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import (
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    MEASURED,
+    NUMBERS,
+    OPENCL,
+    attribute,
+    exact,
+    in_module,
+    ulp,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    dense,
-    given,
-    optional,
-    require_float,
-    require_same_dtype,
-    require_shape,
-)
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
+from optest.operators.samples import of_a_million, of_every_value, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_float
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
@@ -173,18 +164,15 @@ def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Like gate; without up, half as wide in the last dimension, whose second half is up."""
-    gate = given(specs, 0, "gate")
-    require_float(gate, "gate")
-    up = optional(specs, 1)
-    if up is None:
-        if not gate.rank or gate.shape[-1] % 2:
-            raise UnfitArguments(
-                f"gate is {format_shape(gate.shape)}, but should have an even last dimension, as up is left out"
-            )
-        return (dense(gate.dtype, (*gate.shape[:-1], gate.shape[-1] // 2)),)
-    require_same_dtype(gate, up, "up")
-    require_shape(up, "up", gate.shape, ", as gate")
-    return (dense(gate.dtype, gate.shape),)
+    n, outputs = fitted(specs, "gate: T[*shape], up?: T[*shape] -> T[*shape]")
+    require_float(given(specs, 0, "gate"), "gate")
+    if optional(specs, 1) is not None:
+        return outputs
+    if not n.shape or n.shape[-1] % 2:
+        raise UnfitArguments(
+            f"gate is {format_shape(n.shape)}, but should have an even last dimension, as up is left out"
+        )
+    return (dense(n.T, (*n.shape[:-1], n.shape[-1] // 2)),)
 
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))

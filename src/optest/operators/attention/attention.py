@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, of_one_element, refused, standard, variations
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -18,22 +20,17 @@ from optest.operators.shapes import (
     dense,
     given,
     optional,
-    require_dimensions,
-    require_same_dtype,
 )
-from optest.operators.variants import FLOATS
-from optest.spec import Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
-_NAMES = tuple(variant[0] for variant in FLOATS)
-_BOOL_MASKS = tuple((name, name, name, "bool") for name in _NAMES)
+_BOOL_MASKS = tuple((name, name, name, "bool") for name in EVERY_FLOAT)
 
 SOFTCAP = attribute(
     "softcap|logits_soft_cap: float = 0.0",
     "Scores s become softcap · tanh(s / softcap) before the mask, as in Gemma 2; 0 leaves them.",
 )
 WINDOW = attribute(
-    "window_size: ints = (-1, -1)",
-    "How many keys before and behind its own place a query sees; -1 is all.",
+    "window_size: ints = (-1, -1)", "How many keys before and behind its own place a query sees; -1 is all."
 )
 
 DESCRIPTORS = in_module(
@@ -69,26 +66,12 @@ DESCRIPTORS = in_module(
 
 def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> Outputs:
     """torch's: (…, heads, L, E), (…, heads, S, E), (…, heads, S, Ev) make (…, heads, L, Ev)."""
-    query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key", "value")))
-    for name, spec in (("query", query), ("key", key), ("value", value)):
-        require_same_dtype(query, spec, name)
-        require_dimensions(spec, name, 2)
-    if key.shape[-1] != query.shape[-1]:
-        raise UnfitArguments(
-            f"key is {format_shape(key.shape)}, but should have vectors of {query.shape[-1]}, "
-            f"as query is {format_shape(query.shape)}"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise UnfitArguments(
-            f"value is {format_shape(value.shape)}, but should have {key.shape[-2]} rows, "
-            f"as key is {format_shape(key.shape)}"
-        )
+    n, _ = fitted(specs, "query: T[*q, queries, size], key: T[*k, keys, size], value: T[*v, keys, width]")
     require_window(attributes)
-    lead = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    batch = _grouped_batch(*lead) if attributes.get("enable_gqa") else broadcast_shapes(*lead)
+    batch = (_grouped_batch if attributes.get("enable_gqa") else broadcast_shapes)(n.q, n.k, n.v)
     if (mask := optional(specs, 3)) is not None:
-        _require_mask(mask, query, (*batch, query.shape[-2], key.shape[-2]), attributes)
-    return (dense(query.dtype, (*batch, query.shape[-2], value.shape[-1])),)
+        _require_mask(mask, n.T, (*batch, n.queries, n.keys), attributes)
+    return (dense(n.T, (*batch, n.queries, n.width)),)
 
 
 def require_window(attributes: Attributes) -> None:
@@ -105,17 +88,21 @@ def _grouped_batch(query: Shape, key: Shape, value: Shape) -> Shape:
     if not (query and key and value):
         raise UnfitArguments("query, key and value should have a dimension of heads, as enable_gqa is true")
     heads = query[-1]
-    for name, shape in (("key", key), ("value", value)):
-        if not shape[-1] or heads % shape[-1]:
-            raise UnfitArguments(f"{name} has {shape[-1]} heads, but should have a divisor of {heads}, as query has")
+    require_shared_heads("key", key[-1], heads)
+    require_shared_heads("value", value[-1], heads)
     return (*broadcast_shapes(query[:-1], key[:-1], value[:-1]), heads)
 
 
-def _require_mask(mask: TensorSpec, query: TensorSpec, scores: Shape, attributes: Attributes) -> None:
+def require_shared_heads(name: str, heads: int, of_query: int) -> None:
+    if not heads or of_query % heads:
+        raise UnfitArguments(f"{name} has {heads} heads, but should have a divisor of {of_query}, as query has")
+
+
+def _require_mask(mask: TensorSpec, query: DType, scores: Shape, attributes: Attributes) -> None:
     if attributes.get("is_causal"):
         raise UnfitArguments("attn_mask is given and is_causal is true, but should be one of them")
-    if mask.dtype.kind is not Kind.BOOL and mask.dtype != query.dtype:
-        raise UnfitArguments(f"attn_mask is {mask.dtype}, but should be bool or {query.dtype}, as query")
+    if mask.dtype.kind is not Kind.BOOL and mask.dtype != query:
+        raise UnfitArguments(f"attn_mask is {mask.dtype}, but should be bool or {query}, as query")
     if mask.rank < 2 or not broadcasts_to(mask.shape, scores):
         raise UnfitArguments(
             f"attn_mask is {format_shape(mask.shape)}, but should have 2 dimensions or more and broadcast to "

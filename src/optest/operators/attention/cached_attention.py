@@ -6,27 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.indexing.gather import MOVED, data, require_index
-from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    dense,
-    given,
-    optional,
-    require_rank,
-    require_same_dtype,
-    require_shape,
-)
-from optest.operators.variants import FLOATS
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
+from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.indexing.gather import MOVED
+from optest.operators.samples import in_layouts_at_once, led_by, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, below
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments
 
-_NAMES = tuple(name for (name,) in FLOATS)
-_PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in _NAMES)
+_PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
 _PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)
 SCALE = attribute("scale|softmax_scale: float = None", "Factor of the scores; none means 1/√E.")
 _KV_LAYOUT = attribute(
@@ -83,7 +72,7 @@ DESCRIPTORS = in_module(
         name="paged_caching",
         signature="key_cache, value_cache, key, value, slot_mapping -> key_cache_out, value_cache_out",
         attributes=(_KV_LAYOUT,),
-        dtype_variants=tuple((*(name,) * 4, index) for index in ("int64", "int32") for name in _NAMES),
+        dtype_variants=tuple((*(name,) * 4, index) for index in ("int64", "int32") for name in EVERY_FLOAT),
         alternatives="paged_caching_alternatives",
         domain="paged_caching_domain",
         generator={"slot_mapping": "randint"},
@@ -96,105 +85,63 @@ DESCRIPTORS = in_module(
 
 
 def infer_attention(specs: Specs, attributes: Attributes) -> Outputs:
+    declared = "query: T[heads, tokens, size], key: T[key_heads, tokens, size], value: T[key_heads, tokens, size], "
+    declared += "key_cache: T[key_heads, keys, size], value_cache: T[key_heads, values, size]"
+    outs = "T[tokens, heads, size], T[key_heads, keys, size], T[key_heads, values, size]"
+    n, outputs = fitted(specs, f"{declared} -> {outs}")
     require_window(attributes)
-    query, key, value, *caches = all_given(specs, "query", "key", "value", "key_cache", "value_cache")
-    for name, spec in (("query", query), ("key", key)):
-        require_rank(spec, name, 3)
-    heads, tokens, size = query.shape
-    if key.shape[1:] != (tokens, size) or not key.shape[0] or heads % key.shape[0]:
-        raise UnfitArguments(
-            f"key is {format_shape(key.shape)}, but should have {tokens} tokens of {size} "
-            f"and a divisor of {heads} heads"
-        )
-    _require_like(key, value, "value", key.shape)
-    whole = attributes["pos"] + tokens
-    for name, cache in zip(("key_cache", "value_cache"), caches, strict=True):
-        require_rank(cache, name, 3)
-        _require_like(key, cache, name, (key.shape[0], cache.shape[1], size))
-        if attributes["pos"] < 0 or cache.shape[1] < whole:
-            raise UnfitArguments(f"{name} has {cache.shape[1]} tokens, but should have {whole} or more")
-    require_same_dtype(query, key, "key")
-    outs = ((tokens, heads, size), caches[0].shape, caches[1].shape)
-    return tuple(dense(query.dtype, shape) for shape in outs)
+    require_shared_heads("key", n.key_heads, n.heads)
+    whole = attributes["pos"] + n.tokens
+    for name, room in (("key_cache", n.keys), ("value_cache", n.values)):
+        if attributes["pos"] < 0 or room < whole:
+            raise UnfitArguments(f"{name} has {room} tokens, but should have {whole} or more")
+    return outputs
 
 
 def infer_paged_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    query, tables = given(specs, 0, "query"), given(specs, 3, "block_tables")
-    require_rank(query, "query", 3)
-    require_rank(tables, "block_tables", 2)
-    _require_blocks(specs, attributes, query.shape[0], optional(specs, 5))
-    return (dense(query.dtype, query.shape),)
+    return _infer_paged(specs, attributes, "T[sequences, heads, size]", "")
 
 
 def infer_paged_prefill_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    query, tables = given(specs, 0, "query"), given(specs, 3, "block_tables")
-    require_rank(query, "query", 3)
-    require_rank(tables, "block_tables", 2)
-    _require_blocks(specs, attributes, tables.shape[0], optional(specs, 6))
-    require_offsets(given(specs, 5, "cu_seqlens_q"), "cu_seqlens_q", tables.shape[0])
-    return (dense(query.dtype, query.shape),)
+    return _infer_paged(specs, attributes, "T[tokens, heads, size]", "cu_seqlens_q: index[sequences+1], ")
 
 
-def require_offsets(spec: TensorSpec, name: str, sequences: int) -> None:
-    """Where each of so many sequences begins, and where the last one ends."""
-    require_index(spec, name)
-    require_shape(spec, name, (sequences + 1,), f", as there are {sequences} sequences")
-
-
-def _require_blocks(specs: Specs, attributes: Attributes, sequences: int, slopes: TensorSpec | None) -> None:
-    query, key, value, tables, lengths = all_given(
-        specs, "query", "key_cache", "value_cache", "block_tables", "seq_lens"
-    )
-    require_rank(key, "key_cache", 4)
+def _infer_paged(specs: Specs, attributes: Attributes, query: str, offsets: str) -> Outputs:
+    cache = _declared_cache(attributes)
+    tensors = f"query: {query}, key_cache: {cache}, value_cache: {cache}, block_tables: index[sequences, columns]"
+    parameters = f"seq_lens: index[sequences], {offsets}alibi_slopes?: [heads]"
+    n, outputs = fitted(specs, f"{tensors}, {parameters} -> {query}")
     require_window(attributes)
-    _, heads, size = query.shape
-    require_same_dtype(query, key, "key_cache")
-    key_heads = key.shape[_axis_of_heads(attributes)]
-    if key.shape[3] != size or not key_heads or heads % key_heads:
-        raise UnfitArguments(
-            f"key_cache is {format_shape(key.shape)}, but should have vectors of {size} and a divisor of {heads} heads"
-        )
-    _require_like(key, value, "value_cache", key.shape)
-    for name, spec, shape in (
-        ("block_tables", tables, (sequences, tables.shape[1])),
-        ("seq_lens", lengths, (sequences,)),
-    ):
-        require_index(spec, name)
-        require_shape(spec, name, shape)
-    if slopes is not None:
-        require_shape(slopes, "alibi_slopes", (heads,))
+    require_shared_heads("key_cache", n.key_heads, n.heads)
+    return outputs
 
 
-def _axis_of_heads(attributes: Attributes) -> int:
-    return 2 if attributes.get("kv_layout", "HND") == "NHD" else 1
+def _declared_cache(attributes: Attributes) -> str:
+    by_token = attributes.get("kv_layout", "HND") == "NHD"
+    return f"T[blocks, {'slots, key_heads' if by_token else 'key_heads, slots'}, size]"
+
+
+def _slots(cache: TensorSpec, attributes: Attributes) -> int:
+    """Tokens of a block."""
+    return cache.shape[1 if attributes.get("kv_layout", "HND") == "NHD" else 2]
 
 
 def infer_paged_caching(specs: Specs, attributes: Attributes) -> Outputs:
-    cache, other, key, value, slots = all_given(specs, "key_cache", "value_cache", "key", "value", "slot_mapping")
-    require_rank(cache, "key_cache", 4)
-    require_index(slots, "slot_mapping")
-    require_rank(slots, "slot_mapping", 1)
-    heads = _axis_of_heads(attributes)
-    if slots.elements and not cache.shape[0] * cache.shape[3 - heads]:
-        raise UnfitArguments(f"slot_mapping is {format_shape(slots.shape)}, but should be 0: the caches have no slot")
-    _require_like(cache, other, "value_cache", cache.shape)
-    for name, spec in (("key", key), ("value", value)):
-        _require_like(cache, spec, name, (slots.shape[0], cache.shape[heads], cache.shape[3]))
-    return (dense(cache.dtype, cache.shape),) * 2
-
-
-def _require_like(first: TensorSpec, spec: TensorSpec, name: str, shape: tuple[int, ...]) -> None:
-    require_same_dtype(first, spec, name)
-    require_shape(spec, name, shape)
+    cache, new = _declared_cache(attributes), "T[count, key_heads, size]"
+    declared = f"key_cache: {cache}, value_cache: {cache}, key: {new}, value: {new}, slot_mapping: index[count]"
+    n, outputs = fitted(specs, f"{declared} -> {cache}, {cache}")
+    if n.count and not n.blocks * n.slots:
+        raise UnfitArguments(f"slot_mapping is {n.count}, but should be 0: the caches have no slot")
+    return outputs
 
 
 def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     cache, tables = specs[1], specs[3]
     if cache is None or tables is None or cache.rank != 4 or tables.rank != 2:
         return {}
-    longest = float(tables.shape[1] * cache.shape[3 - _axis_of_heads(attributes)])
+    longest = float(tables.shape[1] * _slots(cache, attributes))
     return {
-        "block_tables": Interval(low=0.0, high=max(cache.shape[0] - 1.0, 0.0)),
+        "block_tables": below(cache.shape[0]),
         "seq_lens": Interval(low=min(longest, 1.0), high=longest),
         "alibi_slopes": Interval(low=2.0**-8, high=0.5),
     }
@@ -202,19 +149,8 @@ def paged_attention_domain(specs: Specs, attributes: Attributes) -> Mapping[str,
 
 def paged_caching_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
     cache = specs[0]
-    slots = cache.shape[0] * cache.shape[3 - _axis_of_heads(attributes)] if cache is not None and cache.rank == 4 else 1
-    return {"slot_mapping": Interval(low=0.0, high=max(slots - 1.0, 0.0))}
-
-
-def _everywhere(calls: Sequence[Mapping[str, Any]], names: Sequence[str], dtypes: Sequence[str]) -> Iterator[Sample]:
-    """What none goes without; ``dtypes`` are those of the input that is named first in each call."""
-    first = next(iter(calls[0]["shapes"]))
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", [{**each, "dtypes": {first: name}} for name in dtypes for each in calls])
-    for name, own in zip(dtypes, calls, strict=False):
-        in_dtype = {**own, "dtypes": {first: name}}
-        yield from in_every_layout([in_dtype], names=names)
-        yield from in_layouts_at_once([in_dtype], names=names)
+    slots = cache.shape[0] * _slots(cache, attributes) if cache is not None and cache.rank == 4 else 1
+    return {"slot_mapping": below(slots)}
 
 
 def _cached(
@@ -244,7 +180,7 @@ def _cached(
 
 def attention_samples() -> Iterator[Sample]:
     calls = [_cached(4, 5, 8, 7, keys=2, length=17), _cached(3, 17, 16, 0), _cached(6, 1, 37, 12, keys=2, length=20)]
-    yield from _everywhere(calls, ("query", "key", "key_cache", "value_cache"), (*MAIN_FLOATS, "float64"))
+    yield from led_by("query", calls, dtypes=EVERY_FLOAT, names=("query", "key", "key_cache", "value_cache"))
     several = [
         *(_cached(2, n, 16, 3) for n in (1, 2, 15, 16, 33, 65)),
         *(_cached(2, 3, n, 5, length=11) for n in (1, 7, 33, 64, 129)),
@@ -315,7 +251,7 @@ def _paged(
 def paged_attention_samples() -> Iterator[Sample]:
     calls = [_paged(5, 4, 16, keys=2), _paged(3, 2, 37, alibi=True), _paged(2, 8, 64, keys=1, tokens=16)]
     names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
-    yield from _everywhere(calls, names, (*MAIN_FLOATS, "float64"))
+    yield from led_by("query", calls, dtypes=EVERY_FLOAT, names=names)
     several = [
         *(_paged(n, 2, 16) for n in (1, 17, 65)),
         *(_paged(3, 2, n) for n in (1, 2, 17, 129, 256)),
@@ -325,9 +261,7 @@ def paged_attention_samples() -> Iterator[Sample]:
         _paged(1, 1, 1, blocks=1, tokens=1, columns=1),
         _paged(4, 1, 1, columns=1),
     ]
-    yield from variations(
-        "sizes", [{**each, "dtypes": {"query": n}} for n in ("float32", "float16") for each in several]
-    )
+    yield from variations("sizes", in_dtypes("query", MAIN_FLOATS[:2], several))
     yield from variations("sizes", [_paged(0, 2, 8), _paged(0, 3, 16)])
     attributes = [
         *(_paged(3, 4, 16, keys=2, scale=scale) for scale in (1.0, 0.05, -0.5)),
@@ -338,7 +272,7 @@ def paged_attention_samples() -> Iterator[Sample]:
     ]
     narrow = [{**each, "dtypes": [*["float32"] * 3, "int32", "int32"]} for each in calls[::2]]
     yield from variations("dtypes", narrow)
-    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in attributes])
+    yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, attributes))
     ends = {"seq_lens": data([1, 4, 5, 12]), "block_tables": data([[0, 0, 0], [5, 0, 0], [3, 1, 0], [2, 2, 2]])}
     yield from variations("indices", [_paged(4, 2, 16, generator=ends)])
     low = [[[[1.0], [2.0], ["nan"], ["inf"]]]]  # behind the last token lies what nobody has written
@@ -346,8 +280,8 @@ def paged_attention_samples() -> Iterator[Sample]:
     yield from variations("special", [_paged(2, 1, 1, blocks=1, columns=1, generator=stale)])
     yield from refused(
         _paged(3, 4, 16, keys=3),
-        {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "seq_lens": [4]}},
-        {**_paged(3, 2, 16), "shapes": {**_paged(3, 2, 16)["shapes"], "block_tables": [2, 3]}},
+        reshaped(_paged(3, 2, 16), seq_lens=[4]),
+        reshaped(_paged(3, 2, 16), block_tables=[2, 3]),
     )
 
 
@@ -366,7 +300,7 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
     ]
     drawn = [{**each, "generator": {"cu_seqlens_q": each["generator"]["cu_seqlens_q"]}} for each in calls]
     names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens", "alibi_slopes")
-    yield from _everywhere(drawn, names, (*MAIN_FLOATS, "float64"))
+    yield from led_by("query", drawn, dtypes=EVERY_FLOAT, names=names)
     yield from variations("ordinary", calls)
     yield from in_layouts_at_once(calls, names=["cu_seqlens_q"])
     several = [
@@ -378,13 +312,13 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
         _prefilled((1,), (1,), 1, 1, blocks=1, tokens=1, columns=1),
         _prefilled((3,) * 40, (9,) * 40, 1, 8),
     ]
-    yield from variations("sizes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS[:2] for each in several])
+    yield from variations("sizes", in_dtypes("query", MAIN_FLOATS[:2], several))
     yield from variations("sizes", [_prefilled((), (), 2, 8), _prefilled((0, 0), (3, 4), 2, 8)])
     views = [_prefilled((17, 1, 5), (40, 33, 5), 4, 16, keys=2, tokens=16, **each) for each in VIEWS]
     views += [_prefilled(queries, lengths, 4, 16, keys=2, scale=scale) for scale in (1.0, -0.5)]
     by_token = {"keys": 4, "kv_layout": "NHD"}  # as many heads as tokens of a block
     views.append(_prefilled((9, 4), (12, 8), 8, 16, alibi=True, window_size=(4, -1), **by_token))
-    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in views])
+    yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, views))
     yield from variations("dtypes", [{**each, "dtypes": {"query": "float16", "seq_lens": "int32"}} for each in calls])
     shared = {"block_tables": data([[0, 1, 2], [0, 5, 5], [4, 3, 2]])}  # a prefix in common, and out of order
     yield from variations("indices", [_prefilled(queries, lengths, 4, 16, keys=2, generator=shared)])
@@ -395,8 +329,8 @@ def paged_prefill_attention_samples() -> Iterator[Sample]:
     yield from variations("special", [_prefilled((2,), (2,), 1, 1, blocks=1, columns=1, generator=stale)])
     yield from refused(
         _prefilled(queries, lengths, 4, 16, keys=3),
-        {**calls[0], "shapes": {**calls[0]["shapes"], "cu_seqlens_q": [3]}, "generator": "randn"},
-        {**calls[0], "shapes": {**calls[0]["shapes"], "seq_lens": [4]}, "generator": "randn"},
+        reshaped({**calls[0], "generator": "randn"}, cu_seqlens_q=[3]),
+        reshaped({**calls[0], "generator": "randn"}, seq_lens=[4]),
     )
 
 
@@ -409,7 +343,7 @@ def _placed(blocks: int, heads: int, tokens: int, size: int, count: int, **more:
 def paged_caching_samples() -> Iterator[Sample]:
     calls = [_placed(4, 2, 5, 17, 6), _placed(3, 1, 16, 37, 9), _placed(6, 3, 1, 8, 2)]
     names = ("key_cache", "value_cache", "key", "value")
-    yield from _everywhere(calls, (*names, "slot_mapping"), (*MAIN_FLOATS, "float64"))
+    yield from led_by("key_cache", calls, dtypes=EVERY_FLOAT, names=(*names, "slot_mapping"))
     in_order = {"slot_mapping": "arange"}
     several = [
         *(_placed(8, 2, 16, 8, n, generator=in_order) for n in (0, 1, 17, 64, 128)),
@@ -420,11 +354,10 @@ def paged_caching_samples() -> Iterator[Sample]:
     ]
     yield from variations("sizes", several)
     left_out = {"slot_mapping": data([3, -1, 19, -1, 0, 7])}
-    yield from variations(
-        "indices", [{**_placed(4, 2, 5, 17, 6, generator=left_out), "dtypes": {"key_cache": n}} for n in MAIN_FLOATS]
-    )
-    flash = [_by_token(each) for each in (*calls, _placed(4, 2, 5, 17, 6, generator=left_out), _placed(5, 4, 4, 8, 9))]
-    yield from variations("attributes", [{**each, "dtypes": {"key_cache": n}} for n in MAIN_FLOATS for each in flash])
+    beside = _placed(4, 2, 5, 17, 6, generator=left_out)
+    yield from variations("indices", in_dtypes("key_cache", MAIN_FLOATS, [beside]))
+    flash = [_by_token(each) for each in (*calls, beside, _placed(5, 4, 4, 8, 9))]
+    yield from variations("attributes", in_dtypes("key_cache", MAIN_FLOATS, flash))
     yield from variations("dtypes", [{**flash[0], "dtypes": [*["float16"] * 4, "int32"]}])
     special = dict.fromkeys(names, "special")
     yield from variations("special", [_placed(4, 2, 5, 17, 6, generator=special)])

@@ -1,4 +1,4 @@
-"""What attention over caches computes and may lose: that of the keys and values which each query sees."""
+"""What attention over caches and packed sequences computes and may lose: that of what each query sees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input
+from optest.operators.arrays import Array, Attributes, Inputs, Reference, as_float64, inferred, optional_input
 from optest.operators.attention.attention_reference import (
     scaled_dot_product_attention_reference,
     scaled_dot_product_attention_terms,
@@ -19,8 +19,10 @@ from optest.operators.attention.cached_attention import (
     infer_paged_caching,
     infer_paged_prefill_attention,
 )
+from optest.operators.attention.varlen_attention import infer_varlen_attention
 from optest.operators.indexing.gather_reference import require_range
 from optest.operators.indexing.index_copy_reference import is_one_of
+from optest.operators.shapes import Inference
 from optest.spec import ErrorBudget, UnfitArguments
 
 Calls = Iterator[tuple[list[Any], dict[str, Any]]]
@@ -56,10 +58,10 @@ def _with_cache(inputs: Inputs, attributes: Attributes) -> tuple[list[Any], dict
     query, key, value, *caches = (np.asarray(each) for each in inputs)
     pos = attributes["pos"]
     whole = [np.concatenate([old[:, :pos], new], axis=1) for old, new in zip(caches, (key, value), strict=True)]
-    return grouped_call(query, whole, attributes, first=pos)
+    return _grouped(query, whole, attributes, first=pos)
 
 
-def grouped_call(
+def _grouped(
     query: Array, key_and_value: Sequence[Array], attributes: Attributes, first: int, slopes: Array | None = None
 ) -> tuple[list[Any], dict[str, Any]]:
     """A call of scaled_dot_product_attention for the heads of one sequence, whose first query has the place ``first``:
@@ -75,74 +77,26 @@ def grouped_call(
     return [query, *key_and_value, mask], {"enable_gqa": True, **stated}
 
 
-def paged_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_paged_attention, inputs, attributes)
-    return (
-        joined(
-            np.shape(inputs[0]),
-            [scaled_dot_product_attention_reference(*each)[0] for each in _decoded(inputs, attributes)],
-        ),
-    )
-
-
-def paged_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Those of scaled_dot_product_attention over the tokens of each sequence."""
-    return joined_budgets(
-        np.shape(inputs[0]), [scaled_dot_product_attention_terms(*each)[0] for each in _decoded(inputs, attributes)]
-    )
-
-
-def paged_prefill_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    inferred(infer_paged_prefill_attention, inputs, attributes)
-    calls = _prefilled(inputs, attributes)
-    return (joined(np.shape(inputs[0]), [scaled_dot_product_attention_reference(*each)[0] for each in calls]),)
-
-
-def paged_prefill_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """Those of scaled_dot_product_attention over the tokens of each sequence."""
-    calls = _prefilled(inputs, attributes)
-    return joined_budgets(np.shape(inputs[0]), [scaled_dot_product_attention_terms(*each)[0] for each in calls])
-
-
-def paged_prefill_attention_alternatives(
-    inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]
-) -> Sequence[Any]:
-    """Anything behind the last sequence."""
-    return (behind_the_last(inputs[5], actual[0]),)
-
-
-def behind_the_last(offsets: Any, actual: Array) -> Array:
-    """Where an actual row belongs to no sequence."""
-    rows = np.arange(len(actual)) >= int(np.asarray(offsets)[-1])
-    return np.broadcast_to(rows.reshape((-1, *(1,) * (actual.ndim - 1))), actual.shape)
-
-
-def joined(shape: tuple[int, ...], outs: Sequence[Array]) -> Array:
-    """The heads x tokens x E of each sequence as tokens x heads x E; 0 behind the last."""
-    whole = np.zeros(shape)
-    rows = [np.swapaxes(each, 0, 1) for each in outs]
-    if rows:
-        whole[: sum(map(len, rows))] = np.concatenate(rows)
-    return whole
-
-
-def joined_budgets(shape: tuple[int, ...], budgets: Sequence[ErrorBudget]) -> tuple[ErrorBudget, ...]:
-    if not budgets:
-        return (ErrorBudget(np.zeros(shape), np.zeros(shape)),)
-    return (_each(lambda *values: joined(shape, values), budgets),)
-
-
-def _decoded(inputs: Inputs, attributes: Attributes) -> Calls:
+def _paged(inputs: Inputs, attributes: Attributes) -> Calls:
     query = np.asarray(inputs[0])
     return _sequences(inputs, attributes, np.arange(len(query) + 1), optional_input(inputs, 5))
 
 
 def _prefilled(inputs: Inputs, attributes: Attributes) -> Calls:
-    offsets = sequence_offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q")
+    offsets = _offsets(inputs[5], len(np.asarray(inputs[0])), "cu_seqlens_q")
     return _sequences(inputs, attributes, offsets, optional_input(inputs, 6))
 
 
-def sequence_offsets(offsets: Any, tokens: int, name: str) -> Array:
+def _packed(inputs: Inputs, attributes: Attributes) -> Calls:
+    query, key, value = (np.asarray(each) for each in inputs[:3])
+    of_queries, of_keys = _offsets(inputs[3], len(query), "cu_seqlens_q"), _offsets(inputs[4], len(key), "cu_seqlens_k")
+    for row in range(len(of_queries) - 1):
+        own = np.swapaxes(query[of_queries[row] : of_queries[row + 1]], 0, 1)
+        whole = [np.swapaxes(each[of_keys[row] : of_keys[row + 1]], 0, 1) for each in (key, value)]
+        yield _grouped(own, whole, {"is_causal": False, **attributes}, whole[0].shape[1] - own.shape[1])
+
+
+def _offsets(offsets: Any, tokens: int, name: str) -> Array:
     """Where sequences begin and end, from 0 on, not beyond ``tokens``.
 
     Raises:
@@ -166,13 +120,63 @@ def _sequences(inputs: Inputs, attributes: Attributes, offsets: Array, slopes: A
         require_range(blocks, len(key_cache), "block_tables")
         whole = [_tokens(cache[blocks])[:, :length] for cache in (key_cache, value_cache)]
         own = np.swapaxes(query[offsets[row] : offsets[row + 1]], 0, 1)
-        yield grouped_call(own, whole, attributes, length - own.shape[1], slopes)
+        yield _grouped(own, whole, attributes, length - own.shape[1], slopes)
 
 
 def _tokens(blocks: Array) -> Array:
     """heads x tokens x E of blocks x heads x tokens x E."""
     count, heads, tokens, size = blocks.shape
     return np.swapaxes(blocks, 0, 1).reshape(heads, count * tokens, size)
+
+
+def _of_sequences(
+    infer: Inference, calls: Callable[[Inputs, Attributes], Calls]
+) -> tuple[Reference, Callable[..., Any]]:
+    """The reference and the error terms of attention within each sequence; ``calls`` has that of each."""
+
+    def reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+        _, (out,) = inferred(infer, inputs, attributes)
+        outs = [scaled_dot_product_attention_reference(*each)[0] for each in calls(inputs, attributes)]
+        return (_joined(out.shape, outs),)
+
+    def terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+        """Those of scaled_dot_product_attention over the keys of each sequence."""
+        _, (out,) = inferred(infer, inputs, attributes)
+        budgets = [scaled_dot_product_attention_terms(*each)[0] for each in calls(inputs, attributes)]
+        if not budgets:
+            return (ErrorBudget(np.zeros(out.shape), np.zeros(out.shape)),)
+        return (_each(lambda *values: _joined(out.shape, values), budgets),)
+
+    return reference, terms
+
+
+paged_attention_reference, paged_attention_terms = _of_sequences(infer_paged_attention, _paged)
+paged_prefill_attention_reference, paged_prefill_attention_terms = _of_sequences(
+    infer_paged_prefill_attention, _prefilled
+)
+varlen_attention_reference, varlen_attention_terms = _of_sequences(infer_varlen_attention, _packed)
+
+
+def _joined(shape: tuple[int, ...], outs: Sequence[Array]) -> Array:
+    """The heads x tokens x E of each sequence as tokens x heads x E; 0 behind the last."""
+    whole = np.zeros(shape)
+    rows = [np.swapaxes(each, 0, 1) for each in outs]
+    if rows:
+        whole[: sum(map(len, rows))] = np.concatenate(rows)
+    return whole
+
+
+def _behind_the_last(offsets: int) -> Callable[..., Sequence[Any]]:
+    """Anything is right behind the last sequence, by the input that has the offsets."""
+
+    def alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+        rows = np.arange(len(actual[0])) >= int(np.asarray(inputs[offsets])[-1])
+        return (np.broadcast_to(rows[:, None, None], actual[0].shape),)
+
+    return alternatives
+
+
+paged_prefill_attention_alternatives, varlen_attention_alternatives = _behind_the_last(5), _behind_the_last(3)
 
 
 def _each(function: Callable[..., Array], budgets: Sequence[ErrorBudget]) -> ErrorBudget:

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    integer_exact,
-    refused,
-    standard,
-    variations,
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, call
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module
+from optest.operators.samples import in_every_layout, integer_exact, refused, standard, variations
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    below,
+    given,
+    optional,
+    require_dimensions,
+    rows_of,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_dimensions
-from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
-_NAMES = tuple(variant[0] for variant in FLOATS)
 _INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
-_POSITIONS = tuple((name, name, name, index) for name in _NAMES for index in _INDICES)
+_POSITIONS = tuple((name, name, name, index) for name in EVERY_FLOAT for index in _INDICES)
 _WIDE_TABLES = tuple(
     (half, "float32", "float32", *index)
     for half in ("float16", "bfloat16")
@@ -59,27 +60,21 @@ DESCRIPTORS = in_module(
 
 
 def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, cos, sin = (given(specs, index, name) for index, name in enumerate(("input", "cos", "sin")))
-    positions = optional(specs, 3)
+    spec = given(specs, 0, "input")
     require_dimensions(spec, "input", 2)
     half = rotated_size(spec, attributes) // 2
-    for name, table in (("cos", cos), ("sin", sin)):
-        if table.dtype != spec.dtype and not (spec.dtype.bits == 16 and table.dtype.name == "float32"):
-            wide = " or float32" if spec.dtype.bits == 16 else ""
-            raise UnfitArguments(f"{name} is {table.dtype}, but should be {spec.dtype}{wide}, as input")
-    if sin.shape != cos.shape:
-        raise UnfitArguments(f"sin is {format_shape(sin.shape)}, but should be {format_shape(cos.shape)}, as cos")
-    if not cos.rank or cos.shape[-1] != half:
+    tables = "cos: T|float32[*rows, half_of_rotated], sin: T|float32[*rows, half_of_rotated]"
+    declared = f"input: T[*shape], {tables}, position_ids?: [*positions] -> T[*shape]"
+    n, outputs = fitted(specs, declared, half_of_rotated=half)
+    if optional(specs, 3) is None:
+        _require_rows("cos", n.rows, spec)
+        return outputs
+    if len(n.rows) != 1 or not n.rows[0]:
         raise UnfitArguments(
-            f"cos is {format_shape(cos.shape)}, but should have rows of {half}, half of what is rotated"
+            f"cos is {format_shape((*n.rows, half))}, but should be a table, as position_ids are given"
         )
-    if positions is None:
-        _require_rows("cos", cos.shape[:-1], spec)
-        return (dense(spec.dtype, spec.shape),)
-    if cos.rank != 2 or not cos.shape[0]:
-        raise UnfitArguments(f"cos is {format_shape(cos.shape)}, but should be a table, as position_ids are given")
-    _require_rows("position_ids", positions.shape, spec)
-    return (dense(spec.dtype, spec.shape),)
+    _require_rows("position_ids", n.positions, spec)
+    return outputs
 
 
 def rotated_size(spec: TensorSpec, attributes: Attributes) -> int:
@@ -105,9 +100,7 @@ def rope_length(_specs: Specs, _attributes: Attributes) -> int:
 
 def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """Positions are rows of the tables."""
-    cos = optional(specs, 1)
-    rows = cos.shape[0] if cos is not None and cos.rank else 1
-    return {"position_ids": Interval(low=0, high=max(0, rows - 1))}
+    return {"position_ids": below(rows_of(specs, 1))}
 
 
 def rope_samples() -> Iterator[Sample]:
@@ -171,7 +164,7 @@ _PLACED = ("float32", "float32", "float32", "int64")
 def _far_positions() -> Iterator[dict[str, Any]]:
     """Rows of the tables that need every bit of the index, or more than 16: a narrower or a signed one reads others."""
     rows = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "uint16": 1 << 16}
-    for index in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"):
+    for index in _INDICES:
         size = rows.get(index, LARGE_SIZE)
         places = [size - 1, size // 2, 0, size // 2 - 1, size - 2]
         yield call(

@@ -1,12 +1,26 @@
-"""What rope computes, and its terms."""
+"""What rope and rotary_embedding compute, and their terms."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, optional_input, quiet_hooks, spec_of
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    inferred,
+    optional_input,
+    quiet_hooks,
+    spec_of,
+)
 from optest.operators.attention.rope import rotated_size
+from optest.operators.attention.rotary_embedding import infer_rotary_embedding
 from optest.operators.budgets import terms_of_products
+from optest.operators.indexing.gather_reference import require_range
 from optest.spec import Terms
 
 
@@ -53,6 +67,26 @@ def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     first, second, cos, sin = squares
     squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
     return (terms_of_products(absolute, squared, 2, np.asarray(inputs[0])),)
+
+
+def rotary_embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    inferred(infer_rotary_embedding, inputs, attributes)
+    return tuple(np.swapaxes(rope_reference(*each)[0], 0, 1) for each in _of_heads(inputs, attributes))
+
+
+def rotary_embedding_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    found = (rope_terms(*each)[0] for each in _of_heads(inputs, attributes))
+    return tuple(Terms(np.swapaxes(each.absolute, 0, 1), np.swapaxes(each.squared, 0, 1), each.count) for each in found)
+
+
+def _of_heads(inputs: Inputs, attributes: Attributes) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Inputs and attributes of rope, for query and key."""
+    positions, query, key, cache = (np.asarray(each) for each in inputs)
+    require_range(positions, len(cache), "positions")
+    half = cache.shape[1] // 2
+    stated = {"interleaved": not attributes.get("is_neox", True), "rotary_embedding_dim": 2 * half}
+    for each in (query, key):
+        yield [np.swapaxes(each, 0, 1), cache[:, :half], cache[:, half:], positions], stated
 
 
 quiet_hooks(globals())

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.indexing.gather import data, require_index
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_rank, require_shape
-from optest.operators.variants import FLOATS
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module
+from optest.operators.samples import led_by, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, below, rows_of
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
 _INDICES = ("int64", "int32")
 _VARIANTS = (
@@ -38,7 +30,7 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=_VARIANTS,
-        sum_length="rotary_length",
+        sum_length="rope:rope_length",
         domain="rotary_positions_domain",
         generator={"positions": "randint"},
         rule=accumulate("as rope"),
@@ -46,38 +38,23 @@ DESCRIPTORS = in_module(
         "cos_sin_cache has the cosines of token t and behind them its sines, half of the rotated size each; what is "
         "behind the rotated elements of a head stays.",
     ),
+    twin="rope_reference",
 )
 
 
 def infer_rotary_embedding(specs: Specs, _attributes: Attributes) -> Outputs:
-    positions, query, key, cache = all_given(specs, "positions", "query", "key", "cos_sin_cache")
-    require_index(positions, "positions")
-    require_rank(query, "query", 3)
-    require_rank(cache, "cos_sin_cache", 2)
-    require_shape(positions, "positions", query.shape[:1], ", the tokens of query")
-    if key.rank != 3 or (key.shape[0], key.shape[2]) != (query.shape[0], query.shape[2]) or key.dtype != query.dtype:
+    tensors = "positions: index[tokens], query: T[tokens, heads, size], key: T[tokens, key_heads, size]"
+    outs = "T[tokens, heads, size], T[tokens, key_heads, size]"
+    n, outputs = fitted(specs, f"{tensors}, cos_sin_cache: T|float32[rows, rotated] -> {outs}")
+    if n.rotated % 2 or not 0 < n.rotated <= n.size or (n.tokens and not n.rows):
         raise UnfitArguments(
-            f"key is {key.dtype} {format_shape(key.shape)}, but should be {query.dtype} with the tokens and the size "
-            f"of query, {format_shape(query.shape)}"
+            f"cos_sin_cache is {n.rows}x{n.rotated}, but should have rows of an even size up to {n.size}"
         )
-    size = cache.shape[1]
-    if size % 2 or not 0 < size <= query.shape[2] or (query.shape[0] and not cache.shape[0]):
-        raise UnfitArguments(
-            f"cos_sin_cache is {format_shape(cache.shape)}, but should have rows of an even size up to {query.shape[2]}"
-        )
-    if cache.dtype != query.dtype and not (query.dtype.bits == 16 and cache.dtype.name == "float32"):
-        raise UnfitArguments(f"cos_sin_cache is {cache.dtype}, but should be {query.dtype}, as query, or float32")
-    return (dense(query.dtype, query.shape), dense(query.dtype, key.shape))
-
-
-def rotary_length(_specs: Specs, _attributes: Attributes) -> int:
-    return 2
+    return outputs
 
 
 def rotary_positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    cache = specs[3] if len(specs) > 3 else None
-    rows = cache.shape[0] if cache is not None and cache.rank else 1
-    return {"positions": Interval(low=0, high=max(0, rows - 1))}
+    return {"positions": below(rows_of(specs, 3))}
 
 
 def _rotated(
@@ -92,22 +69,17 @@ def _rotated(
 
 def rotary_embedding_samples() -> Iterator[Sample]:
     calls = [_rotated(5, 4, 2, 8), _rotated(7, 3, 1, 64, 32, is_neox=False), _rotated(17, 6, 2, 128, rows=257)]
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in calls])
+    yield from led_by("query", calls)
     yield from variations("dtypes", [{**each, "dtypes": list(own)} for own in _VARIANTS for each in calls[:2]])
-    for dtype, own in zip(MAIN_FLOATS, calls, strict=True):
-        in_dtype = {**own, "dtypes": {"query": dtype}}
-        yield from in_every_layout([in_dtype])
-        yield from in_layouts_at_once([in_dtype])
     halves = (1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128)
     several = [_rotated(3, 2, 1, 2 * half, is_neox=half % 2 == 0) for half in halves]
     several += [_rotated(n, 2, 1, 8, rows=max(n, 1)) for n in (0, 1, 15, 17, 65, 1025)]
     several += [_rotated(5, n, n, 8) for n in (1, 5, 16, 17)]
     several += [_rotated(1, 1, 1, 2, rows=1), _rotated(129, 9, 3, 66)]
-    yield from variations("sizes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS[:2] for each in several])
+    yield from variations("sizes", in_dtypes("query", MAIN_FLOATS[:2], several))
     yield from variations("sizes", [_rotated(LARGE_SIZE, 1, 1, 18)])
     parts = [_rotated(5, 2, 3, 16, size, is_neox=kind) for size in (2, 6, 8, 16) for kind in (True, False)]
-    yield from variations("attributes", [{**each, "dtypes": {"query": n}} for n in MAIN_FLOATS for each in parts])
+    yield from variations("attributes", in_dtypes("query", MAIN_FLOATS, parts))
     yield from variations("positions", _places())
     special = {"query": "special", "key": "special"}
     yield from variations(

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.attention.attention import SOFTCAP, WINDOW, require_window
-from optest.operators.attention.cached_attention import SCALE, VIEWS, require_offsets
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.indexing.gather import data
-from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    dense,
-    require_rank,
-    require_same_dtype,
-    require_shape,
-)
-from optest.operators.variants import FLOATS
-from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
+from optest.operators.attention.cached_attention import SCALE, VIEWS
+from optest.operators.calls import MAIN_FLOATS, call, data
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.spec import OperatorDescriptor, Sample, Tier
 
 DESCRIPTORS = in_module(
     __name__,
@@ -48,27 +39,17 @@ DESCRIPTORS = in_module(
         "2.1. Heads of query share those of key in groups; a query without any key gets zeros, and rows behind the "
         "last sequence may hold anything.",
     ),
+    twin="cached_attention_reference",
 )
 
 
 def infer_varlen_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    """(queries, heads, E), (keys, key heads, E), (keys, key heads, Ev) make (queries, heads, Ev)."""
-    query, key, value, of_queries, of_keys = all_given(specs, "query", "key", "value", "cu_seqlens_q", "cu_seqlens_k")
-    for name, spec in (("query", query), ("key", key), ("value", value)):
-        require_rank(spec, name, 3)
-        require_same_dtype(query, spec, name)
+    tensors = "query: T[tokens, heads, size], key: T[keys, key_heads, size], value: T[keys, key_heads, width]"
+    offsets = "cu_seqlens_q: index[offsets], cu_seqlens_k: index[offsets]"
+    n, outputs = fitted(specs, f"{tensors}, {offsets} -> T[tokens, heads, width]")
     require_window(attributes)
-    heads, shared = query.shape[1], key.shape[1]
-    if key.shape[2] != query.shape[2] or not shared or heads % shared:
-        raise UnfitArguments(
-            f"key is {format_shape(key.shape)}, but should have vectors of {query.shape[2]} and a divisor of {heads} "
-            "heads, as query has"
-        )
-    require_shape(value, "value", (*key.shape[:2], value.shape[2]), ", as key")
-    require_rank(of_queries, "cu_seqlens_q", 1)
-    for name, spec in (("cu_seqlens_q", of_queries), ("cu_seqlens_k", of_keys)):
-        require_offsets(spec, name, of_queries.shape[0] - 1)
-    return (dense(query.dtype, (*query.shape[:2], value.shape[2])),)
+    require_shared_heads("key", n.key_heads, n.heads)
+    return outputs
 
 
 def _packed(

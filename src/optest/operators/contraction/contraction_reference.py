@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +25,9 @@ from optest.operators.arrays import (
 from optest.operators.budgets import terms_of_products
 from optest.operators.contraction.convolution import Walk, walk_of
 from optest.operators.contraction.einsum import Equation, equation_of
+from optest.operators.contraction.grouped_matmul import infer_grouped_matmul
 from optest.operators.contraction.helpers import result_dtype
-from optest.spec import DType, Terms, dtype
+from optest.spec import DType, Terms, UnfitArguments, dtype
 
 
 def matmul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -283,6 +286,39 @@ def _pair(
     total = product(arranged(a, a_labels, batch, left, inner), arranged(b, b_labels, batch, inner, right), result)
     labels = (*batch, *left, *right)
     return np.asarray(total.reshape([sizes[label] for label in labels])), labels
+
+
+def grouped_matmul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    inferred(infer_grouped_matmul, inputs, attributes)
+    return (_by_expert(as_float64(inputs[0]), as_float64(inputs[1]), inputs[2]),)
+
+
+def grouped_matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the products."""
+    x, weight = (np.abs(as_float64(each)) for each in inputs[:2])
+    absolute, squared = (_by_expert(one, other, inputs[2]) for one, other in ((x, weight), (x * x, weight * weight)))
+    return (terms_of_products(absolute, squared, x.shape[1], np.asarray(inputs[0])),)
+
+
+def grouped_matmul_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+    """Anything behind the last expert."""
+    end = int(np.asarray(inputs[2])[-1]) if np.asarray(inputs[2]).size else 0
+    return (np.broadcast_to(np.arange(len(actual[0]))[:, None] >= end, actual[0].shape),)
+
+
+def _by_expert(x: Array, weight: Array, offs: Any) -> Array:
+    """0 behind the last expert.
+
+    Raises:
+        UnfitArguments: for offsets that fall or leave the rows.
+    """
+    ends = [0, *np.asarray(offs).tolist()]
+    if sorted(ends) != ends or ends[-1] > len(x):
+        raise UnfitArguments(f"offs is {ends[1:]}, but should rise to {len(x)} at most")
+    out = np.zeros((len(x), weight.shape[2]))
+    for expert, (start, stop) in enumerate(pairwise(ends)):
+        out[start:stop] = x[start:stop] @ weight[expert]
+    return out
 
 
 quiet_hooks(globals())

@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, Call, call
 from optest.operators.contraction.helpers import (
     OUT_DTYPE,
     accumulating,
@@ -19,20 +20,19 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.samples import (
-    MAIN_FLOATS,
-    Call,
-    call,
-    integer_exact,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    zero_mean,
+from optest.operators.describe import FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
+from optest.operators.samples import integer_exact, of_one_element, refused, standard, variations, zero_mean
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    dense,
+    given,
+    optional,
+    require_same_dtype,
+    require_shape,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, optional, require_same_dtype
-from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _ATTRIBUTES = (
@@ -80,8 +80,7 @@ def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     channels = weight.shape[0]
     if bias is not None:
         require_dtype(bias, result, "bias")
-        if bias.shape != (channels,):
-            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {channels}")
+        require_shape(bias, "bias", (channels,))
     return (dense(result, (*spec.shape[: spec.rank - rank - 1], channels, *walk.out)),)
 
 

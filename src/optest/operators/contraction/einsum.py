@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from optest.operators.calls import call
 from optest.operators.contraction.helpers import beyond_16_bits, special_operands, zeros_times_special
-from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.samples import call, integer_exact, refused, standard, variations, zero_mean
+from optest.operators.describe import NUMBERS, accumulate, attribute, in_module
+from optest.operators.samples import integer_exact, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
-from optest.operators.variants import NUMBERS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, in_module
-from optest.operators.indexing.gather import data, require_index
-from optest.operators.samples import MAIN_FLOATS, call, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    dense,
-    given,
-    require_rank,
-    require_same_dtype,
-    require_shape,
-)
-from optest.operators.variants import FLOATS
-from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.calls import MAIN_FLOATS, call, data, in_dtypes
+from optest.operators.declared_shapes import inference
+from optest.operators.describe import FLOATS, accumulate, in_module
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import Attributes, Specs, given
+from optest.spec import OperatorDescriptor, Sample, Tier
 
 DESCRIPTORS = in_module(
     __name__,
@@ -38,22 +28,13 @@ DESCRIPTORS = in_module(
         "of expert e, as in torch.nn.functional.grouped_mm. weight is experts x K x N. Rows behind the last expert may "
         "hold anything.",
     ),
+    twin="contraction_reference",
 )
 
 
-def infer_grouped_matmul(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weight, offs = all_given(specs, "input", "weight", "offs")
-    require_rank(spec, "input", 2)
-    require_rank(weight, "weight", 3)
-    require_same_dtype(spec, weight, "weight")
-    require_index(offs, "offs")
-    require_shape(offs, "offs", weight.shape[:1], ", the experts of weight")
-    if weight.shape[1] != spec.shape[1]:
-        raise UnfitArguments(
-            f"weight is {format_shape(weight.shape)}, but should have matrices of {spec.shape[1]} rows, as input is "
-            f"{format_shape(spec.shape)}"
-        )
-    return (dense(spec.dtype, (spec.shape[0], weight.shape[2])),)
+infer_grouped_matmul = inference(
+    "input: T[rows, depth], weight: T[experts, depth, width], offs: index[experts] -> T[rows, width]"
+)
 
 
 def grouped_matmul_operations(specs: Specs, _attributes: Attributes) -> int:
@@ -82,7 +63,7 @@ def grouped_matmul_samples() -> Iterator[Sample]:
         yield from variations("ordinary", [{**each, "dtypes": kinds[0]} for each in calls])
         yield from variations("dtypes", [{**calls[0], "dtypes": kinds[1]}])
     for name, each in zip(MAIN_FLOATS, calls, strict=True):
-        laid = [{**each, "dtypes": {"input": name}}]
+        laid = in_dtypes("input", [name], [each])
         yield from in_every_layout(laid, names=["input", "weight"])
         yield from in_layouts_at_once(laid)
         yield from in_layouts_at_once(laid, names=["offs"])
@@ -96,15 +77,15 @@ def grouped_matmul_samples() -> Iterator[Sample]:
         _grouped((5,), 16, 8),
         _grouped((2049, 2049), 17, 2),
     ]
-    yield from variations("sizes", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS[:2] for each in sizes])
+    yield from variations("sizes", in_dtypes("input", MAIN_FLOATS[:2], sizes))
     # Experts without rows in front, in the middle and behind, all rows of one, none at all.
     shares = ((0, 0, 5, 2), (4, 0, 0, 3), (4, 3, 0, 0), (0, 9, 0), (0, 0), (16, 16, 16), (15, 17, 1))
     several = [_grouped(rows, 16, 24) for rows in shares]
-    yield from variations("groups", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in several])
+    yield from variations("groups", in_dtypes("input", MAIN_FLOATS, several))
     yield from variations("sizes", [_grouped((3, 2), 16, 0), _grouped((3, 2), 0, 8), _grouped((), 8, 4)])
     exact = {"input": "integer-exact", "weight": "integer-exact"}
     whole = [_grouped((17, 0, 2, 30), 37, 64, exact)]
-    yield from variations("integer-exact", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in whole])
+    yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, whole))
     # What the neighbour's matrix or row holds reaches no other expert.
     beside = {"weight": data([[[1.0], [2.0]], [["nan"], ["inf"]], [[0.5], [-1.0]]])}
     yield from variations("special", [_grouped((2, 0, 3), 2, 1, beside), _grouped((2, 1, 3), 2, 1, beside)])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from optest.operators.calls import MAIN_FLOATS, Call
 from optest.operators.describe import attribute
-from optest.operators.samples import Call, variations, with_special_rows
-from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.operators.samples import variations, with_special_rows
+from optest.operators.shapes import Attributes, Inference, Specs
 from optest.spec import DType, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 OUT_DTYPE = attribute(
@@ -35,7 +36,7 @@ def result_dtype(operands: DType, attributes: Attributes) -> DType:
     wider = wanted.bits > operands.bits
     if wanted == operands or (wider and operands.is_integer and wanted.name in ("int32", "int64")):
         return wanted
-    if wider and operands.is_float and wanted.name in ("float32", "float16", "bfloat16"):
+    if wider and operands.is_float and wanted.name in MAIN_FLOATS:
         return wanted
     raise UnfitArguments(f"out_dtype is {wanted}, but should be {operands} or a wider type of its kind, up to float32")
 
@@ -45,9 +46,7 @@ def require_dtype(spec: TensorSpec, wanted: DType, name: str) -> None:
         raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}, as the result")
 
 
-def operations_of(
-    infer: Callable[[Specs, Attributes], Outputs], length: Callable[[Specs, Attributes], int]
-) -> Callable[[Specs, Attributes], int]:
+def operations_of(infer: Inference, length: Callable[[Specs, Attributes], int]) -> Callable[[Specs, Attributes], int]:
     """A multiplication and an addition for each product, as people count them.
 
     Zeros that padding adds are multiplied too; bias, alpha and beta are not counted, so that rates compare with those
@@ -70,18 +69,18 @@ def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:
         lowest = {name: {"fill": "full", "value": -128} for name in list(each["shapes"])[:2]}
         attributes = {**each.get("attributes", {}), "out_dtype": "int32"}
         dtypes = ["int8", "int8", *["int32"] * (len(each["shapes"]) - 2)]
-        full = {**each, "attributes": attributes, "dtypes": dtypes, "generator": lowest}
-        yield Sample(case_set="accumulator", case=full)
+        whole = {**each, "attributes": attributes, "dtypes": dtypes, "generator": lowest}
+        yield Sample(case_set="accumulator", case=whole)
         highest = {name: {"fill": "full", "value": 255} for name in lowest}
         yield Sample(
-            case_set="accumulator", case={**full, "dtypes": ["uint8", "uint8", *dtypes[2:]], "generator": highest}
+            case_set="accumulator", case={**whole, "dtypes": ["uint8", "uint8", *dtypes[2:]], "generator": highest}
         )
 
 
 def special_operands(
     calls: Iterable[Call],
     *names: str,
-    dtypes: Sequence[str] = ("float32", "float16", "bfloat16"),
+    dtypes: Sequence[str] = MAIN_FLOATS,
     tier: Tier = Tier.PARITY,
 ) -> Iterator[Sample]:
     """Special values in one operand at a time: what infinity times a subnormal is depends on whether the unit that
@@ -94,9 +93,7 @@ def special_operands(
             yield from with_special_rows([each], names, dtypes=dtypes)
 
 
-def zeros_times_special(
-    stated: Call, one: str, other: str, *, dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
-) -> Iterator[Sample]:
+def zeros_times_special(stated: Call, one: str, other: str, *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:
     """0 times NaN or infinity is NaN: a kernel that skips the zeros of one operand loses it."""
     for special, zeros in ((one, other), (other, one)):
         for each in with_special_rows([stated], [special], dtypes=dtypes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, Call, call
 from optest.operators.contraction.helpers import (
     OUT_DTYPE,
     accumulating,
@@ -16,10 +17,9 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
-    Call,
-    call,
     in_every_layout,
     in_layouts_at_once,
     integer_exact,
@@ -33,7 +33,6 @@ from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
-    all_given,
     broadcast_shapes,
     broadcasts_to,
     dense,
@@ -43,9 +42,7 @@ from optest.operators.shapes import (
     require_rank,
     require_same_dtype,
     require_scalar,
-    require_shape,
 )
-from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
@@ -119,16 +116,9 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
-    left, right = all_given(specs, "input", "mat2")
-    require_same_dtype(left, right, "mat2")
-    require_rank(left, "input", 3)
-    require_rank(right, "mat2", 3)
-    if right.shape[:2] != (left.shape[0], left.shape[2]):
-        raise UnfitArguments(
-            f"mat2 is {format_shape(right.shape)}, but should have {left.shape[0]} matrices of {left.shape[2]} rows, "
-            f"as input is {format_shape(left.shape)}"
-        )
-    return (dense(result_dtype(left.dtype, attributes), (*left.shape[:2], right.shape[2])),)
+    result = result_dtype(given(specs, 0, "input").dtype, attributes)
+    declared = "input: T[batch, rows, depth], mat2: T[batch, depth, columns] -> R[batch, rows, columns]"
+    return fitted(specs, declared, R=result)[1]
 
 
 def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -161,23 +151,10 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 
 def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     """A weight of one dimension is one row, and leaves no dimension behind."""
-    spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
-    bias = optional(specs, 2)
-    require_same_dtype(spec, weight, "weight")
-    if spec.rank == 0:
-        raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
-    require_rank(weight, "weight", 1, 2)
-    if weight.shape[-1] != spec.shape[-1]:
-        raise UnfitArguments(
-            f"weight is {format_shape(weight.shape)}, but should have {spec.shape[-1]} columns, "
-            f"as input {format_shape(spec.shape)} has"
-        )
-    features = weight.shape[:-1]
-    result = result_dtype(spec.dtype, attributes)
-    if bias is not None:
-        require_dtype(bias, result, "bias")
-        require_shape(bias, "bias", features)
-    return (dense(result, (*spec.shape[:-1], *features)),)
+    result = result_dtype(given(specs, 0, "input").dtype, attributes)
+    require_rank(given(specs, 1, "weight"), "weight", 1, 2)
+    declared = "input: T[*lead, depth], weight: T[*features, depth], bias?: R[*features] -> R[*lead, *features]"
+    return fitted(specs, declared, R=result)[1]
 
 
 def gemm_length(specs: Specs, attributes: Attributes) -> int:
@@ -281,9 +258,7 @@ def bmm_samples() -> Iterator[Sample]:
     yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
     yield from of_one_element(call(input=(1, 1, 1), mat2=(1, 1, 1)))
     yield from refused(
-        call(input=(2, 3, 4), mat2=(1, 4, 5)),
-        call(input=(2, 3, 4), mat2=(2, 5, 4)),
-        call(input=(3, 4), mat2=(4, 5)),
+        call(input=(2, 3, 4), mat2=(1, 4, 5)), call(input=(2, 3, 4), mat2=(2, 5, 4)), call(input=(3, 4), mat2=(4, 5))
     )
 
 
@@ -338,7 +313,7 @@ def gemm_samples() -> Iterator[Sample]:
             },
             {**unread, "shapes": {"a": [2, 5, 7], "b": [2, 7, 3], "c": [2, 5, 3]}},
         ],
-        dtypes=("float32", "float16", "bfloat16"),
+        dtypes=MAIN_FLOATS,
     )
     for name in ("a", "b"):
         product = call({"alpha": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={name: _NAN})

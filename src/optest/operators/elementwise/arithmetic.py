@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, is_integer, pair, refuse_bool
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    MILLION,
-    call,
-    in_layouts_at_once,
-    of_a_million,
-    refused,
-    variations,
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, MILLION, call
+from optest.operators.describe import (
+    EVERYTHING,
+    FLOATS,
+    INTEGERS,
+    MIXED,
+    NUMBERS_AND_MIXED,
+    OPENCL,
+    UNSIGNED,
+    attribute,
+    in_module,
+    ulp,
 )
+from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, is_integer, pair, refuse_bool
+from optest.operators.samples import in_layouts_at_once, of_a_million, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
-from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS, MIXED, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, dtype
 
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module
-from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, in_every_layout, table, variations
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call, table
+from optest.operators.describe import EVERY, REAL, attribute, exact, in_module
+from optest.operators.samples import in_every_layout, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
-from optest.operators.variants import EVERY, REAL
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 DESCRIPTORS = in_module(

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import exact, in_module
+from optest.operators.calls import EVERY_FLOAT, call
+from optest.operators.describe import EVERYTHING, exact, in_module
 from optest.operators.elementwise.helpers import FEW, binary, grid
-from optest.operators.samples import EVERY_FLOAT, call, variations
-from optest.operators.variants import EVERYTHING
+from optest.operators.samples import variations
 from optest.spec import OperatorDescriptor, Sample
 
 
@@ -30,14 +30,7 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
 
 DESCRIPTORS = in_module(
     __name__,
-    _comparison(
-        "eq",
-        (
-            "equal",
-            "Equal: A, B -> C",
-        ),
-        "equal to",
-    ),
+    _comparison("eq", ("equal", "Equal: A, B -> C"), "equal to"),
     _comparison("ne", ("not_equal",), "unequal to"),
     _comparison("lt", ("less", "Less: A, B -> C"), "less than"),
     _comparison("le", ("less_equal", "LessOrEqual: A, B -> C"), "at most"),

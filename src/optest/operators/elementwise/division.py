@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module, ulp
+from optest.operators.calls import MAIN_FLOATS, call
+from optest.operators.describe import EVERYTHING, NUMBERS_AND_MIXED, OPENCL, attribute, exact, in_module, ulp
 from optest.operators.elementwise.helpers import WHOLE, binary, both, grid, infer_number, is_integer, pair
-from optest.operators.samples import MAIN_FLOATS, call, variations
+from optest.operators.samples import variations
 from optest.operators.shapes import Attributes, Outputs, Specs, as_float, dense
-from optest.operators.variants import EVERYTHING, NUMBERS_AND_MIXED, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
 
 DESCRIPTORS = in_module(

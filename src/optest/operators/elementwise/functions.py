@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.describe import in_module, ulp
+from optest.operators.calls import EVERY_FLOAT, line, table
+from optest.operators.describe import BOOL, MEASURED, NUMBERS, OPENCL, in_module, ulp
 from optest.operators.elementwise.helpers import Samples, unary
-from optest.operators.samples import EVERY_FLOAT, line, of_every_value, table, variations
-from optest.operators.variants import BOOL, MEASURED, NUMBERS, OPENCL
+from optest.operators.samples import of_every_value, variations
 from optest.spec import Interval, OperatorDescriptor, Sample
 
 
@@ -58,12 +58,7 @@ DESCRIPTORS = in_module(
     _real("log", 4.0, 2.0**-14, 65504.0, "Natural logarithm", aliases=("Log: input -> output",), source=MEASURED),
     # 2 in OpenCL C, but JAX reaches 2.52 at 0.415.
     _real(
-        "log1p",
-        3.0,
-        -0.9990234375,
-        65504.0,
-        "log(1 + input), accurate where 1 + input rounds to 1",
-        source=MEASURED,
+        "log1p", 3.0, -0.9990234375, 65504.0, "log(1 + input), accurate where 1 + input rounds to 1", source=MEASURED
     ),
     _real("expm1", 3.0, -15.0, 11.0, "exp(input) − 1, accurate where that cancels"),
     _real(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, table, variations
+from optest.operators.calls import MAIN_FLOATS, MILLION, call, reshaped, table
+from optest.operators.samples import of_a_million, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, given, promote_tensors
 from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
@@ -162,7 +163,7 @@ def _further_forms(pair: Callable[[Any, Any], dict[str, Any]], dtypes: Sequence[
     swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
     yield from variations("broadcast", [pair((2, 1, 3, 1, 2), (4, 1, 2, 1)), channels], dtypes=dtypes)
     deep = pair((3, 5, 7), (3, 5, 7))
-    laid = [{**deep, "shapes": {**deep["shapes"], **each}} for each in ({"input": swapped}, {second: swapped})]
+    laid = [reshaped(deep, **each) for each in ({"input": swapped}, {second: swapped})]
     yield from variations("layouts", laid, dtypes=dtypes)
 
 

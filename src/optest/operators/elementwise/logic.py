@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from optest.operators.describe import exact, in_module
+from optest.operators.calls import EVERY_FLOAT, call, table
+from optest.operators.describe import BOOL, EVERYTHING, INTEGERS, NUMBERS, exact, in_module
 from optest.operators.elementwise.helpers import FEW, binary, both, grid, unary
-from optest.operators.samples import EVERY_FLOAT, call, table, variations
+from optest.operators.samples import variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
-from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
 
 _PAIRS = (("int8", "uint8"), ("int32", "int64"), ("bool", "int32"))

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.describe import attribute, in_module, ulp
+from optest.operators.calls import EVERY_FLOAT, MILLION, call, line, table
+from optest.operators.describe import BOOL, INTEGERS, NUMBERS, OPENCL, attribute, in_module, ulp
 from optest.operators.elementwise.helpers import refuse_bool, unary
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    MILLION,
-    call,
-    line,
-    of_a_million,
-    of_every_value,
-    refused,
-    table,
-    variations,
-)
+from optest.operators.samples import of_a_million, of_every_value, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
-from optest.operators.variants import BOOL, INTEGERS, NUMBERS, OPENCL
 from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, UnfitArguments, dtype
 
 _SIGN_BIT = "a change of the sign bit alone: IEEE 754-2019 §5.5.1"

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module, movement
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, MILLION, SIZES, call, reshaped, table
+from optest.operators.describe import EVERYTHING, FLOATS, INTEGERS, attribute, exact, in_module, movement
 from optest.operators.elementwise.helpers import binary, grid, refuse_bool, unary
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    MILLION,
-    SIZES,
-    call,
-    in_every_layout,
-    refused,
-    table,
-    variations,
-)
+from optest.operators.samples import in_every_layout, refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -29,7 +19,6 @@ from optest.operators.shapes import (
     promote_tensors,
     require_scalar,
 )
-from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
 from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _CHOICE = exact("a choice between operands; nothing is computed")
@@ -153,7 +142,7 @@ def where_samples() -> Iterator[Sample]:
     swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
     for name in ("condition", "input"):
         deep = _where((3, 5, 7), (3, 5, 7), (3, 5, 7))
-        yield _typed("layouts", {**deep, "shapes": {**deep["shapes"], name: swapped}}, "float32")
+        yield _typed("layouts", reshaped(deep, **{name: swapped}), "float32")
 
 
 def _where(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:

@@ -6,31 +6,22 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
-from optest.operators.indexing.gather import data, outside, require_index
-from optest.operators.normalization.helpers import without
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, data, reshaped, without
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module
+from optest.operators.indexing.gather import outside, require_padding
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Specs,
     all_given,
     dense,
+    given,
     optional,
+    require_index,
     require_rank,
-    require_same_dtype,
-    require_shape,
 )
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _INDEX = ("int64", "int32")
@@ -64,27 +55,18 @@ DESCRIPTORS = in_module(
 
 
 def infer_embedding_bag(specs: Specs, attributes: Attributes) -> Outputs:
-    weight, indices = all_given(specs, "weight", "indices")
-    offsets, factors = optional(specs, 2), optional(specs, 3)
-    require_rank(weight, "weight", 2)
+    indices, has_offsets = given(specs, 1, "indices"), optional(specs, 2) is not None
     require_index(indices, "indices")
-    require_rank(indices, "indices", 1 if offsets is not None else 2)
-    bags = indices.shape[0]
-    if offsets is not None:
-        require_rank(offsets, "offsets", 1)
-        require_same_dtype(indices, offsets, "offsets")
-        bags = offsets.shape[0] - bool(attributes.get("include_last_offset"))
+    require_rank(indices, "indices", 1 if has_offsets else 2)
+    tensors = "weight: T[rows, columns], indices: I[*shape], offsets?: I[starts], per_sample_weights?: T[*shape]"
+    n, _ = fitted(specs, tensors)
+    bags = n.starts - bool(attributes.get("include_last_offset")) if has_offsets else n.shape[0]
     if bags < 0:
         raise UnfitArguments("offsets is empty, but should have the end of the last bag")
-    if factors is not None:
-        require_shape(factors, "per_sample_weights", indices.shape, ", as indices")
-        require_same_dtype(weight, factors, "per_sample_weights")
-        if attributes.get("mode", "mean") != "sum":
-            raise UnfitArguments("per_sample_weights is given, but should be left out unless mode is sum")
-    padding, rows = attributes.get("padding_idx"), weight.shape[0]
-    if padding is not None and not -rows <= padding < rows:
-        raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
-    return (dense(weight.dtype, (bags, weight.shape[1])),)
+    if optional(specs, 3) is not None and attributes.get("mode", "mean") != "sum":
+        raise UnfitArguments("per_sample_weights is given, but should be left out unless mode is sum")
+    require_padding(attributes, n.rows)
+    return (dense(n.T, (bags, n.columns)),)
 
 
 def longest_bag(specs: Specs, _attributes: Attributes) -> int:
@@ -156,7 +138,7 @@ def embedding_bag_samples() -> Iterator[Sample]:
     yield from outside(_rows(4, 3, 2, 3, mode="mean"), "indices", [[0, 1, 2], [3, 3, 0]], 4)
     wrong = [("indices", [3, 3]), ("offsets", [2, 2]), ("per_sample_weights", [8])]
     yield from refused(
-        *({**calls[0], "generator": "zeros", "shapes": {**calls[0]["shapes"], name: shape}} for name, shape in wrong),
+        *(reshaped({**calls[0], "generator": "zeros"}, **{name: shape}) for name, shape in wrong),
         {**matrices[0], "attributes": {"mode": "mean"}},
         {**calls[1], "attributes": {"padding_idx": 7}},
     )

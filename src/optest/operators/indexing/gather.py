@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module, movement
+from optest.operators.calls import CALM_SIZES, MAIN_FLOATS, SIZES, Call, call, data, full
+from optest.operators.declared_shapes import fitted, inference
+from optest.operators.describe import BOOL, EVERY, NUMBERS, accumulate, attribute, in_module, movement
 from optest.operators.samples import (
-    CALM_SIZES,
-    MAIN_FLOATS,
-    SIZES,
-    Call,
-    call,
     in_every_dtype,
     in_every_layout,
     in_layouts_at_once,
@@ -19,8 +16,19 @@ from optest.operators.samples import (
     refused,
     variations,
 )
-from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, require_same_dtype
-from optest.operators.variants import BOOL, EVERY, NUMBERS
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Shape,
+    Specs,
+    below,
+    dense,
+    given,
+    normalize_dim,
+    require_index,
+    require_same_dtype,
+    rows_of,
+)
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 MOVED = movement("elements move and never change; indices are exact")
@@ -75,8 +83,6 @@ DESCRIPTORS = in_module(
     signature="input, index -> out",
 )
 
-_INDEX_DTYPES = ("int64", "int32")
-
 
 def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
     """As large as index, which may be smaller than input in every dimension, and larger in dim."""
@@ -105,10 +111,7 @@ def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
 
 
-def infer_take(specs: Specs, _attributes: Attributes) -> Outputs:
-    source, index = given(specs, 0, "input"), given(specs, 1, "index")
-    require_index(index, "index")
-    return (dense(source.dtype, index.shape),)
+infer_take = inference("input: T[*shape], index: index[*places] -> T[*places]")
 
 
 def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
@@ -130,11 +133,6 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
     return (dense(source.dtype, source.shape),)
 
 
-def require_index(spec: TensorSpec, name: str) -> None:
-    if spec.dtype.name not in _INDEX_DTYPES:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDEX_DTYPES)}")
-
-
 def require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
     if max(spec.rank, 1) != max(source.rank, 1):
         raise UnfitArguments(
@@ -148,14 +146,15 @@ def sizes_of(shape: Shape) -> Shape:
 
 
 def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    weight, indices = given(specs, 0, "weight"), given(specs, 1, "indices")
-    if weight.rank != 2:
-        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 2 dimensions")
-    require_index(indices, "indices")
-    padding, rows = attributes.get("padding_idx"), weight.shape[0]
+    n, outputs = fitted(specs, "weight: T[rows, columns], indices: index[*shape] -> T[*shape, columns]")
+    require_padding(attributes, n.rows)
+    return outputs
+
+
+def require_padding(attributes: Attributes, rows: int) -> None:
+    padding = attributes.get("padding_idx")
     if padding is not None and not -rows <= padding < rows:
         raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
-    return (dense(weight.dtype, (*indices.shape, weight.shape[1])),)
 
 
 def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
@@ -163,21 +162,15 @@ def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]
     source, dim = specs[0], attributes["dim"]
     if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
         return {}
-    return {"index": _below(sizes_of(source.shape)[dim])}
+    return {"index": below(sizes_of(source.shape)[dim])}
 
 
 def take_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    return {"index": _below(specs[0].elements)} if specs[0] is not None else {}
+    return {"index": below(specs[0].elements)} if specs[0] is not None else {}
 
 
 def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    weight = specs[0]
-    return {"indices": _below(weight.shape[0])} if weight is not None and weight.rank else {}
-
-
-def _below(size: int) -> Interval:
-    """0 to size - 1; where there is no legal index, 0, which only an index tensor without elements may have."""
-    return Interval(low=0.0, high=float(max(size - 1, 0)))
+    return {"indices": below(rows_of(specs, 0))}
 
 
 def longest_scatter(specs: Specs, attributes: Attributes) -> int:
@@ -194,15 +187,7 @@ MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
 """So that −0 and NaN are among the few elements that are picked."""
 
 
-def _full(value: int) -> Mapping[str, Any]:
-    return {"fill": "full", "value": value}
-
-
-def data(values: Any) -> Mapping[str, Any]:
-    return {"fill": "data", "values": values}
-
-
-def of(source: str, dtypes: Sequence[str], calls: Iterable[Call]) -> Iterator[Call]:
+def of(source: str, dtypes: Sequence[str], calls: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
     """Each call for each dtype of the input ``source``; the others' dtypes follow from it."""
     for each in calls:
         for name in dtypes:
@@ -291,11 +276,7 @@ def index_select_samples() -> Iterator[Sample]:
 
 
 def take_samples() -> Iterator[Sample]:
-    calls = [
-        call(input=(5, 37), index=(9,)),
-        call(input=(7, 6), index=(3, 5)),
-        call(input=(2, 9, 5), index=(2, 13, 3)),
-    ]
+    calls = [call(input=(5, 37), index=(9,)), call(input=(7, 6), index=(3, 5)), call(input=(2, 9, 5), index=(2, 13, 3))]
     yield from indexed("input", calls, INDEXED, lambda n: call(input=(n,), index=(n,)), {"input": MOSTLY_SPECIAL})
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
         *(((), ()), ((), (3,)), ((6,), ()), ((4, 5), (0,)), ((0, 5), (0, 2)), ((1, 1), (1,))),
@@ -357,7 +338,7 @@ def _gather_attributes() -> Iterator[dict[str, Any]]:
 def index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
     """All the first, all the last, the ends among others, and one after the other; in both index dtypes."""
     source = next(iter(each["shapes"]))
-    for fill in ("zeros", _full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
+    for fill in ("zeros", full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
         for index in ("int64", "int32"):
             yield {**each, "generator": {name: fill}, "dtypes": {source: "float32", name: index}}
 
@@ -382,11 +363,7 @@ def scatter_add_samples() -> Iterator[Sample]:
     ]
     fills = {"input": "special", "src": "special"}
     yield from indexed(
-        "input",
-        calls,
-        SCATTERED,
-        lambda n: call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n)),
-        fills,
+        "input", calls, SCATTERED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n)), fills
     )
     each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
     yield from variations("ordinary", of("input", MAIN_FLOATS, [each_once]))
@@ -398,7 +375,7 @@ def scatter_add_samples() -> Iterator[Sample]:
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
     yield from variations("long", of("input", MAIN_FLOATS, [crowded]))
     one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
-    yield from variations("indices", of("input", ("float32", "int32"), filled([one_place], index=_full(1))))
+    yield from variations("indices", of("input", ("float32", "int32"), filled([one_place], index=full(1))))
     exact = {"input": "integer-exact", "src": "integer-exact"}
     yield from variations("integer-exact", of("input", MAIN_FLOATS, filled([*calls, one_place], **exact)))
     yield from variations("zero-mean", of("input", MAIN_FLOATS, filled([calls[0]], input="randn", src="randn")))

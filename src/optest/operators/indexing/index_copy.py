@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module
+from optest.operators.calls import MAIN_FLOATS, Call, call
+from optest.operators.describe import EVERY, accumulate, attribute, in_module
 from optest.operators.indexing.gather import (
     BEYOND_16_BITS,
     MOSTLY_SPECIAL,
@@ -19,12 +20,11 @@ from optest.operators.indexing.gather import (
     infer_scatter_add,
     of,
     outside,
-    require_index,
     require_same_rank,
     sizes_of,
     wrong_scatters,
 )
-from optest.operators.samples import MAIN_FLOATS, Call, call, refused, variations
+from optest.operators.samples import refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
@@ -32,10 +32,10 @@ from optest.operators.shapes import (
     dense,
     given,
     normalize_dim,
+    require_index,
     require_same_dtype,
     require_scalar,
 )
-from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _DIM = attribute("dim|axis: int", "Dimension that is indexed.")

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, in_module, movement
-from optest.operators.indexing.gather import data, require_index
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    laid,
-    refused,
-    variations,
-)
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, given, optional, require_rank
-from optest.operators.variants import FLOATS
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
+from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, optional, require_index, rows_of
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))
 _PLACED = tuple(
@@ -41,8 +32,7 @@ DESCRIPTORS = in_module(
         domain="experts_domain",
         generator="randint",
         rule=movement(
-            "docs/operators/indexing.md#moe_align",
-            "in any order within an expert; behind num_tokens_post_pad anything",
+            "docs/operators/indexing.md#moe_align", "in any order within an expert; behind num_tokens_post_pad anything"
         ),
         description="Places of topk_ids, which are counted as if it had one dimension, in the order of their experts. "
         "Those of each expert fill whole blocks, behind them stands the number of places, n. expert_ids has the expert "
@@ -76,22 +66,11 @@ def infer_moe_align(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def infer_moe_combine(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weights = all_given(specs, "input", "topk_weights")
-    require_rank(spec, "input", 2)
-    require_rank(weights, "topk_weights", 2)
-    if weights.dtype != spec.dtype and not (spec.dtype.bits == 16 and weights.dtype.name == "float32"):
-        raise UnfitArguments(f"topk_weights is {weights.dtype}, but should be {spec.dtype}, as input, or float32")
-    places = optional(specs, 2)
-    if places is None and weights.elements != spec.shape[0]:
-        raise UnfitArguments(f"input has {spec.shape[0]} rows, but should have {weights.elements}, one for each weight")
-    if places is not None:
-        require_index(places, "inv_permuted_idx")
-        if places.shape != weights.shape:
-            raise UnfitArguments(
-                f"inv_permuted_idx is {format_shape(places.shape)}, but should be {format_shape(weights.shape)}, "
-                "as topk_weights"
-            )
-    return (dense(spec.dtype, (weights.shape[0], spec.shape[1])),)
+    declared = "input: T[rows, size], topk_weights: T|float32[tokens, topk], inv_permuted_idx?: index[tokens, topk]"
+    n, outputs = fitted(specs, f"{declared} -> T[tokens, size]")
+    if optional(specs, 2) is None and n.rows != n.tokens * n.topk:
+        raise UnfitArguments(f"input has {n.rows} rows, but should have {n.tokens * n.topk}, one for each weight")
+    return outputs
 
 
 def experts_of_a_token(specs: Specs, _attributes: Attributes) -> int:
@@ -99,15 +78,11 @@ def experts_of_a_token(specs: Specs, _attributes: Attributes) -> int:
 
 
 def experts_domain(_specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
-    return {"topk_ids": Interval(low=0.0, high=max(attributes["num_experts"] - 1.0, 0.0))}
+    return {"topk_ids": below(attributes["num_experts"])}
 
 
 def rows_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    rows = specs[0].shape[0] if specs[0] is not None and specs[0].rank else 1
-    return {
-        "inv_permuted_idx": Interval(low=0.0, high=max(rows - 1.0, 0.0)),
-        "topk_weights": Interval(low=0.0, high=1.0),
-    }
+    return {"inv_permuted_idx": below(rows_of(specs, 0)), "topk_weights": Interval(low=0.0, high=1.0)}
 
 
 def _aligned(*shape: int, block: int = 4, experts: int = 8, **more: Any) -> dict[str, Any]:
@@ -150,30 +125,26 @@ def _combined(tokens: int, topk: int, size: int, *, rows: int = 0, placed: bool 
 
 def moe_combine_samples() -> Iterator[Sample]:
     calls = [_combined(5, 2, 37), _combined(3, 8, 64), _combined(7, 6, 16, placed=False)]
-    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in calls])
+    yield from led_by("input", calls)
     yield from variations("dtypes", [{**calls[0], "dtypes": list(variant)} for variant in _PLACED])
     plain = [
         {**calls[2], "dtypes": list(each)} for each in (("float64",), ("float16", "float32"), ("bfloat16", "float32"))
     ]
     yield from variations("dtypes", plain)
-    for name, own in zip(MAIN_FLOATS, calls, strict=True):
-        yield from in_every_layout([{**own, "dtypes": {"input": name}}])
-        yield from in_layouts_at_once([{**own, "dtypes": {"input": name}}])
     sizes = [_combined(3, 2, n) for n in (0, 1, 7, 15, 16, 17, 33, 64, 129, 1025)]
     sizes += [_combined(n, 2, 16) for n in (0, 1, 17, 65, 1025)]
     sizes += [_combined(3, n, 16) for n in (1, 3, 4, 9, 22)]
     sizes += [_combined(1, 1, 1), _combined(4, 2, 16, rows=3), _combined(9, 2, 16, rows=40)]
-    yield from variations("sizes", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS[:2] for each in sizes])
+    yield from variations("sizes", in_dtypes("input", MAIN_FLOATS[:2], sizes))
     yield from variations("sizes", [_combined(LARGE_SIZE, 1, 17), _combined(LARGE_SIZE, 1, 17, placed=False)])
     left_out = {"inv_permuted_idx": data([[3, -1], [-1, 0], [-1, -1], [2, 2]])}
     absent = [_combined(4, 2, 17, rows=5, generator=left_out)]
-    yield from variations("indices", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in absent])
+    yield from variations("indices", in_dtypes("input", MAIN_FLOATS, absent))
     beside = {**left_out, "input": data([[1.0], [2.0], [0.5], [-1.0], ["nan"]])}  # no place names the last row
     yield from variations("special", [_combined(4, 2, 1, rows=5, generator=beside)])
     yield from variations("special", [_combined(3, 2, 17, generator={"input": {"fill": "special", "rate": 0.1}})])
     exact = [{**each, "generator": {"input": "integer-exact", "topk_weights": "ones"}} for each in calls]
-    yield from variations("integer-exact", [{**each, "dtypes": {"input": n}} for n in MAIN_FLOATS for each in exact])
+    yield from variations("integer-exact", in_dtypes("input", MAIN_FLOATS, exact))
     yield from refused(
         _combined(3, 2, 8, rows=5, placed=False),
         call(input=(6, 8), topk_weights=(3, 2), inv_permuted_idx=(3, 3)),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module
-from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, SIZES, call, of_every_size, refused, standard, variations
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, call
+from optest.operators.describe import FLOATS, attribute, exact, in_module
+from optest.operators.samples import of_every_size, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
-from optest.operators.variants import FLOATS
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
 
 DESCRIPTORS = in_module(

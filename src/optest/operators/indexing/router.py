@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module
-from optest.operators.indexing.gather import data
-from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, in_every_layout, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_rank, require_shape
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
+from optest.operators.samples import in_every_layout, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _SCORES = tuple((name,) for name in MAIN_FLOATS)
 _TOPK = attribute("topk|k: int", "How many experts of each row.")
@@ -49,29 +50,26 @@ DESCRIPTORS = in_module(
 
 
 def infer_topksoftmax(specs: Specs, attributes: Attributes) -> Outputs:
-    return _chosen(given(specs, 0, "input"), attributes["topk"])
+    return _chosen(specs, "input: T[rows, width]", attributes["topk"])[1]
 
 
 def infer_topkrouter(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, bias = given(specs, 0, "input"), given(specs, 1, "correction_bias")
-    out = _chosen(spec, attributes["topk"])
-    groups, chosen, width = attributes.get("n_group", 8), attributes.get("topk_group", 4), spec.shape[1]
+    width, out = _chosen(specs, "input: T[rows, width], correction_bias: [width]", attributes["topk"])
+    groups, chosen = attributes.get("n_group", 8), attributes.get("topk_group", 4)
     if groups < 1 or width % groups or width < 2 * groups:
         raise UnfitArguments(f"n_group is {groups}, but should divide the {width} columns into groups of 2 or more")
     if not 1 <= chosen <= groups or attributes["topk"] > chosen * (width // groups):
         raise UnfitArguments(
             f"topk_group is {chosen}, but should be 1 to {groups} and have columns for a topk of {attributes['topk']}"
         )
-    require_shape(bias, "correction_bias", (width,))
     return out
 
 
-def _chosen(spec: TensorSpec, topk: int) -> Outputs:
-    require_rank(spec, "input", 2)
-    if not 1 <= topk <= spec.shape[1]:
-        raise UnfitArguments(f"topk is {topk}, but should be 1 to {spec.shape[1]}, the columns of input")
-    shape = (spec.shape[0], topk)
-    return (dense(dtype("float32"), shape), dense(dtype("int32"), shape))
+def _chosen(specs: Specs, declared: str, topk: int) -> tuple[int, Outputs]:
+    n, outputs = fitted(specs, f"{declared} -> float32[rows, topk], int32[rows, topk]", topk=topk)
+    if not 1 <= topk <= n.width:
+        raise UnfitArguments(f"topk is {topk}, but should be 1 to {n.width}, the columns of input")
+    return n.width, outputs
 
 
 def topksoftmax_samples() -> Iterator[Sample]:

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid, reshaped
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, exact, in_module, movement
-from optest.operators.indexing.gather import data, require_index
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    laid,
-    refused,
-    variations,
-)
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_rank, require_shape
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 _VARIANTS = (
@@ -25,6 +17,7 @@ _VARIANTS = (
     *((name, other) for name in MAIN_FLOATS for other in ("int32", "int64", "float32")),
     *((name,) for name in MAIN_FLOATS),
 )
+_DRAWS = 1 << 14
 
 DESCRIPTORS = in_module(
     __name__,
@@ -44,12 +37,13 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="top_k_top_p_sampling",
         alternatives="top_k_top_p_sampling_alternatives",
+        tags=("random",),
         aliases=("top_k_top_p_sampling_from_logits",),
         attributes=(attribute("dtype: dtype = 'int32'", "Integer dtype of the index."),),
         rule=exact(
             "docs/operators/indexing.md#top_k_top_p_sampling",
             "any logit that top_k_top_p_mask may leave; where 512 rows or more are equal, each as often as its "
-            "probability says, by Bernstein's inequality with a false alarm in 10¹²",
+            "probability says, and likely ones as often, by Bernstein's inequality with a false alarm in 10¹²",
         ),
         description="The index of one logit of each row, drawn at random from what top_k_top_p_mask leaves. "
         "Random numbers are the sampler's own, with a fixed seed; random_sample has one that is stated.",
@@ -63,16 +57,10 @@ DESCRIPTORS = in_module(
 
 
 def infer_top_k_top_p_mask(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, top_k, top_p = given(specs, 0, "logits"), optional(specs, 1), optional(specs, 2)
-    require_rank(spec, "logits", 2)
-    if not spec.shape[1]:
+    n, outputs = fitted(specs, "logits: T[rows, width], top_k?: index[rows], top_p?: [rows] -> T[rows, width]")
+    if not n.width:
         raise UnfitArguments("logits has rows of 0, but should have 1 element or more to draw from")
-    for name, each in (("top_k", top_k), ("top_p", top_p)):
-        if each is not None:
-            require_shape(each, name, spec.shape[:1], ", one for each row")
-    if top_k is not None:
-        require_index(top_k, "top_k")
-    return (dense(spec.dtype, spec.shape),)
+    return outputs
 
 
 def infer_top_k_top_p_sampling(specs: Specs, attributes: Attributes) -> Outputs:
@@ -122,16 +110,15 @@ def top_k_top_p_sampling_samples() -> Iterator[Sample]:
 def _common(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
     plain = _masked(4, 33, top_k=False, top_p=False)
-    yield from variations(
-        "ordinary", [{**each, "dtypes": {"logits": n}} for n in MAIN_FLOATS for each in (*calls, plain)]
-    )
+    yield from variations("ordinary", in_dtypes("logits", MAIN_FLOATS, (*calls, plain)))
     yield from variations("dtypes", [{**calls[0], "dtypes": list(each)} for each in _VARIANTS if len(each) == 3])
     for name, own in zip(MAIN_FLOATS, calls, strict=True):
-        yield from in_every_layout([{**own, "dtypes": {"logits": name}}])
-        yield from in_layouts_at_once([{**own, "dtypes": {"logits": name}}])
+        in_dtype = in_dtypes("logits", [name], [own])
+        yield from in_every_layout(in_dtype)
+        yield from in_layouts_at_once(in_dtype)
     sizes = [_masked(3, n) for n in (1, 2, 7, 15, 16, 17, 31, 33, 64, 65, 257, 1023, 1025, 32_000)]
     sizes += [_masked(n, 33) for n in (0, 1, 17, 65, 300)]
-    yield from variations("sizes", [{**each, "dtypes": {"logits": n}} for n in MAIN_FLOATS[:2] for each in sizes])
+    yield from variations("sizes", in_dtypes("logits", MAIN_FLOATS[:2], sizes))
     yield from variations("sizes", [_masked(LARGE_SIZE, 17), _masked(33, 1)])
     row = [0.5, 3.0, 1.0, 2.5, -1.0, 2.0]
     for top_k in (1, 2, 5, 6):
@@ -142,7 +129,7 @@ def _common(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     few = {"logits": {"fill": "randint", "low": -2, "high": 3}}
     tied = [_masked(9, 33, generator=few), _masked(9, 33, top_p=False, generator=few)]
     tied += [_of_rows([[1.0] * 8] * 2, [3, 8]), _of_rows([[1.0] * 8], None, [0.4375])]
-    yield from variations("ties", [{**each, "dtypes": {"logits": n}} for n in MAIN_FLOATS for each in tied])
+    yield from variations("ties", in_dtypes("logits", MAIN_FLOATS, tied))
     hidden = [["-inf", 1.0, "-inf", 0.5, 0.25, "-inf"], ["-inf", "-inf", 2.0, "-inf", "-inf", "-inf"]]
     yield from variations("special", [_of_rows(hidden, [4, 6]), _of_rows(hidden, None, [0.9, 1.0])])
     rising = [[-0.0625 * place for place in range(129)]]  # the last hardly count, and 16 bits lose them
@@ -156,8 +143,9 @@ def _common(calls: list[dict[str, Any]]) -> Iterator[Sample]:
 
 
 def _equal_rows() -> Iterator[dict[str, Any]]:
-    """4,096 draws from one row: a sampler that prefers some tokens, or draws alike in rows that are alike, shows it."""
+    """16,384 draws from one row: a sampler that prefers some tokens, whose temperature is 0.9 in place of 1, or that
+    draws alike in rows that are alike, shows it."""
     for width, top_k, top_p in ((8, 8, 1.0), (37, 10, 1.0), (129, 129, 0.875), (33, 12, 0.75)):
         ends = {"top_k": {"fill": "full", "value": top_k}, "top_p": {"fill": "full", "value": top_p}}
-        stated = _masked(4096, width, generator={"logits": {"fill": "randn", "std": 1.5}, **ends})
-        yield {**stated, "shapes": {**stated["shapes"], "logits": laid((4096, width), (0, 1))}}
+        stated = _masked(_DRAWS, width, generator={"logits": {"fill": "randn", "std": 1.5}, **ends})
+        yield reshaped(stated, logits=laid((_DRAWS, width), (0, 1)))

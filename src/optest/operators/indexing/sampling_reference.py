@@ -13,10 +13,11 @@ from optest.operators.arrays import Array, Attributes, Inputs, as_float64, infer
 from optest.operators.budgets import exponential_sum, unit_roundoff
 from optest.operators.indexing.sampling import infer_top_k_top_p_mask, infer_top_k_top_p_sampling
 from optest.operators.indexing.sort_reference import same_bits
-from optest.spec import UnfitArguments
+from optest.spec import AsRight, UnfitArguments
 
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _ENOUGH_ROWS = 512
+_SHOWN_TOKENS = 3
 _FALSE_ALARM = 1e-12
 
 
@@ -60,27 +61,50 @@ def top_k_top_p_sampling_reference(inputs: Inputs, attributes: Attributes) -> tu
 def top_k_top_p_sampling_alternatives(
     inputs: Inputs, _attributes: Attributes, actual: Sequence[Array]
 ) -> Sequence[Any]:
-    """Any logit that may be kept and has a probability; of equal rows, none of a draw that is too one-sided."""
+    """Any logit that may be kept and has a probability; of equal rows, none of draws that do not follow these."""
     drawn, kept = np.asarray(actual[0]).astype(np.int64), _kept(inputs)
     inside = (drawn >= 0) & (drawn < kept.shares.shape[1])
     mask = inside & np.take_along_axis(kept.possible, np.where(inside, drawn, 0)[:, None], 1)[:, 0]
+    uneven = ""
     rows = np.concatenate([as_float64(each).reshape(len(drawn), -1) for each in inputs if each is not None], axis=1)
     if len(rows) >= _ENOUGH_ROWS:
         _, groups, sizes = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         for group in np.flatnonzero(sizes >= _ENOUGH_ROWS):
             places = np.flatnonzero(groups.reshape(-1) == group)
             certain = not (kept.possible[places[0]] != kept.sure[places[0]]).any()
-            if certain and mask[places].all() and not _is_distributed(drawn[places], kept.shares[places[0]]):
+            if certain and mask[places].all() and (words := _uneven(drawn[places], kept.shares[places[0]])):
                 mask[places] = False
-    return (mask,)
+                uneven = uneven or words
+    return (AsRight(mask, uneven=uneven),)
 
 
-def _is_distributed(drawn: Array, p: Array) -> bool:
-    """Whether each logit is drawn as often as its probability p says: of n draws n·p, off by t at most, where
-    2·exp(−t²/(2n·p·(1 − p) + 2t/3)), by Bernstein, is a false alarm's share for each of them."""
-    n, least = len(drawn), math.log(2.0 * p.size / _FALSE_ALARM)
-    allowed = least / 3.0 + np.sqrt(least * least / 9.0 + 2.0 * least * n * p * (1.0 - p))
-    return bool((np.abs(np.bincount(drawn, minlength=p.size) - n * p) <= allowed).all())
+def _uneven(drawn: Array, p: Array) -> str:
+    """How draws do not follow the probabilities p, empty where they may: each logit is drawn n·p times of n, and
+    log p is its mean on average, which another temperature moves most.
+
+    A sum of n numbers of variance v that differ from their mean by m at most is off by t or more in a share of
+    2·exp(−t²/(2n·v + 2m·t/3)), by Bernstein; here that is a false alarm's share for each of these sums.
+    """
+    n, least = len(drawn), math.log(2.0 * (p.size + 1) / _FALSE_ALARM)
+
+    def allowed(variance: Any, most: Any) -> Any:
+        return least * most / 3.0 + np.sqrt((least * most / 3.0) ** 2 + 2.0 * least * n * variance)
+
+    counts, ends = np.bincount(drawn, minlength=p.size), allowed(p * (1.0 - p), 1.0)
+    used = np.abs(counts - n * p) / ends
+    likely = np.log(p, out=np.zeros_like(p), where=p > 0.0)
+    mean = float(p @ likely)
+    apart = np.where(p > 0.0, likely - mean, 0.0)
+    lean, end = float(counts @ apart), float(allowed(p @ apart**2, np.abs(apart).max()))
+    if used.max() <= 1.0 and abs(lean) <= end:
+        return ""
+    tokens = [
+        f"{each} is drawn {counts[each]} times, but should be {n * p[each]:.0f} ± {ends[each]:.0f}"
+        for each in np.argsort(-used)[:_SHOWN_TOKENS]
+    ]
+    if abs(lean) > end:
+        tokens.append(f"{'less' if lean < 0 else 'more'} likely ones too often, as by another temperature")
+    return f"{n} draws from equal rows: {'; '.join(tokens)}"
 
 
 def _kept(inputs: Inputs) -> _Kept:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.describe import attribute, in_module
-from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, data, sizes_of
-from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations
+from optest.operators.calls import MAIN_FLOATS, call, data
+from optest.operators.describe import BOOL, DIM, NUMBERS, attribute, in_module
+from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, sizes_of
+from optest.operators.samples import refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
-from optest.operators.variants import BOOL, DIM, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 SORTED = (*NUMBERS, *BOOL, ("uint16",), ("uint32",), ("uint64",))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.attention.rope import rotated_size
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.samples import MAIN_FLOATS, Call, call, in_layouts_at_once, refused, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions, require_same_dtype
-from optest.operators.variants import FLOATS
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, without
+from optest.operators.declared_shapes import fitted, inference
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.samples import in_layouts_at_once, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))
 _STATES = attribute("states: bool = False", "Give what is computed on the way beside the result.")
@@ -98,82 +99,51 @@ DESCRIPTORS = in_module(
 
 
 def infer_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, up, down = all_given(specs, "input", "up", "down")
-    return _fed_forward(spec, up, down, specs, (3, 4), attributes)
+    weights = "input: T[*rows, size], up: T[hidden, size], down: T[outputs, hidden]"
+    return _fed_forward(specs, f"{weights}, up_bias?: T[hidden], down_bias?: T[outputs]", attributes)
 
 
 def infer_gated_feed_forward(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, gate, up, down = all_given(specs, "input", "gate", "up", "down")
-    if gate.shape != up.shape:
-        raise UnfitArguments(f"gate is {format_shape(gate.shape)}, but should be {format_shape(up.shape)}, as up")
-    return _fed_forward(spec, up, down, specs, (4, 5, 6), attributes)
+    weights = "input: T[*rows, size], gate: T[hidden, size], up: T[hidden, size], down: T[outputs, hidden]"
+    biases = "gate_bias?: T[hidden], up_bias?: T[hidden], down_bias?: T[outputs]"
+    return _fed_forward(specs, f"{weights}, {biases}", attributes)
 
 
-def _fed_forward(spec: Any, up: Any, down: Any, specs: Specs, biases: Sequence[int], attributes: Attributes) -> Outputs:
-    _require_weights(specs, spec, [("up", up, spec.shape[-1:]), ("down", down, up.shape[:1])])
-    hidden = dense(spec.dtype, (*spec.shape[:-1], up.shape[0]))
-    _require_biases(specs, biases, [*[up.shape[:1]] * (len(biases) - 1), down.shape[:1]])
-    out = dense(spec.dtype, (*spec.shape[:-1], down.shape[0]))
-    return (out, hidden) if attributes.get("states") else (out,)
-
-
-def _require_weights(specs: Specs, spec: Any, weights: Sequence[tuple[str, Any, tuple[int, ...]]]) -> None:
-    require_dimensions(spec, "input", 1)
-    for each in specs[1:]:
-        if each is not None:
-            require_same_dtype(spec, each, "a weight")
-    for name, weight, wanted in weights:
-        if weight.rank != 2 or weight.shape[1:] != wanted:
-            raise UnfitArguments(f"{name} is {format_shape(weight.shape)}, but should be (outputs, {wanted[0]})")
-
-
-def _require_biases(specs: Specs, places: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
-    for place, shape in zip(places, shapes, strict=True):
-        bias = specs[place] if place < len(specs) else None
-        if bias is not None and bias.shape != shape:
-            raise UnfitArguments(f"a bias is {format_shape(bias.shape)}, but should be {format_shape(shape)}")
+def _fed_forward(specs: Specs, declared: str, attributes: Attributes) -> Outputs:
+    _, outputs = fitted(specs, f"{declared} -> T[*rows, outputs], T[*rows, hidden]")
+    return outputs if attributes.get("states") else outputs[:1]
 
 
 def infer_multi_head_attention(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, query, key, value, output = all_given(specs, "input", "query", "key", "value", "output")
-    weights = [(n, w, spec.shape[-1:]) for n, w in (("query", query), ("key", key), ("value", value))]
-    _require_weights(specs, spec, [*weights, ("output", output, query.shape[:1])])
+    weights = "input: T[tokens, size], query: T[whole, size], key: T[shared, size], value: T[shared, size]"
+    biases = "query_bias?: T[whole], key_bias?: T[shared], value_bias?: T[shared], output_bias?: T[outputs]"
+    outs = "T[tokens, outputs], T[tokens, whole]"
+    n, outputs = fitted(specs, f"{weights}, output: T[outputs, whole], {biases} -> {outs}")
     heads = attributes["num_heads"]
     shared = attributes.get("num_key_value_heads") or heads
-    if spec.rank != 2 or heads < 1 or shared < 1 or heads % shared or query.shape[0] % heads:
-        raise UnfitArguments(f"{heads} heads and {shared} of key and value do not fit {format_shape(query.shape)}")
-    width = query.shape[0] // heads
-    if key.shape[0] != width * shared or value.shape != key.shape:
-        raise UnfitArguments(f"key and value should be ({width * shared}, {spec.shape[-1]}), for {shared} heads")
-    if not 0 <= attributes.get("prefill", 0) <= spec.shape[0] or not (
+    if heads < 1 or shared < 1 or heads % shared or n.whole % heads:
+        raise UnfitArguments(f"{heads} heads and {shared} of key and value do not fit {n.whole} rows of query")
+    width = n.whole // heads
+    if n.shared != width * shared:
+        raise UnfitArguments(f"key and value should be ({width * shared}, {n.size}), for {shared} heads")
+    if not 0 <= attributes.get("prefill", 0) <= n.tokens or not (
         attributes.get("is_causal", True) or not attributes.get("prefill")
     ):
         raise UnfitArguments("prefill should be a number of tokens of a causal sequence")
-    _require_biases(specs, (5, 6, 7, 8), [query.shape[:1], key.shape[:1], value.shape[:1], output.shape[:1]])
-    out = dense(spec.dtype, (spec.shape[0], output.shape[0]))
-    if not attributes.get("states"):
-        return (out,)
-    cache = dense(spec.dtype, (shared, spec.shape[0], width))
-    return (out, dense(spec.dtype, (spec.shape[0], query.shape[0])), cache, cache)
+    cache = dense(n.T, (shared, n.tokens, width))
+    return (*outputs, cache, cache) if attributes.get("states") else outputs[:1]
 
 
 def infer_yarn_rotary_embedding(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, positions = all_given(specs, "input", "positions")
-    require_dimensions(spec, "input", 2)
-    require_same_dtype(spec, positions, "positions")
-    rotated_size(spec, attributes)
-    if positions.shape != (spec.shape[-2],):
-        raise UnfitArguments(f"positions are {format_shape(positions.shape)}, but should be ({spec.shape[-2]})")
-    return (dense(spec.dtype, spec.shape),)
+    _, outputs = fitted(specs, "input: T[*lead, tokens, size], positions: T[tokens] -> T[*lead, tokens, size]")
+    rotated_size(given(specs, 0, "input"), attributes)
+    return outputs
 
 
-def infer_training_step(specs: Specs, _attributes: Attributes) -> Outputs:
-    spec, weight, bias, target = all_given(specs, "input", "weight", "bias", "target")
-    _require_weights(specs, spec, [("weight", weight, spec.shape[-1:])])
-    _require_biases(specs, (2,), [weight.shape[:1]])
-    if spec.rank != 2 or target.shape != (spec.shape[0], weight.shape[0]):
-        raise UnfitArguments(f"target is {format_shape(target.shape)}, but should be (rows of input, outputs)")
-    return (dense(weight.dtype, weight.shape), dense(bias.dtype, bias.shape), dense(spec.dtype, ()))
+infer_training_step = inference(
+    "input: T[rows, size], weight: T[outputs, size], bias: T[outputs], target: T[rows, outputs]"
+    " -> T[outputs, size], T[outputs], T[]"
+)
 
 
 # Samples: the shapes of gpt.rs's parity tests are among them.
@@ -192,24 +162,15 @@ def feed_forward_samples() -> Iterator[Sample]:
     ]
     others = [_feed_forward(5, 17, 33, biases=True, activation=name) for name in ("relu", "silu")]
     large = [
-        {**calls[0], "shapes": {**calls[0]["shapes"], "input": [2, 3, 6]}},
-        _without(_feed_forward(33, 65, 300, biases=True), "up_bias"),
-        _without(_feed_forward(17, 6, 10, biases=True), "down_bias"),
+        reshaped(calls[0], input=[2, 3, 6]),
+        without(_feed_forward(33, 65, 300, biases=True), "up_bias"),
+        without(_feed_forward(17, 6, 10, biases=True), "down_bias"),
     ]
-    wrong = [_with(calls[0], up=[10, 5]), _with(calls[0], down_bias=[5])]
+    wrong = [reshaped(calls[0], up=[10, 5]), reshaped(calls[0], down_bias=[5])]
     yield from _layer(calls, _OF_ROWS, wrong, states=states, attributes=others, sizes=large)
 
 
 _EXTREME = {"fill": "uniform", "low": -10.0, "high": 10.0}
-
-
-def _with(stated: Mapping[str, Any], **shapes: Sequence[int]) -> dict[str, Any]:
-    """The call with inputs of other shapes."""
-    return {**stated, "shapes": {**stated["shapes"], **{name: list(shape) for name, shape in shapes.items()}}}
-
-
-def _without(stated: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {**stated, "shapes": {key: shape for key, shape in stated["shapes"].items() if key != name}}
 
 
 def _feed_forward(rows: int, size: int, hidden: int, *, biases: bool, **attributes: Any) -> dict[str, Any]:
@@ -222,10 +183,10 @@ def gated_feed_forward_samples() -> Iterator[Sample]:
     yield from _layer(
         calls,
         _OF_ROWS,
-        [_with(calls[0], gate=[15, 8]), _with(calls[0], down=[8, 15])],
+        [reshaped(calls[0], gate=[15, 8]), reshaped(calls[0], down=[8, 15])],
         states=[_gated(2, 5, 7, biases=True, states=True), _gated(3, 16, 33, biases=False, states=True)],
         attributes=[_gated(5, 17, 33, biases=True, activation=name) for name in ("gelu", "relu")],
-        sizes=[_without(_gated(33, 65, 300, biases=True), "gate_bias"), _with(calls[0], input=[2, 3, 8])],
+        sizes=[without(_gated(33, 65, 300, biases=True), "gate_bias"), reshaped(calls[0], input=[2, 3, 8])],
     )
 
 
@@ -249,7 +210,7 @@ def multi_head_attention_samples() -> Iterator[Sample]:
         _attention(4, 8, 8),
         _attention(7, 12, 3, is_causal=False),
     ]
-    wrong = [_with(calls[1], key=[6, 8]), _with(calls[1], value_bias=[7])]
+    wrong = [reshaped(calls[1], key=[6, 8]), reshaped(calls[1], value_bias=[7])]
     yield from _layer(
         calls,
         _WHOLE,
@@ -263,8 +224,8 @@ def multi_head_attention_samples() -> Iterator[Sample]:
         ],
         sizes=[
             _attention(33, 128, 2, dtypes=("float32",)),
-            _without(_attention(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
-            _without(_attention(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
+            without(_attention(17, 48, 6, 3, is_causal=False, dtypes=("float32",)), "key_bias"),
+            without(_attention(19, 24, 3, prefill=17, dtypes=("float32",)), "query_bias"),
         ],
     )
 
@@ -296,7 +257,7 @@ def yarn_rotary_embedding_samples() -> Iterator[Sample]:
     ]
     far = {"positions": {"fill": "arange", "start": 1500.0, "step": 1.0}}
     later = call({"original_length": 1024}, generator=far, input=(1, 129, 32), positions=(129,))
-    wrong = [_with(calls[0], positions=[8]), _with(calls[0], input=[4, 9, 15])]
+    wrong = [reshaped(calls[0], positions=[8]), reshaped(calls[0], input=[4, 9, 15])]
     yield from _layer(calls, _WHOLE, wrong, dtypes=("float32", "float64"), sizes=[later])
 
 
@@ -304,7 +265,7 @@ def training_step_samples() -> Iterator[Sample]:
     calls = [_step(*sizes) for sizes in ((4, 5, 3), (1, 1, 1), (17, 33, 9), (64, 64, 64))]
     calls.append(_step(7, 13, 5, learning_rate=0.01))
     yield from _layer(
-        calls, _WHOLE, [_with(calls[0], target=[4, 4]), _with(calls[0], bias=[4])], sizes=[_step(129, 17, 33)]
+        calls, _WHOLE, [reshaped(calls[0], target=[4, 4]), reshaped(calls[0], bias=[4])], sizes=[_step(129, 17, 33)]
     )
 
 

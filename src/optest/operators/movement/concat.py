@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import attribute, in_module, movement
+from optest.operators.calls import MAIN_FLOATS, MILLION, call
+from optest.operators.describe import EVERY, MIXED, attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, distinct_dims, moved
-from optest.operators.samples import MILLION, call, of_one_element, refused, variations
+from optest.operators.samples import of_one_element, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, promote_tensors
-from optest.operators.variants import EVERY, MIXED
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 _FIRST_DIM = attribute("dim|axis: int = 0", "Dimension along which it works.")
@@ -427,7 +427,7 @@ def pad_samples() -> Iterator[Sample]:
     yield from variations("attributes", values, dtypes=("int8", "int32", "float16", "bfloat16", "complex64"))
     yield from variations("attributes", [call({"pad": [1, 2], "value": 1.0}, input=(4, 5))], dtypes=("bool", "uint8"))
     endless = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (float("-inf"), float("nan"))]
-    yield from variations("attributes", endless, dtypes=("float32", "float16", "bfloat16"))
+    yield from variations("attributes", endless, dtypes=MAIN_FLOATS)
     yield from variations(
         "attributes", [call({"pad": [1, 2], "value": 0.1}, input=(4, 5))], dtypes=("float64", "float32")
     )

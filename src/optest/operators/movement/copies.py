@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from optest.operators.calls import LARGE_SIZE, MILLION, Call, call
 from optest.operators.derived_samples import further_layouts
-from optest.operators.describe import attribute, in_module, movement
+from optest.operators.describe import EVERY, attribute, in_module, movement
 from optest.operators.movement.helpers import MOVED, SOME, moved
-from optest.operators.samples import LARGE_SIZE, MILLION, Call, call, in_every_layout, of_one_element, variations
+from optest.operators.samples import in_every_layout, of_one_element, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_dimensions
-from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 _FILLED = movement("one value everywhere, whatever stood in the input")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from optest.operators.describe import movement
-from optest.operators.samples import LARGE_SIZE, SIZES, Call, of_a_million, of_every_size, refused, standard, variations
+from optest.operators.calls import LARGE_SIZE, SIZES, Call
+from optest.operators.describe import EVERY, movement
+from optest.operators.samples import of_a_million, of_every_size, refused, standard, variations
 from optest.operators.shapes import normalize_dim
-from optest.operators.variants import EVERY
 from optest.spec import Sample, Tier, UnfitArguments
 
 MOVED = movement("elements move and never change")

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import attribute, in_module
+from optest.operators.calls import MILLION, SIZES, call
+from optest.operators.describe import EVERY, attribute, in_module
 from optest.operators.movement.helpers import MOVED, distinct_dims, moved
-from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once
+from optest.operators.samples import in_every_layout, in_layouts_at_once
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
-from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
@@ -35,9 +35,7 @@ DESCRIPTORS = in_module(
         description="The elements in row-major order, in another shape. A size of 0 is 0, as with ONNX's allowzero.",
     ),
     OperatorDescriptor(
-        name="flip",
-        attributes=(attribute("dims: ints", "Dimensions to reverse."),),
-        description="Dimensions reversed.",
+        name="flip", attributes=(attribute("dims: ints", "Dimensions to reverse."),), description="Dimensions reversed."
     ),
     OperatorDescriptor(
         name="roll",
@@ -155,11 +153,7 @@ def permute_samples() -> Iterator[Sample]:
             call({"dims": [0, 3, 1, 2]}, input=(2, 5, 4, 3)),  # channels first, three of them
             call({"dims": [0, 2, 1, 3]}, input=(2, 1, 3, 4)),
         ],
-        [
-            call({"dims": [0]}, input=(3, 4)),
-            call({"dims": [0, 0]}, input=(3, 4)),
-            call({"dims": [0, 2]}, input=(3, 4)),
-        ],
+        [call({"dims": [0]}, input=(3, 4)), call({"dims": [0, 0]}, input=(3, 4)), call({"dims": [0, 2]}, input=(3, 4))],
     )
 
 

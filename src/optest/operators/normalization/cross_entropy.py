@@ -5,34 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.indexing.gather import data, filled, indexed, of, outside, require_index
-from optest.operators.normalization.helpers import HALVES, uniform
-from optest.operators.samples import (
-    EVERY_FLOAT,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    SIZES,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, call, data, uniform
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.indexing.gather import filled, indexed, of, outside
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import (
     Attributes,
     Outputs,
     Shape,
     Specs,
+    below,
     dense,
     given,
-    optional,
     require_dimensions,
     require_same_dtype,
     require_shape,
 )
-from optest.operators.variants import FLOATS
-from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
 
@@ -85,25 +75,17 @@ def class_dim(rank: int) -> int:
 
 
 def infer_cross_entropy(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, target = given(specs, 0, "input"), given(specs, 1, "target")
-    require_dimensions(spec, "input", 1)
-    require_index(target, "target")
-    dim = class_dim(spec.rank)
-    rows = (*spec.shape[:dim], *spec.shape[dim + 1 :])
-    if target.shape != rows:
-        raise UnfitArguments(f"target is {format_shape(target.shape)}, but should be {format_shape(rows)}")
-    weight = optional(specs, 2)
-    if weight is not None and (weight.shape, weight.dtype) != ((spec.shape[dim],), spec.dtype):
-        raise UnfitArguments(
-            f"weight is {weight.dtype} {format_shape(weight.shape)}, but should be {spec.dtype} {spec.shape[dim]}"
-        )
-    return (dense(spec.dtype, rows if attributes.get("reduction") == "none" else ()),)
+    require_dimensions(given(specs, 0, "input"), "input", 1)
+    is_vector = given(specs, 0, "input").rank == 1
+    classes, rows = ("classes", "") if is_vector else ("batch, classes, *rest", "batch, *rest")
+    loss = rows if attributes.get("reduction") == "none" else ""
+    return fitted(specs, f"input: T[{classes}], target: index[{rows}], weight?: T[classes] -> T[{loss}]")[1]
 
 
 def cross_entropy_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     spec = specs[0]
     classes = spec.shape[class_dim(spec.rank)] if spec is not None and spec.rank else 1
-    return {"target": Interval(low=0.0, high=max(classes - 1.0, 0.0)), "weight": Interval(low=0.25, high=2.0)}
+    return {"target": below(classes), "weight": Interval(low=0.25, high=2.0)}
 
 
 def classes(specs: Specs, _attributes: Attributes) -> int:
@@ -133,11 +115,7 @@ def _of_rows(*shape: int, weighted: bool = False, **attributes: Any) -> dict[str
 
 
 def cross_entropy_samples() -> Iterator[Sample]:
-    calls = [
-        _of_rows(4, 37),
-        _of_rows(3, 5, 7, reduction="none"),
-        _of_rows(33, 5, reduction="sum"),
-    ]
+    calls = [_of_rows(4, 37), _of_rows(3, 5, 7, reduction="none"), _of_rows(33, 5, reduction="sum")]
     each = _of_rows(16, 37, reduction="none")
     yield from indexed("input", calls, _OF_CLASSES, lambda n: _of_rows(3, max(n, 1)), {"input": {"fill": "randn"}})
     yield from variations("sizes", of("input", ("float32",), [_of_rows(n, 5) for n in SIZES if n]))
@@ -153,23 +131,23 @@ def cross_entropy_samples() -> Iterator[Sample]:
     for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (-100, "none"), (0, "none")):
         targets = data([ignored, 1, 4, ignored, 3, 1])
         rows = _of_rows(6, 5, ignore_index=ignored, reduction=kind)
-        yield from variations("ignored", of("input", HALVES, filled([rows], target=targets)))
+        yield from variations("ignored", of("input", MAIN_FLOATS, filled([rows], target=targets)))
     for fill in (
         uniform(-110.0, -95.0),
         uniform(-200.0, 200.0),
         uniform(900.0, 1000.0),
         {"fill": "randn", "std": 0.01},
     ):
-        yield from variations("special", of("input", HALVES, filled([each], input=fill)))
-    yield from variations("special", of("input", HALVES, filled([each], input="special")))
+        yield from variations("special", of("input", MAIN_FLOATS, filled([each], input=fill)))
+    yield from variations("special", of("input", MAIN_FLOATS, filled([each], input="special")))
     masked = data([["-inf", 1.0, "-inf", 2.0], ["inf", 0.0, 1.0, 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
     rows = _of_rows(4, 4, reduction="none")
-    yield from variations("special", of("input", HALVES, filled([rows], input=masked, target=data([1, 0, 2, 1]))))
+    yield from variations("special", of("input", MAIN_FLOATS, filled([rows], input=masked, target=data([1, 0, 2, 1]))))
     long = [_of_rows(2, 65536), _of_rows(4097, 3), _of_rows(2, 1025, 3, reduction="none")]
     yield from variations("long", of("input", MAIN_FLOATS, long))
     many = _of_rows(LARGE_SIZE, 17, reduction="none")
     yield from variations("long", of("input", ("float32",), [many, _of_rows(LARGE_SIZE, 3)]))
-    yield from variations("smoothing", of("input", HALVES, _smoothed(_of_rows)))
+    yield from variations("smoothing", of("input", MAIN_FLOATS, _smoothed(_of_rows)))
     yield from variations("empty", [_of_rows(0, 5, reduction="sum"), _of_rows(0, 5, reduction="none")])
     yield from refused(
         call(input=(3, 4), target=(4,)),
@@ -202,7 +180,9 @@ def cross_entropy_backward_samples() -> Iterator[Sample]:
     variants = [(name, name, index) for name, index in _OF_CLASSES]
     yield from indexed("input", calls, variants, lambda n: _gradient(3, max(n, 1)), {"input": {"fill": "randn"}})
     yield from in_every_layout(calls[1:2], names=["grad_output"])
-    yield from variations("layouts", of("input", HALVES[1:], (each.case for each in in_layouts_at_once(calls[1:2]))))
+    yield from variations(
+        "layouts", of("input", MAIN_FLOATS[1:], (each.case for each in in_layouts_at_once(calls[1:2])))
+    )
     sizes = [_gradient(n, 5, reduction=kind) for n in (1, 17, 129, 1025) for kind in ("none", "mean")]
     yield from variations("sizes", of("input", ("float32",), sizes))
     weighted = [_gradient(4, 37, weighted=True, reduction=kind) for kind in ("none", "sum", "mean")]
@@ -218,20 +198,20 @@ def cross_entropy_backward_samples() -> Iterator[Sample]:
     for ignored, kind in ((-100, "mean"), (2, "mean"), (2, "sum"), (0, "none")):
         targets = data([ignored, 1, 4, ignored, 3, 1])
         several = filled([_gradient(6, 5, ignore_index=ignored, reduction=kind)], target=targets)
-        yield from variations("ignored", of("input", HALVES, several))
+        yield from variations("ignored", of("input", MAIN_FLOATS, several))
     all_ignored = filled([_gradient(2, 5, ignore_index=3, reduction="sum")], target=data([3, 3]))
-    yield from variations("ignored", of("input", HALVES, all_ignored))
-    yield from variations("smoothing", of("input", HALVES, _smoothed(_gradient)))
+    yield from variations("ignored", of("input", MAIN_FLOATS, all_ignored))
+    yield from variations("smoothing", of("input", MAIN_FLOATS, _smoothed(_gradient)))
     for fill in (
         uniform(-110.0, -95.0),
         uniform(-200.0, 200.0),
         uniform(900.0, 1000.0),
         {"fill": "randn", "std": 0.01},
     ):
-        yield from variations("special", of("input", HALVES, filled(calls[1:2], input=fill)))
+        yield from variations("special", of("input", MAIN_FLOATS, filled(calls[1:2], input=fill)))
     masked = data([["-inf", 1.0, "-inf", 2.0], [0.0, "nan", 1.0, 2.0], [0.0, -90.0, 1.0, 0.0]])
     rows = _gradient(3, 4, reduction="none")
-    yield from variations("special", of("input", HALVES, filled([rows], input=masked, target=data([1, 2, 1]))))
+    yield from variations("special", of("input", MAIN_FLOATS, filled([rows], input=masked, target=data([1, 2, 1]))))
     long = [_gradient(2, 65536), _gradient(4097, 3), _gradient(LARGE_SIZE, 17, reduction="none")]
     yield from variations("long", of("input", ("float32",), long))
     yield from variations("empty", [_gradient(0, 5, reduction="sum"), _gradient(0, 5, reduction="none")])

@@ -5,31 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.normalization.helpers import (
-    EPS,
-    HALVES,
-    Call,
-    filled,
-    normal,
-    of_rows,
-    require_parameters,
-    uniform,
-    without,
-)
-from optest.operators.samples import (
-    LARGE_SIZE,
-    SIZES,
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-    zero_mean,
-)
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_dimensions
-from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, Call, call, normal, reshaped, uniform, without
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
+from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
+from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
@@ -40,10 +21,7 @@ DESCRIPTORS = in_module(
         name="group_norm",
         signature="input, weight?, bias? -> out",
         aliases=("GroupNormalization: X, scale?, bias? -> Y",),
-        attributes=(
-            attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."),
-            EPS,
-        ),
+        attributes=(attribute("num_groups: int", "Groups of neighbouring channels (dimension 1)."), EPS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
         sum_length="terms_of_groups",
         rule=composed("|w|·((4√n·mean|x| + |x| + 4|mean|)·r + |z|·(2√n + 2κ + 9)) + |b| + |y|"),
@@ -70,6 +48,9 @@ DESCRIPTORS = in_module(
 )
 
 
+_INPUT, _PARAMETER, _OUTPUT = "input: T[batch, channels, *rest]", "T|float32[channels]", "T[batch, channels, *rest]"
+
+
 def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     channels, groups = _channels(spec), attributes["num_groups"]
@@ -77,8 +58,7 @@ def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
         raise UnfitArguments(f"num_groups is {groups}, but should divide the {channels} channels of input")
     if spec.elements == groups:
         raise UnfitArguments(f"a group of input {format_shape(spec.shape)} has 1 value, but should have more")
-    require_parameters(spec, specs, (channels,), "one for each channel", ("weight", "bias"))
-    return (dense(spec.dtype, spec.shape),)
+    return fitted(specs, f"{_INPUT}, weight?: {_PARAMETER}, bias?: {_PARAMETER} -> {_OUTPUT}")[1]
 
 
 def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -94,9 +74,8 @@ def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
             raise UnfitArguments(f"a channel of input {format_shape(spec.shape)} has 1 value, but should have more")
     elif statistics[0] is None:
         raise UnfitArguments("running_mean and running_var are missing, but should be given unless training is true")
-    names = ("running_mean", "running_var", "weight", "bias")
-    require_parameters(spec, specs, (channels,), "one for each channel", names)
-    return (dense(spec.dtype, spec.shape),)
+    parameters = [f"{name}?: {_PARAMETER}" for name in ("running_mean", "running_var", "weight", "bias")]
+    return fitted(specs, f"{_INPUT}, {', '.join(parameters)} -> {_OUTPUT}")[1]
 
 
 def terms_of_channels(specs: Specs, attributes: Attributes) -> int:
@@ -122,11 +101,7 @@ def group_norm_samples() -> Iterator[Sample]:
 
     calls = [whole(2, 2, 6, 5), whole(3, 2, 6, 3, 5), whole(1, 3, 4, 7), whole(4, 2, 4, 9), whole(2, 4, 8)]
     yield from standard(calls, FLOATS, sized=lambda n: whole(2, 2, 4, n), special=False)
-    for half in ("float16", "bfloat16"):
-        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
-        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
-    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=HALVES)
-    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=HALVES)
+    yield from of_weight_and_bias(calls)
     for groups in (1, 2, 3, 4, 6, 12):
         yield from variations("attributes", [whole(groups, 2, 12, 3, 2), whole(groups, 2, 12, 1)])
     yield from variations("attributes", [whole(3, 2, 6, 2, 3, 2)], dtypes=("float32",))
@@ -157,28 +132,29 @@ def batch_norm_samples() -> Iterator[Sample]:
     for half in ("float16", "bfloat16"):
         mixed = {**calls[0], "dtypes": [half, *["float32"] * 4]}
         yield from variations(
-            "dtypes",
-            [mixed, without(mixed, "bias"), without(mixed, "weight"), without(mixed, "weight", "bias")],
+            "dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight"), without(mixed, "weight", "bias")]
         )
     some = [without(calls[0], "bias"), without(calls[0], "weight"), without(calls[1], "weight", "bias")]
-    yield from variations("attributes", some, dtypes=HALVES)
+    yield from variations("attributes", some, dtypes=MAIN_FLOATS)
     yield from in_every_layout([calls[1]], names=("input",))
     # eps far above, beside and far below the running variance; a variance of 0.
     for largest, eps in ((1e-4, 1e-5), (1e-6, 1e-3), (1e-2, 0.5), (1e-3, 1e-6), (1e-3, 0.0)):
         fills = {"running_var": uniform(0.0, largest)}
         each = {**_channelwise(2, 9, 5, eps=eps), "generator": fills}
-        yield from variations("epsilon", [each], dtypes=HALVES)
-    yield from variations("epsilon", [{**calls[0], "generator": {"running_var": {"fill": "zeros"}}}], dtypes=HALVES)
+        yield from variations("epsilon", [each], dtypes=MAIN_FLOATS)
+    yield from variations(
+        "epsilon", [{**calls[0], "generator": {"running_var": {"fill": "zeros"}}}], dtypes=MAIN_FLOATS
+    )
     large = {"input": normal(1000.0, 1.0), "running_mean": normal(1000.0, 1.0)}
     yield from variations("mean beside std", [{**calls[0], "generator": large}], dtypes=("float32", "bfloat16"))
     yield from _in_training()
     odd = [[["nan", 1.0], [2.0, 3.0]], [["inf", "-inf"], [0.0, -0.0]], [[1.0, 2.0], [3.0, 4.0]]]
     special = {**_channelwise(3, 2, 2), "generator": {"input": {"fill": "data", "values": odd}}}
-    yield from variations("special", [special], dtypes=HALVES)
+    yield from variations("special", [special], dtypes=MAIN_FLOATS)
     yield from variations(
-        "special", [{**_channelwise(4, 9, 5), "generator": {"input": {"fill": "special"}}}], dtypes=HALVES
+        "special", [{**_channelwise(4, 9, 5), "generator": {"input": {"fill": "special"}}}], dtypes=MAIN_FLOATS
     )
-    yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=HALVES)
+    yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=MAIN_FLOATS)
     yield from variations("long", [_channelwise(LARGE_SIZE, 3)], dtypes=("float32",))
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
     yield from variations("sizes", [_channelwise(4, 3, 1), _channelwise(2, 3, 5, 1)], dtypes=("float32",))
@@ -187,19 +163,14 @@ def batch_norm_samples() -> Iterator[Sample]:
     last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}
     for training in (False, True):
         images = _channelwise(2, 3, 4, 5, training=training)
-        laid = {**images, "shapes": {**images["shapes"], "input": last}}
+        laid = reshaped(images, input=last)
         yield from variations("layouts", [laid], dtypes=("float16",))
 
 
 def _channelwise(*shape: int, **attributes: Any) -> Call:
     of_channel = (shape[1],)
     return call(
-        attributes,
-        input=shape,
-        running_mean=of_channel,
-        running_var=of_channel,
-        weight=of_channel,
-        bias=of_channel,
+        attributes, input=shape, running_mean=of_channel, running_var=of_channel, weight=of_channel, bias=of_channel
     )
 
 
@@ -210,15 +181,15 @@ def _in_training() -> Iterator[Sample]:
         return without(_channelwise(*shape, training=True, **attributes), "running_mean", "running_var")
 
     calls = [batch(5, 7, 3), batch(4, 3, 5, 6), batch(9, 5), batch(7, 7)]
-    yield from variations("attributes", calls, dtypes=HALVES)
-    yield from variations("attributes", [without(calls[0], "weight", "bias")], dtypes=HALVES)
-    yield from variations("attributes", [_channelwise(5, 7, 3, training=True)], dtypes=HALVES)
+    yield from variations("attributes", calls, dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [without(calls[0], "weight", "bias")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [_channelwise(5, 7, 3, training=True)], dtypes=MAIN_FLOATS)
     yield from in_every_layout([batch(3, 4, 5)], names=("input",))
     for std, eps in ((1e-3, 1e-5), (0.5, 0.1)):
-        yield from variations("epsilon", [filled(batch(9, 4, 7, eps=eps), normal(0.0, std))], dtypes=HALVES)
+        yield from variations("epsilon", [filled(batch(9, 4, 7, eps=eps), normal(0.0, std))], dtypes=MAIN_FLOATS)
     yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(1000.0, 1.0))], dtypes=("float32",))
-    yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(-300.0, 2.0))], dtypes=HALVES)
-    yield from variations("long", [batch(2, 3, 32768)], dtypes=HALVES)
+    yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(-300.0, 2.0))], dtypes=MAIN_FLOATS)
+    yield from variations("long", [batch(2, 3, 32768)], dtypes=MAIN_FLOATS)
     yield from variations("long", [batch(4097, 3)], dtypes=("float32",))
     yield from zero_mean([batch(16, 3, 257), batch(257, 9)])
 

@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, normal, without
 from optest.operators.describe import attribute
-from optest.operators.samples import LARGE_SIZE, variations, zero_mean
-from optest.operators.shapes import Shape, Specs, optional, require_shape
-from optest.spec import Sample, TensorSpec, Tier, UnfitArguments
+from optest.operators.samples import variations, zero_mean
+from optest.spec import Sample, Tier
 
 EPS = attribute("eps|epsilon: float = 1e-05", "Added to variance.")
-HALVES = ("float32", "float16", "bfloat16")
-Call = dict[str, Any]
 
 
-def require_parameters(spec: TensorSpec, specs: Specs, shape: Shape, why: str, names: tuple[str, ...]) -> None:
-    """Each of this shape, and of input's dtype or, beside 16 bits, float32."""
-    for index, name in enumerate(names, start=1):
-        parameter = optional(specs, index)
-        if parameter is None:
-            continue
-        require_shape(parameter, name, shape, f", {why}")
-        if parameter.dtype != spec.dtype and not (spec.dtype.bits == 16 and parameter.dtype.name == "float32"):
-            wide = " or float32" if spec.dtype.bits == 16 else ""
-            raise UnfitArguments(f"{name} is {parameter.dtype}, but should be {spec.dtype}{wide}, as input")
-
-
-def uniform(low: float, high: float) -> Call:
-    return {"fill": "uniform", "low": low, "high": high}
-
-
-def normal(mean: float, std: float) -> Call:
-    return {"fill": "randn", "mean": mean, "std": std}
-
-
-def without(case: Call, *names: str) -> Call:
-    """The call without some of its inputs."""
-    shapes = {name: shape for name, shape in case["shapes"].items() if name not in names}
-    dtypes = case.get("dtypes", [])
-    kept = [dtypes[i] for i, name in enumerate(case["shapes"]) if name not in names] if len(dtypes) > 1 else dtypes
-    return {**case, "shapes": shapes, **({"dtypes": kept} if dtypes else {})}
+def of_weight_and_bias(calls: Sequence[Call]) -> Iterator[Sample]:
+    """Parameters in float32 beside 16 bits, and each of them left out."""
+    for half in ("float16", "bfloat16"):
+        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
+        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
+    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=MAIN_FLOATS)
 
 
 def filled(case: Call, fill: Call) -> Call:
@@ -50,29 +28,31 @@ def filled(case: Call, fill: Call) -> Call:
 def of_rows(call_of: Callable[..., Call], *, has_mean: bool = True) -> Iterator[Sample]:
     """What every normalisation of rows is asked: eps against the variance, large means, long rows, special values."""
     for std, eps in ((1e-3, 1e-5), (1e-3, 1e-6), (0.5, 0.1)):
-        yield from variations("epsilon", [filled(call_of((4,), 65, eps=eps), normal(0.0, std))], dtypes=HALVES)
+        yield from variations("epsilon", [filled(call_of((4,), 65, eps=eps), normal(0.0, std))], dtypes=MAIN_FLOATS)
     constant = {"fill": "full", "value": 7.25}
     zeros = [filled(call_of((3,), 33, eps=1e-5), fill) for fill in (constant, {"fill": "zeros"})]
-    yield from variations("epsilon", zeros, dtypes=HALVES)
+    yield from variations("epsilon", zeros, dtypes=MAIN_FLOATS)
     less = filled(call_of((3,), 33, eps=1e-8), constant)  # than a float16 holds
-    yield from variations("epsilon", [less], dtypes=HALVES[1:])
+    yield from variations("epsilon", [less], dtypes=MAIN_FLOATS[1:])
     none = filled(call_of((4,), 65, eps=0.0), normal(0.0, 1e-3))  # which is not the default
     yield from variations("epsilon", [none], dtypes=("float32",))
     if has_mean:
         yield from variations("mean beside std", [filled(call_of((4,), 257), normal(1000.0, 1.0))], dtypes=("float32",))
         yield from variations("mean beside std", [filled(call_of((4,), 257), normal(1e5, 1.0))], dtypes=("float64",))
         for mean, std in ((-300.0, 2.0), (30.0, 0.5)):
-            yield from variations("mean beside std", [filled(call_of((4,), 257), normal(mean, std))], dtypes=HALVES)
+            yield from variations(
+                "mean beside std", [filled(call_of((4,), 257), normal(mean, std))], dtypes=MAIN_FLOATS
+            )
     # Squares of 300 are beyond float16, and so is a sum of 65 numbers around 1,500.
-    yield from variations("long", [filled(call_of((3,), 65), normal(1500.0, 300.0))], dtypes=HALVES)
-    yield from variations("long", [call_of((2,), 65536)], dtypes=HALVES)
+    yield from variations("long", [filled(call_of((3,), 65), normal(1500.0, 300.0))], dtypes=MAIN_FLOATS)
+    yield from variations("long", [call_of((2,), 65536)], dtypes=MAIN_FLOATS)
     yield from variations("long", [call_of((300,), 17)], dtypes=("float32", "float16"))
     yield from variations("long", [call_of((LARGE_SIZE,), 3)], dtypes=("float32",))
     yield from variations("epsilon", [filled(call_of((4,), 65, eps=1e-6), normal(0.0, 1e-3))], dtypes=("float64",))
     yield from variations("long", [call_of((3,), 1 << 20)], dtypes=("float32",), tier=Tier.FULL)
     yield from zero_mean([call_of((3,), 4097), call_of((64,), 33)])
-    yield from variations("special", [_with_odd_rows(call_of)], dtypes=HALVES)
-    yield from variations("special", [filled(call_of((16,), 37), {"fill": "special"})], dtypes=HALVES)
+    yield from variations("special", [_with_odd_rows(call_of)], dtypes=MAIN_FLOATS)
+    yield from variations("special", [filled(call_of((16,), 37), {"fill": "special"})], dtypes=MAIN_FLOATS)
 
 
 def _with_odd_rows(call_of: Callable[..., Call]) -> Call:

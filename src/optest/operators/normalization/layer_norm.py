@@ -6,39 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.normalization.helpers import (
-    EPS,
-    HALVES,
-    Call,
-    filled,
-    normal,
-    of_rows,
-    require_parameters,
-    without,
-)
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, Call, call, normal, without
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
+from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
 from optest.operators.reduction.statistics import infer_norm
-from optest.operators.samples import (
-    LARGE_SIZE,
-    MILLION,
-    call,
-    in_every_layout,
-    of_one_element,
-    refused,
-    standard,
-    variations,
-)
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Shape,
-    Specs,
-    dense,
-    given,
-    normalize_dim,
-    require_same_dtype,
-)
-from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
+from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
@@ -98,28 +72,26 @@ DESCRIPTORS = in_module(
 
 
 def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    normalized = normalized_shape(spec, attributes)
-    require_parameters(spec, specs, normalized, "as normalized_shape", ("weight", "bias"))
-    out = dense(spec.dtype, spec.shape)
+    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    declared = f"input: T[*shape], weight?: {_PARAMETER}, bias?: {_PARAMETER} -> T[*shape], T[*shape]"
+    n, outputs = fitted(specs, declared, normalized_shape=shape)
     if not attributes.get("statistics"):
-        return (out,)
-    return (out, out, dense(spec.dtype, spec.shape[: spec.rank - len(normalized)]))
+        return outputs[:1]
+    return (*outputs, dense(n.T, n.shape[: len(n.shape) - len(shape)]))
 
 
 def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec = given(specs, 0, "input")
-    require_parameters(spec, specs, normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
-    return (dense(spec.dtype, spec.shape),)
+    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    return fitted(specs, f"input: T[*shape], weight?: {_PARAMETER} -> T[*shape]", normalized_shape=shape)[1]
 
 
 def infer_add_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
-    spec, other = given(specs, 0, "input"), given(specs, 1, "other")
-    require_same_dtype(spec, other, "other")
-    if other.shape != spec.shape:
-        raise UnfitArguments(f"other is {format_shape(other.shape)}, but should be {format_shape(spec.shape)}")
-    out = infer_rms_norm((spec, *specs[2:]), attributes)
-    return (*out, *out)
+    shape = normalized_shape(given(specs, 0, "input"), attributes)
+    declared = f"input: T[*shape], other: T[*shape], weight?: {_PARAMETER} -> T[*shape], T[*shape]"
+    return fitted(specs, declared, normalized_shape=shape)[1]
+
+
+_PARAMETER = "T|float32[*normalized_shape]"
 
 
 def infer_normalize(specs: Specs, attributes: Attributes) -> Outputs:
@@ -152,11 +124,7 @@ def layer_norm_samples() -> Iterator[Sample]:
 
     calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16)]
     yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    for half in ("float16", "bfloat16"):
-        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
-        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
-    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=HALVES)
-    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=HALVES)
+    yield from of_weight_and_bias(calls)
     yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
     yield from of_rows(whole)
     yield from _with_statistics(whole)
@@ -174,7 +142,7 @@ def layer_norm_samples() -> Iterator[Sample]:
 def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
     """Three outputs: of every dtype, size and kind of input, since none of them shows in the result alone."""
     calls = [whole((4,), 37, statistics=True), whole((3,), 5, 7, statistics=True), whole((2, 3), 16, statistics=True)]
-    yield from variations("statistics", calls, dtypes=(*HALVES, "float64"))
+    yield from variations("statistics", calls, dtypes=(*MAIN_FLOATS, "float64"))
     yield from variations("statistics", [without(calls[0], "bias"), without(calls[0], "weight", "bias")])
     yield from in_every_layout(calls[:1])
     for half in ("float16", "bfloat16"):
@@ -182,9 +150,9 @@ def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
     yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
     for eps, fill in ((1e-5, normal(0.0, 1e-3)), (0.125, normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
         rows = filled(whole((4,), 65, eps=eps, statistics=True), fill)
-        yield from variations("statistics", [rows], dtypes=HALVES)
+        yield from variations("statistics", [rows], dtypes=MAIN_FLOATS)
     far = filled(whole((4,), 257, statistics=True), normal(30.0, 0.5))
-    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=HALVES)
+    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=MAIN_FLOATS)
     yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
 
 
@@ -193,19 +161,11 @@ def add_rms_norm_samples() -> Iterator[Sample]:
         sizes = (*rows, *shape)
         return call({"normalized_shape": list(shape), **attributes}, input=sizes, other=sizes, weight=shape)
 
-    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    for half in HALVES[1:]:
-        yield from variations("dtypes", [{**calls[0], "dtypes": [half, half, "float32"]}])
-    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=HALVES)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
-    yield from of_rows(whole, has_mean=False)
+    yield from _of_mean_squares(whole)
     yield from variations("long", [whole((LARGE_SIZE,), 17)], dtypes=("float32",))
     opposed = whole((4,), 65)  # what is left of 300 and -300 has lost nothing yet
     opposed["generator"] = {"input": normal(300.0, 1.0), "other": normal(-300.0, 1.0)}
-    yield from variations("cancellation", [opposed], dtypes=(*HALVES, "float64"))
-    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
-    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    yield from variations("cancellation", [opposed], dtypes=(*MAIN_FLOATS, "float64"))
     yield from refused(
         call({"normalized_shape": [4]}, input=(3, 4), other=(4,)),
         call({"normalized_shape": [4]}, input=(3, 4), other=(3, 4), weight=(3,)),
@@ -219,12 +179,14 @@ def normalize_samples() -> Iterator[Sample]:
     for dim in (0, 1, 2, -1, -2, -3):
         yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))
     orders = [call({"p": p}, input=(4, 65)) for p in (0.0, 1.0, 3.0, 0.5, float("inf"))]
-    yield from variations("attributes", orders, dtypes=(*HALVES, "float64"))
+    yield from variations("attributes", orders, dtypes=(*MAIN_FLOATS, "float64"))
     small = [filled(call({"eps": eps}, input=(4, 65)), normal(0.0, 1e-3)) for eps in (1e-12, 1e-2, 0.5)]
     zeros = filled(call(input=(3, 33)), {"fill": "zeros"})
-    yield from variations("epsilon", [*small, zeros], dtypes=HALVES)
+    yield from variations("epsilon", [*small, zeros], dtypes=MAIN_FLOATS)
     large = filled(call(input=(3, 65)), normal(1500.0, 300.0))  # squares beyond float16
-    yield from variations("long", [large, call(input=(2, 65536)), call({"dim": 0}, input=(4097, 3))], dtypes=HALVES)
+    yield from variations(
+        "long", [large, call(input=(2, 65536)), call({"dim": 0}, input=(4097, 3))], dtypes=MAIN_FLOATS
+    )
     middle, many = call({"dim": 1}, input=(2, 1025, 3)), call(input=MILLION)
     yield from variations("long", [middle, many], dtypes=("float32",))
     yield from variations("empty", [call(input=(0, 3)), call(input=(3, 0))])
@@ -235,19 +197,24 @@ def rms_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
         return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)
 
-    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
-    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
-    for half in ("float16", "bfloat16"):
-        yield from variations("dtypes", [{**calls[0], "dtypes": [half, "float32"]}])
-    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=HALVES)
-    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
-    yield from of_rows(whole, has_mean=False)
-    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from _of_mean_squares(whole)
     tiny = [filled(whole((4,), 65), normal(0.0, std)) for std in (1e-3, 3e-4)]
-    yield from variations("epsilon", tiny, dtypes=HALVES)  # of none
-    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    yield from variations("epsilon", tiny, dtypes=MAIN_FLOATS)  # of none
     yield from refused(
         call({"normalized_shape": [5]}, input=(3, 4)),
         call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
         call({"normalized_shape": []}, input=(3, 4)),
     )
+
+
+def _of_mean_squares(whole: Callable[..., Call]) -> Iterator[Sample]:
+    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
+    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    for half in MAIN_FLOATS[1:]:
+        halves = [half] * (len(calls[0]["shapes"]) - 1)
+        yield from variations("dtypes", [{**calls[0], "dtypes": [*halves, "float32"]}])
+    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=MAIN_FLOATS)
+    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    yield from of_rows(whole, has_mean=False)
+    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))

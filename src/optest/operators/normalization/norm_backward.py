@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.normalization.helpers import EPS, HALVES, Call, filled, normal, require_parameters, without
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, call, normal, without
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.normalization.helpers import EPS, filled
 from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
-from optest.operators.samples import LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_same_dtype
-from optest.operators.variants import FLOATS
-from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.operators.samples import in_layouts_at_once, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional
+from optest.spec import OperatorDescriptor, Sample
 
 _VARIANTS = (*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16")))
 
@@ -42,14 +43,10 @@ DESCRIPTORS = in_module(
 
 
 def infer_rms_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
-    grad, spec, weight = given(specs, 0, "grad_output"), given(specs, 1, "input"), optional(specs, 2)
-    require_same_dtype(grad, spec, "input")
-    if grad.shape != spec.shape:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should be {format_shape(grad.shape)}")
-    shape = normalized_shape(spec, attributes)
-    require_parameters(spec, specs[1:], shape, "as normalized_shape", ("weight",))
-    out = dense(spec.dtype, spec.shape)
-    return (out,) if weight is None else (out, dense(weight.dtype, shape))
+    shape, weight = normalized_shape(given(specs, 1, "input"), attributes), optional(specs, 2)
+    declared = "grad_output: T[*shape], input: T[*shape], weight?: T|float32[*normalized_shape] -> T[*shape]"
+    _, outputs = fitted(specs, declared, normalized_shape=shape)
+    return outputs if weight is None else (*outputs, dense(weight.dtype, shape))
 
 
 def infer_layer_norm_backward(specs: Specs, attributes: Attributes) -> Outputs:
@@ -65,23 +62,23 @@ def longest_sum(specs: Specs, attributes: Attributes) -> int:
 def _samples(whole: Callable[..., Call], *calls: Call) -> Iterator[Sample]:
     yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
     yield from variations("sizes", [whole((n,), 5) for n in (1, 17, 129, 1025)])
-    for half in HALVES[1:]:
+    for half in MAIN_FLOATS[1:]:
         mixed = [{**each, "dtypes": [half, half, "float32"]} for each in calls[:2]]
         yield from variations("dtypes", mixed)
         yield from in_layouts_at_once(mixed[:1])
-    yield from variations("attributes", [without(each, "weight") for each in calls[:2]], dtypes=HALVES)
+    yield from variations("attributes", [without(each, "weight") for each in calls[:2]], dtypes=MAIN_FLOATS)
     yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
     for std, eps in ((1e-3, 1e-5), (0.5, 0.1)):
-        yield from variations("epsilon", [filled(whole((4,), 65, eps=eps), normal(0.0, std))], dtypes=HALVES)
+        yield from variations("epsilon", [filled(whole((4,), 65, eps=eps), normal(0.0, std))], dtypes=MAIN_FLOATS)
     far = [filled(whole((4,), 257), normal(mean, std)) for mean, std in ((-300.0, 2.0), (30.0, 0.5), (1500.0, 300.0))]
-    yield from variations("mean beside std", far, dtypes=HALVES)
+    yield from variations("mean beside std", far, dtypes=MAIN_FLOATS)
     yield from variations("long", [whole((2,), 65536), whole((LARGE_SIZE,), 3)], dtypes=("float32",))
-    yield from variations("long", [whole((300,), 17)], dtypes=HALVES)
+    yield from variations("long", [whole((300,), 17)], dtypes=MAIN_FLOATS)
     large = {**whole((65,), 33), "generator": {"grad_output": normal(8.0, 1.0)}}  # sums over rows grow
-    yield from variations("long", [large], dtypes=HALVES)
+    yield from variations("long", [large], dtypes=MAIN_FLOATS)
     odd = [[1.0, 2.0, 3.0], ["nan", 1.0, 2.0], [0.5, "inf", 1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]
     rows = filled(whole((5,), 3), {"fill": "data", "values": odd})
-    yield from variations("special", [without(rows, "weight")], dtypes=HALVES)
+    yield from variations("special", [without(rows, "weight")], dtypes=MAIN_FLOATS)
     yield from variations("empty", [whole((0,), 4)])
     yield from refused(
         call({"normalized_shape": [4]}, grad_output=(3, 4), input=(4, 4)),

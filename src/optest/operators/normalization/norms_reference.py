@@ -282,12 +282,7 @@ def group_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
         return (widen(array),)
     split = by_group(widen(array), inputs, attributes["num_groups"])
     y = _normalized(
-        split.values,
-        split.dims,
-        attributes.get("eps", 1e-5),
-        split.weight,
-        split.bias,
-        extended=is_double(array),
+        split.values, split.dims, attributes.get("eps", 1e-5), split.weight, split.bias, extended=is_double(array)
     )
     return (y.reshape(array.shape),)
 

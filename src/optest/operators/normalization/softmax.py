@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.describe import composed, in_module
-from optest.operators.normalization.helpers import HALVES, Call, uniform
-from optest.operators.samples import LARGE_SIZE, call, refused, standard, variations, with_special_values, zero_mean
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, call, table, uniform
+from optest.operators.describe import DIM, FLOATS, composed, in_module
+from optest.operators.samples import refused, standard, variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_dimensions
-from optest.operators.variants import DIM, FLOATS
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 # Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every term still
@@ -65,31 +64,26 @@ def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(spec.dtype, spec.shape),)
 
 
-def _written(rows: Sequence[Sequence[Any]], attributes: Mapping[str, Any]) -> Call:
-    fill = {"fill": "data", "values": [list(row) for row in rows]}
-    return call(attributes, generator={"input": fill}, input=(len(rows), len(rows[0])))
-
-
 _RANGES = (uniform(-110.0, -95.0), uniform(-1.0, 1.0), uniform(-200.0, 200.0), uniform(900.0, 1000.0))
 """Where exp underflows without a shift, plain ones, shares that vanish, where exp overflows in every type."""
 _RISING = {"fill": "arange", "start": -200.0, "step": 0.5}
 """So far that exp overflows unless it is shifted by the largest of all, which is the last."""
-_MASKED: tuple[tuple[Any, ...], ...] = (
-    ("-inf", 1.0, "-inf", 2.0),
-    ("-inf", "-inf", "-inf", -3.0),
-    ("-inf", "-inf", "-inf", "-inf"),
-    ("inf", 0.0, "-inf", 1.0),
-    (0.0, "nan", 1.0, 2.0),
-    (0.0, -0.0, 0.0, -104.0),
-    (5.0, 5.0, 5.0, 5.0),
-)
+_MASKED: list[list[Any]] = [
+    ["-inf", 1.0, "-inf", 2.0],
+    ["-inf", "-inf", "-inf", -3.0],
+    ["-inf", "-inf", "-inf", "-inf"],
+    ["inf", 0.0, "-inf", 1.0],
+    [0.0, "nan", 1.0, 2.0],
+    [0.0, -0.0, 0.0, -104.0],
+    [5.0, 5.0, 5.0, 5.0],
+]
 
 
 def log_softmax_samples() -> Iterator[Sample]:
     yield from softmax_samples()
     # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
     low: list[list[Any]] = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
-    yield from variations("special", [_written(low, {"dim": 1})], dtypes=HALVES)
+    yield from variations("special", [table(low, {"dim": 1})], dtypes=MAIN_FLOATS)
 
 
 def softmax_samples() -> Iterator[Sample]:
@@ -105,12 +99,12 @@ def softmax_samples() -> Iterator[Sample]:
     yield from variations("attributes", [call({"dim": 0}, input=()), call({"dim": -1}, input=())])
     for fill in _RANGES:
         each = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 4))]
-        yield from variations("special", each, dtypes=HALVES)
-    yield from variations("special", [_written(_MASKED, {"dim": 1})], dtypes=HALVES)
+        yield from variations("special", each, dtypes=MAIN_FLOATS)
+    yield from variations("special", [table(_MASKED, {"dim": 1})], dtypes=MAIN_FLOATS)
     rising = [call({"dim": 1}, generator=_RISING, input=(1, 801)), call({"dim": 0}, generator=_RISING, input=(801, 1))]
-    yield from variations("long", rising, dtypes=HALVES)
+    yield from variations("long", rising, dtypes=MAIN_FLOATS)
     yield from with_special_values([call({"dim": 1}, input=(16, 37)), call({"dim": 0}, input=(9, 35))])
-    yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=HALVES)
+    yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=MAIN_FLOATS)
     yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 3))], dtypes=("float32",))
     yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
@@ -121,10 +115,10 @@ def softmax_samples() -> Iterator[Sample]:
     yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
     between = [call({"dim": 1}, input=(3, n)) for n in (513, 781)]  # odd, between two sizes of a block
     yield from variations("long", between, dtypes=("float32", "float64", "float16"))
-    yield from variations("long", [call({"dim": 0}, input=(257,))], dtypes=HALVES)
+    yield from variations("long", [call({"dim": 0}, input=(257,))], dtypes=MAIN_FLOATS)
     low = call({"dim": 1}, generator=uniform(-210.0, -190.0), input=(2, 1500))  # a maximum that begins at 0
     far = call({"dim": 1}, generator=uniform(-30000.0, -29000.0), input=(3, 33))  # or at some other finite number
-    yield from variations("long", [low, far], dtypes=HALVES)
+    yield from variations("long", [low, far], dtypes=MAIN_FLOATS)
     yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
 
 
@@ -133,16 +127,16 @@ def causal_softmax_samples() -> Iterator[Sample]:
     yield from standard(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)
     yield from variations("sizes", [call(input=(n, n)) for n in (1, 2, 16, 33, 65)], dtypes=("float32",))
     for fill in _RANGES:
-        yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=HALVES)
-    yield from variations("special", [_unseen()], dtypes=HALVES)
+        yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=MAIN_FLOATS)
+    yield from variations("special", [_unseen()], dtypes=MAIN_FLOATS)
     yield from with_special_values([call(input=(33, 37))])
     low: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
-    yield from variations("special", [_written(low, {})], dtypes=HALVES)  # a mask that is finite outweighs these
-    yield from variations("long", [call(generator=_RISING, input=(1, 801))], dtypes=HALVES)
+    yield from variations("special", [table(low, {})], dtypes=MAIN_FLOATS)  # a mask that is finite outweighs these
+    yield from variations("long", [call(generator=_RISING, input=(1, 801))], dtypes=MAIN_FLOATS)
     lower = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
-    yield from variations("special", [_written(lower, {})], dtypes=("float32", "bfloat16"))
+    yield from variations("special", [table(lower, {})], dtypes=("float32", "bfloat16"))
     yield from variations("long", [call(input=(LARGE_SIZE, 2, 2))], dtypes=("float32",))
-    yield from variations("long", [call(input=(3, 65536)), call(input=(129, 257))], dtypes=HALVES)
+    yield from variations("long", [call(input=(3, 65536)), call(input=(129, 257))], dtypes=MAIN_FLOATS)
     yield from variations("long", [call(input=(2, 1025, 1025))], dtypes=("float32", "float16"), tier=Tier.FULL)
     yield from zero_mean([call(input=(4, 33, 65))])
     nothing = [call(input=(0, 3)), call(input=(0, 3, 3)), call(input=(0, 0))]
@@ -152,9 +146,5 @@ def causal_softmax_samples() -> Iterator[Sample]:
 
 def _unseen() -> Call:
     """NaN, infinity and the largest values above the diagonal must not reach what is seen."""
-    rows: list[list[Any]] = [
-        [1.0, 2.0, "nan", 60000.0],
-        [0.5, -1.0, 3.0, "inf"],
-        [0.5, -1.0, 3.0, 1.5],
-    ]
-    return _written(rows, {})
+    rows: list[list[Any]] = [[1.0, 2.0, "nan", 60000.0], [0.5, -1.0, 3.0, "inf"], [0.5, -1.0, 3.0, 1.5]]
+    return table(rows, {})

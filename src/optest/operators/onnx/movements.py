@@ -46,10 +46,7 @@ def _reshape(specs: Specs, attributes: Attributes) -> Call:
 
 
 @spelled(
-    "Flatten",
-    "reshape",
-    "input -> output",
-    attribute("axis: int = 1", "First dimension that goes into the second."),
+    "Flatten", "reshape", "input -> output", attribute("axis: int = 1", "First dimension that goes into the second.")
 )
 def _flatten(specs: Specs, attributes: Attributes) -> Call:
     spec = input_of(specs, "input")
@@ -89,12 +86,7 @@ def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="reshape", attributes={"shape": shape})
 
 
-@spelled(
-    "Expand",
-    "broadcast_to",
-    "input -> output",
-    attribute("shape|size: ints", "Broadcast with the input's own."),
-)
+@spelled("Expand", "broadcast_to", "input -> output", attribute("shape|size: ints", "Broadcast with the input's own."))
 def _expand(specs: Specs, attributes: Attributes) -> Call:
     """A 1 in ``shape`` keeps the input's own size."""
     if min(attributes["shape"], default=0) < 0:

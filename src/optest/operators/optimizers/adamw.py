@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.samples import EVERY_FLOAT, LARGE_SIZE, call, in_layouts_at_once, refused, standard, variations
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_same_dtype, require_shape
-from optest.operators.variants import FLOATS
+from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, call
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.samples import in_layouts_at_once, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
 
 _NAMES = ("param", "grad", "exp_avg", "exp_avg_sq")
@@ -40,14 +41,10 @@ DESCRIPTORS = in_module(
 
 
 def infer_adamw(specs: Specs, attributes: Attributes) -> Outputs:
-    param, *others = all_given(specs, *_NAMES)
-    for name, spec in zip(_NAMES[1:], others, strict=True):
-        require_shape(spec, name, param.shape, ", as param")
-    require_same_dtype(param, others[0], "grad")
-    require_same_dtype(others[1], others[2], "exp_avg_sq")
     if attributes.get("step", 1) < 1:
         raise UnfitArguments(f"step is {attributes['step']}, but should be 1 or more")
-    return (dense(param.dtype, param.shape), *(dense(each.dtype, each.shape) for each in others[1:]))
+    declared = "param: T[*shape], grad: T[*shape], exp_avg: M[*shape], exp_avg_sq: M[*shape]"
+    return fitted(specs, f"{declared} -> T[*shape], M[*shape], M[*shape]")[1]
 
 
 def _step(*shape: int, generator: Any = None, dtypes: Sequence[str] = (), **attributes: Any) -> dict[str, Any]:

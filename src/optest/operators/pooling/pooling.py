@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, exact, in_module
-from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
+from optest.operators.calls import MAIN_FLOATS, call
+from optest.operators.describe import FLOATS, NUMBERS, accumulate, attribute, exact, in_module
+from optest.operators.samples import of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_rank
-from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import Attribute, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _KERNEL = attribute("kernel_size: ints", "Height and width of the window, or both at once.")
@@ -109,10 +109,7 @@ _CALLS = [
 def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, int]] | None) -> Iterator[Sample]:
     """What every operator with a kernel_size is asked."""
     yield from standard(
-        _CALLS,
-        variants,
-        sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
-        sizes=_SIZES,
+        _CALLS, variants, sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)), sizes=_SIZES
     )
     large: dict[str, Any] = {"kernel_size": 2, "stride": (1, 2)}  # more results, or more planes, than 16 bits count
     calls = [call(large, input=(1, 2, 370, 366)), call(large, input=(65_537, 1, 2, 2))]
@@ -132,9 +129,7 @@ def max_pool2d_samples() -> Iterator[Sample]:
     mixed = call(whole, input=(1, 2, 8, 9))
     yield from variations("attributes", [mixed], dtypes=("float16", "bfloat16", "int32", "uint8"))
     padded = [*_CALLS[1:], mixed, call({"kernel_size": 2, "stride": 3, "padding": 1}, input=(1, 1, 7, 7))]
-    yield from variations(
-        "negative", ({**each, "generator": _NEGATIVE} for each in padded), dtypes=("float32", "float16", "bfloat16")
-    )
+    yield from variations("negative", ({**each, "generator": _NEGATIVE} for each in padded), dtypes=MAIN_FLOATS)
     corner = [[["-inf", "-inf", 1.0, 2.0], ["-inf", "-inf", 3.0, -1.0]]]
     lowest = call({"kernel_size": 2}, input=(1, 1, 2, 4), generator={"fill": "data", "values": [corner]})
     yield from variations("negative", [lowest], dtypes=("float32", "float16", "bfloat16", "float64"))
@@ -165,7 +160,7 @@ def avg_pool2d_samples() -> Iterator[Sample]:
         call({**each["attributes"], "divisor_override": 1}, input=tuple(each["shapes"]["input"]), generator=exact)
         for each in (*_CALLS, call({"kernel_size": (17, 33)}, input=(1, 2, 17, 66)))
     ]
-    yield from variations("integer-exact", sums, dtypes=("float32", "float16", "bfloat16"))
+    yield from variations("integer-exact", sums, dtypes=MAIN_FLOATS)
     yield from zero_mean([call({"kernel_size": 9, "stride": 3, "padding": 4}, input=(1, 9, 30, 33))])
     large = {**_CALLS[0], "generator": {"fill": "uniform", "low": 30000.0, "high": 40000.0}}
     yield from variations("ordinary", [large], dtypes=("float16",))  # sums beyond what it holds, of four

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.calls import CALM_SIZES, LARGE_SIZE, MAIN_FLOATS, call, reshaped
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import accumulate, attribute, composed, in_module
-from optest.operators.samples import (
-    CALM_SIZES,
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    variations,
-)
-from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions, require_rank
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
 
 _FLOAT8, _FLOAT32 = dtype("float8_e4m3fn"), dtype("float32")
@@ -40,10 +33,7 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="fp8_block_scaled_matmul",
         signature="input, weight, input_scale, weight_scale -> out",
-        aliases=(
-            "w8a8_block_fp8_matmul: A, B, As, Bs -> out",
-            "fp8_gemm_nt",
-        ),
+        aliases=("w8a8_block_fp8_matmul: A, B, As, Bs -> out", "fp8_gemm_nt"),
         attributes=(
             attribute("block_size: ints = (128, 128)", "Rows and columns of weight that share a scale."),
             attribute(
@@ -75,23 +65,18 @@ def infer_per_token_group_quant_fp8(specs: Specs, attributes: Attributes) -> Out
 
 
 def infer_fp8_block_scaled_matmul(specs: Specs, attributes: Attributes) -> Outputs:
-    a, b, a_scale, b_scale = all_given(specs, "input", "weight", "input_scale", "weight_scale")
-    for name, spec in (("input", a), ("weight", b)):
-        require_rank(spec, name, 2)
     block = tuple(attributes.get("block_size", (128, 128)))
     if len(block) != 2 or min(block) < 1:
         raise UnfitArguments(f"block_size is {list(block)}, but should be two sizes of 1 or more")
-    if a.shape[1] != b.shape[1]:
-        raise UnfitArguments(f"weight is {format_shape(b.shape)}, but should have {a.shape[1]} columns, as input")
-    blocks = -(-a.shape[1] // block[1])
-    wanted = ((a.shape[0], blocks), (-(-b.shape[0] // block[0]), blocks))
-    if (a_scale.shape, b_scale.shape) != wanted:
-        got = (format_shape(each) for each in (a_scale.shape, b_scale.shape))
-        raise UnfitArguments(
-            f"input_scale and weight_scale are {' and '.join(got)}, but should be "
-            f"{' and '.join(map(format_shape, wanted))}"
-        )
-    return (dense(dtype(attributes.get("out_dtype", "bfloat16")), (a.shape[0], b.shape[0])),)
+    tensors = "input: [rows, depth], weight: [columns, depth]"
+    scales = "input_scale: [rows, blocks], weight_scale: [column_blocks, blocks]"
+    result = dtype(attributes.get("out_dtype", "bfloat16"))
+    n, outputs = fitted(specs, f"{tensors}, {scales} -> R[rows, columns]", R=result)
+    wanted = (-(-n.columns // block[0]), -(-n.depth // block[1]))
+    if (n.column_blocks, n.blocks) != wanted:
+        got = format_shape((n.column_blocks, n.blocks))
+        raise UnfitArguments(f"weight_scale is {got}, but should be {format_shape(wanted)}, a scale for each block")
+    return outputs
 
 
 def operations_of_product(specs: Specs, _attributes: Attributes) -> int:
@@ -169,4 +154,4 @@ def fp8_block_scaled_matmul_samples() -> Iterator[Sample]:
     yield from variations("sizes", [_product(1, 1, 1), _product(1025, 3, 65), *large])
     wrong = [{"weight": [24, 47]}, {"input_scale": [5, 2]}, {"weight_scale": [2, 3]}, {"input": [48]}]
     ordinary = _product(5, 24, 48)
-    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+    yield from refused(*(reshaped(ordinary, **each) for each in wrong))

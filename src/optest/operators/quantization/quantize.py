@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import MAIN_FLOATS, SIZES, call, full
 from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.samples import MAIN_FLOATS, SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, optional, require_float
 from optest.spec import (
     DType,
@@ -195,10 +196,6 @@ Names = tuple[str, str, str]
 """Dtypes of input, scale and zero point."""
 
 
-def _full(value: float) -> Mapping[str, Any]:
-    return {"fill": "full", "value": value}
-
-
 def _uniform(reach: float) -> Mapping[str, Any]:
     return {"fill": "uniform", "low": -reach, "high": reach}
 
@@ -271,10 +268,10 @@ def quantize_samples() -> Iterator[Sample]:
     yield from _deep_and_large(halves, names)
     for low, high in ((0, 15), (-8, 0)):
         limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
-        fills = {"input": _uniform(12.0), "scale": _full(0.5)}
+        fills = {"input": _uniform(12.0), "scale": full(0.5)}
         bounded = call(limits, dtypes=("float32", "float32"), generator=fills, input=(5, 37), scale=())
         yield from variations("attributes", [bounded])
-    fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": _full(0.1)}
+    fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": full(0.1)}
     yield from variations("attributes", [_by_tensor(("float16", "float16", "int8"), (16, 97), fills)])
 
 
@@ -310,14 +307,14 @@ def _ties() -> Iterator[dict[str, Any]]:
         for zero_point, value in (("int8", 0), ("int8", 3), ("int8", -1), ("uint8", 129), ("uint8", 128), ("int32", 7)):
             fills = {
                 "input": {"fill": "arange", "start": -30, "step": 0.25},
-                "scale": _full(0.5),
-                "zero_point": _full(value),
+                "scale": full(0.5),
+                "zero_point": full(value),
             }
             yield _by_tensor((source, "float32", zero_point), (5, 48), fills)
     channels = {
         "input": {"fill": "arange", "start": -16, "step": 0.125},
         "scale": {"fill": "data", "values": [0.25, 0.5, 1.0, 2.0]},
-        "zero_point": _full(5),
+        "zero_point": full(5),
     }
     yield _by_channel(("float32", "float32", "int8"), (4, 64), 4, channels, axis=0)
 
@@ -325,7 +322,7 @@ def _ties() -> Iterator[dict[str, Any]]:
 def _saturating() -> Iterator[dict[str, Any]]:
     """Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows."""
     for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
-        fills = {"input": _uniform(reach), "scale": _full(1 / 16 if reach < 1e9 else 1.0)}
+        fills = {"input": _uniform(reach), "scale": full(1 / 16 if reach < 1e9 else 1.0)}
         yield _by_tensor(("float32", "float32", result), generator=fills)
     for result in ("int8", "uint8", "int32"):
         values = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
@@ -335,7 +332,7 @@ def _saturating() -> Iterator[dict[str, Any]]:
 def _small_results() -> Iterator[dict[str, Any]]:
     """Products below the smallest normal number, which are not 0."""
     for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
-        yield _by_tensor(("int8", name, "int8"), generator={"scale": _full(scale), "zero_point": _full(3)})
+        yield _by_tensor(("int8", name, "int8"), generator={"scale": full(scale), "zero_point": full(3)})
 
 
 def dequantize_samples() -> Iterator[Sample]:
@@ -353,13 +350,13 @@ def dequantize_samples() -> Iterator[Sample]:
         yield from variations("sizes", _either(("uint8", "float32", "uint8"), (3, n), n))
     yield from variations("attributes", _dequantize_attributes(names))
     yield from variations("extremes", _extremes())
-    beyond = {"input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]}, "scale": _full(2.0**-8)}
+    beyond = {"input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]}, "scale": full(2.0**-8)}
     yield from variations("extremes", [call(dtypes=("int32", "float16"), generator=beyond, input=(4,), scale=())])
     yield from _refused(names, stated=("int8", "float32"))
     for stated in ({}, {"dtype": "float16"}):
         yield from in_layouts_at_once([_by_channel(names, (5, 7), 5, axis=0, **stated)])
     yield from _deep_and_large(names, names)
-    beyond = {"input": {"fill": "data", "values": [70_001, 70_003, -1, 0]}, "zero_point": _full(70_000)}
+    beyond = {"input": {"fill": "data", "values": [70_001, 70_003, -1, 0]}, "zero_point": full(70_000)}
     yield from variations("extremes", [_by_tensor(("int32", "float32", "int64"), (4,), beyond)])
     wide = _by_tensor(("int8", "float16", "int8"), dtype="float32")
     yield from variations("attributes", [wide], tier=Tier.FULL)
@@ -378,7 +375,7 @@ def _extremes() -> Iterator[dict[str, Any]]:
     """The ends of the range against the other end as zero point: the difference has more bits than the dtype."""
     for name, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -(2**15), 2**15 - 1), ("uint4", 0, 15)):
         for zero_point in (low, high):
-            fills = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": _full(zero_point)}
+            fills = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": full(zero_point)}
             yield _by_tensor((name, "float32", name), (4,), fills)
-    fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": _full(0.1)}
+    fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": full(0.1)}
     yield call(dtypes=("int32", "float32"), generator=fills, input=(4,), scale=())

@@ -6,24 +6,19 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from optest.operators.describe import attribute, exact, in_module
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, SIZES, call, table
+from optest.operators.describe import BOOL, NUMBERS, attribute, exact, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     DIMS_OF_THREE,
     INT64,
     KEEPDIM,
-    data,
     every_dim,
     many_rows,
     reduced,
     refuse_nothing,
 )
 from optest.operators.samples import (
-    LARGE_SIZE,
-    MAIN_FLOATS,
-    MILLION,
-    SIZES,
-    call,
     in_every_layout,
     in_layouts_at_once,
     of_a_million,
@@ -33,7 +28,6 @@ from optest.operators.samples import (
     variations,
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
-from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 ONE_DIM = attribute("dim|axis: int = None", "Dimension to reduce; none means all.")
@@ -212,9 +206,9 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from _values_of_all(few, negative, positive)
     tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
     yield from variations("ties", tied, dtypes=("float32", "bfloat16", "int32", "int8"))
-    yield from variations("ties", [data([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
+    yield from variations("ties", [table([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
     extremes = [[-(2**63), 2**63 - 1, 0], [2**63 - 1, 2**63 - 2, -1], [-(2**63), 1 - 2**63, -1]]
-    yield from variations("special", [data(extremes, {"dim": 1}, dtype="int64")])
+    yield from variations("special", [table(extremes, {"dim": 1}, dtypes=("int64",))])
     for name, bits in (("float64", 52), ("int64", 62), ("int32", 30), ("int16", 14)):
         yield from variations("ties", [_beside_each_other(name, bits)])
     yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=("float32", "float16"))
@@ -240,11 +234,13 @@ def _of_one_sign(negative: dict[str, Any], positive: dict[str, Any]) -> Iterator
     calls = [call(stated, input=shape, generator=fill) for stated, shape in shapes for fill in (negative, positive)]
     yield from variations("special", calls, dtypes=("float32",))
     low, high = [[-3, -7, -128], [-127, -1, -2]], [[200, 130, 255], [128, 255, 129]]
-    yield from variations("special", [data(low, {"dim": 1}, dtype="int8"), data(high, {"dim": 1}, dtype="uint8")])
+    yield from variations(
+        "special", [table(low, {"dim": 1}, dtypes=("int8",)), table(high, {"dim": 1}, dtypes=("uint8",))]
+    )
     beyond = [2**60, 2**60 + 1, 2**60 - 1, -(2**60), -(2**60) - 1]
-    yield from variations("ties", [data(beyond, dtype="int64")])  # float64 holds three of them
+    yield from variations("ties", [table(beyond, dtypes=("int64",))])  # float64 holds three of them
     far = [[5] * 299 + [0], [5] * 299 + [9]]
-    yield from variations("long", [data(far, {"dim": 1}, dtype="uint8")])
+    yield from variations("long", [table(far, {"dim": 1}, dtypes=("uint8",))])
     yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 1))], dtypes=("float32",))
 
 
@@ -252,8 +248,10 @@ def _values_of_all(few: dict[str, Any], negative: dict[str, Any], positive: dict
     """The same of whole tensors, for which many libraries have a kernel of its own."""
     for fill in (negative, positive):
         yield from variations("special", [call(input=(3, 5, 7), generator=fill)], dtypes=("float32",))
-    nans = [data(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
-    infinities = [data(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])]
+    nans = [table(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
+    infinities = [
+        table(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])
+    ]
     yield from variations("special", [*nans, *infinities], dtypes=("float32", "float16"))
     tied = [call(input=shape, generator=few) for shape in ((3, 5, 7), (1025,))]
     yield from variations("ties", tied, dtypes=("float32", "int32"))
@@ -273,39 +271,39 @@ def _placed_specials(dim: int) -> dict[str, Any]:
         [0.0, -0.0, -0.0, 0.0, -0.0],
     ]
     values = rows if dim else [list(column) for column in zip(*rows, strict=True)]
-    return data(values, {"dim": dim})
+    return table(values, {"dim": dim})
 
 
 def _beside_each_other(dtype: str, bits: int) -> dict[str, Any]:
     """Numbers that a comparison in half as many bits takes for equal, so that it points to the first."""
     one, step = (1.0, 2.0**-bits) if dtype == "float64" else (2**bits, 1)
     row = [one, one + step, one + 2 * step, one + step]
-    return data([row, [-value for value in row], row[::-1]], {"dim": 1}, dtype=dtype)
+    return table([row, [-value for value in row], row[::-1]], {"dim": 1}, dtypes=(dtype,))
 
 
 def _largest() -> dict[str, Any]:
     """Neighbours at the ends of float16, which a lower precision would make equal."""
-    return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
+    return table([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
 
 
 def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     """Rows of which some are all true, some all false, and most of which one element decides."""
-    small = data(rows, {"dim": 1})
-    calls = [small, data(rows, {}), data(rows, {"dim": [0, 1], "keepdim": True})]
+    small = table(rows, {"dim": 1})
+    calls = [small, table(rows, {}), table(rows, {"dim": [0, 1], "keepdim": True})]
     yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=("float32", "bool"))
     yield from variations("dtypes", calls[:1], dtypes=[name for (name,) in _EVERY])
     yield from _truth_of_many()
     yield from variations("special", [_odd_truths()], dtypes=MAIN_FLOATS)
-    yield from variations("special", [data([[256, 0], [0, 1 << 30]], {"dim": 1}, dtype="int32")])
-    yield from variations("special", [data([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtype="int64")])
+    yield from variations("special", [table([[256, 0], [0, 1 << 30]], {"dim": 1}, dtypes=("int32",))])
+    yield from variations("special", [table([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtypes=("int64",))])
     cancelling = [[0.5, -0.5], [2.0**-14, 2.0**-14], [-1.0, -2.0], [2.0**-60, 2.0**-100]]
-    yield from variations("special", [data(cancelling, {"dim": 1})], dtypes=MAIN_FLOATS)  # sum or product may be 0
+    yield from variations("special", [table(cancelling, {"dim": 1})], dtypes=MAIN_FLOATS)  # sum or product may be 0
     wrapping = [[1, -1], [-128, -128], [16, 16], [-2, -3]]
-    yield from variations("special", [data(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
+    yield from variations("special", [table(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
     bytes_of_any_size = [[2, 4], [0, 128], [128, 128], [16, 16], [255, 1], [0, 0]]  # the answer is 1, not one of them
-    yield from variations("special", [data(bytes_of_any_size, {"dim": 1})], dtypes=("uint8",))
-    yield from variations("special", [data([[1 << 32, 1 << 32], [-(2**63), -(2**63)]], {"dim": 1}, dtype="int64")])
+    yield from variations("special", [table(bytes_of_any_size, {"dim": 1})], dtypes=("uint8",))
+    yield from variations("special", [table([[1 << 32, 1 << 32], [-(2**63), -(2**63)]], {"dim": 1}, dtypes=("int64",))])
     yield from many_rows({}, generator=_MIXED)
     for dim in DIMS_OF_THREE:
         for keepdim in (False, True):
@@ -322,10 +320,10 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from variations("special", [call({"dim": 1}, input=(3, 4), generator=least)], dtypes=("float32",))
     bytes_of_0 = {"int16": [[256, 256], [1, -(2**15)], [256, 0]], "int32": [[1 << 30, 256], [1, 65536], [256, 0]]}
     for name, values in bytes_of_0.items():
-        yield from variations("special", [data(values, {"dim": 1}, dtype=name)])
-    yield from variations("special", [data([2, 4], dtype="uint8"), data([0, 128, 2], dtype="uint8")])
+        yield from variations("special", [table(values, {"dim": 1}, dtypes=(name,))])
+    yield from variations("special", [table([2, 4], dtypes=("uint8",)), table([0, 128, 2], dtypes=("uint8",))])
     for row in ([1] * 1500 + [0], [0] * 1500 + [1]):  # of a whole vector the last element decides
-        yield from variations("long", [data(row)], dtypes=("bool", "float32"))
+        yield from variations("long", [table(row)], dtypes=("bool", "float32"))
 
 
 all_samples = partial(_truth, [[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
@@ -338,7 +336,7 @@ def _truth_of_many() -> Iterator[Sample]:
     for size in SIZES[1:]:
         ones, zeros = [1] * size, [0] * size
         rows = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
-        yield from variations("sizes", [data(rows, {"dim": 1})], dtypes=("bool", "float32"))
+        yield from variations("sizes", [table(rows, {"dim": 1})], dtypes=("bool", "float32"))
     yield from in_every_layout([call({"dim": 1}, input=(16, 3), generator=_MIXED)])
     deep = call({"dim": [1, -1]}, input=(2, 2, 3, 5, 2), generator=_MIXED)
     yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
@@ -349,4 +347,4 @@ def _truth_of_many() -> Iterator[Sample]:
 
 
 def _odd_truths() -> dict[str, Any]:
-    return data([["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]], {"dim": 1})
+    return table([["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]], {"dim": 1})

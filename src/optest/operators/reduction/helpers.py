@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import prod
 from typing import Any
 
+from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, table
 from optest.operators.describe import attribute
-from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, variations, with_special_values
+from optest.operators.samples import variations, with_special_values, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, reduced_dims
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
@@ -66,15 +67,6 @@ def every_dim(**attributes: Any) -> Iterator[dict[str, Any]]:
             yield call({**attributes, "dim": dim, "keepdim": keepdim}, input=(2, 3, 5))
 
 
-def data(
-    rows: Sequence[Any], attributes: Mapping[str, Any] | None = None, *, dtype: str | None = None
-) -> dict[str, Any]:
-    """A call with the values of ``input`` written down, a matrix or a vector."""
-    shape = (len(rows), len(rows[0])) if isinstance(rows[0], list) else (len(rows),)
-    fill = {"fill": "data", "values": rows}
-    return call(attributes, dtypes=(dtype,) if dtype else (), generator=fill, input=shape)
-
-
 def written(attributes: Mapping[str, Any], *shape: int) -> dict[str, Any]:
     """A call with nothing, or with 1.5 everywhere, written down: NaN or infinity may be all that comes out."""
     values: Any = 1.5
@@ -90,10 +82,6 @@ def sized(attributes: Mapping[str, Any], rows: int = 3) -> Callable[[int], dict[
         return call(attributes, input=(rows, size)) if size > 1 else written(attributes, rows, size)
 
     return of
-
-
-def offset(mean: float, std: float) -> dict[str, Any]:
-    return {"fill": "randn", "mean": mean, "std": std}
 
 
 def rows_with_specials() -> list[list[Any]]:
@@ -112,9 +100,9 @@ def rows_with_specials() -> list[list[Any]]:
 
 
 def specials(attributes: Mapping[str, Any]) -> Iterator[Sample]:
-    yield from variations("special", [data(rows_with_specials(), {**attributes, "dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [table(rows_with_specials(), {**attributes, "dim": 1})], dtypes=MAIN_FLOATS)
     columns = [list(column) for column in zip(*rows_with_specials(), strict=True)]
-    yield from variations("special", [data(columns, {**attributes, "dim": 0})], dtypes=("float32",))
+    yield from variations("special", [table(columns, {**attributes, "dim": 0})], dtypes=("float32",))
     sprinkled = [call({**attributes, "dim": 1}, input=(16, 37)), call({**attributes, "dim": 0}, input=(9, 35))]
     yield from with_special_values(sprinkled)
 
@@ -142,6 +130,15 @@ def all_of_many() -> Iterator[Sample]:
     """One result of a vector of one sign: a kernel of its own in many libraries, and partial sums do not cancel."""
     positive = {"fill": "uniform", "low": 1.0, "high": 1.7}
     yield from variations("long", [call(generator=positive, input=(4099,))], dtypes=MAIN_FLOATS)
+
+
+def of_totals() -> Iterator[Sample]:
+    """What sums of every kind are asked."""
+    yield from specials({})
+    yield from long({})
+    yield from all_of_many()
+    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
+    yield from of_nothing()
 
 
 def of_nothing(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:

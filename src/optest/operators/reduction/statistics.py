@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, isnan
 
-from optest.operators.describe import attribute, composed, in_module
+from optest.operators.calls import MAIN_FLOATS, call, normal, table
+from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     KEEPDIM,
     ORDINARY,
     REFUSED,
     all_of_many,
-    data,
     every_dim,
     infer_mean,
     long,
     of_nothing,
-    offset,
+    of_totals,
     reduced,
     refuse_nothing,
     require_float,
@@ -25,9 +25,8 @@ from optest.operators.reduction.helpers import (
     sized,
     specials,
 )
-from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, zero_mean
+from optest.operators.samples import refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
-from optest.operators.variants import FLOATS
 from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 DESCRIPTORS = in_module(
@@ -97,7 +96,7 @@ def var_samples() -> Iterator[Sample]:
     # One element more than the correction, as many, fewer: a number, infinity or NaN, NaN.
     for width in (1, 2, 3):
         yield from variations(
-            "attributes", [data([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)]
+            "attributes", [table([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)]
         )
     # E[x²] − E[x]² loses everything where the mean is large beside the deviation.
     for mean, std, dtypes in (
@@ -105,22 +104,18 @@ def var_samples() -> Iterator[Sample]:
         (-300.0, 2.0, MAIN_FLOATS),
         (30.0, 0.5, MAIN_FLOATS),
     ):
-        fill = offset(mean, std)
+        fill = normal(mean, std)
         calls = [call({"dim": 1}, generator=fill, input=(4, 257)), call({"dim": 0}, generator=fill, input=(257, 3))]
         yield from variations("mean beside std", calls, dtypes=dtypes)
     yield from variations(
         "mean beside std", [call({"dim": 1}, generator={"fill": "full", "value": 7.3}, input=(3, 65))]
     )
-    yield from specials({})
-    yield from long({})
-    yield from all_of_many()
-    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
-    yield from of_nothing()
+    yield from of_totals()
     yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
-    for fill in (offset(1000.0, 1.0), offset(-300.0, 2.0)):
+    for fill in (normal(1000.0, 1.0), normal(-300.0, 2.0)):
         rows = call({"dim": 1, "correction": 0.0}, generator=fill, input=(4, 257))
         yield from variations("mean beside std", [rows], dtypes=("float32",))
-    wide = call({"dim": 1}, generator=offset(0.0, 200.0), input=(3, 129))  # 40,000, of 129 squares
+    wide = call({"dim": 1}, generator=normal(0.0, 200.0), input=(3, 129))  # 40,000, of 129 squares
     yield from variations("long", [wide], dtypes=("float16",))
 
 
@@ -134,9 +129,9 @@ def norm_samples() -> Iterator[Sample]:
         yield from variations("attributes", [call({"p": p, "dim": [2, 0], "keepdim": True}, input=(3, 5, 7))])
         yield from variations("attributes", [call({"p": p}, generator=away, input=(33,))])
         zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
-        yield from variations("special", [data(zeros, {"p": p, "dim": 1})])
-        yield from variations("special", [data(rows_with_specials(), {"p": p, "dim": 1})])
-    yield from variations("special", [data(rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
+        yield from variations("special", [table(zeros, {"p": p, "dim": 1})])
+        yield from variations("special", [table(rows_with_specials(), {"p": p, "dim": 1})])
+    yield from variations("special", [table(rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
     for p in (0.0, 1.0, 2.0, 3.0):
         yield from of_nothing({"p": p})
     for p in (1.0, 2.0):
@@ -145,7 +140,7 @@ def norm_samples() -> Iterator[Sample]:
     vast = {"fill": "uniform", "low": -1.0e25, "high": 1.0e25}
     yield from variations("special", [call({"p": 2.0}, generator=vast, input=(37,))], dtypes=("float32",))
     # 70,000 is beyond float16: squares of 300 overflow there, their root does not.
-    yield from variations("long", [call({"dim": 1}, generator=offset(300.0, 30.0), input=(3, 129))], dtypes=MAIN_FLOATS)
+    yield from variations("long", [call({"dim": 1}, generator=normal(300.0, 30.0), input=(3, 129))], dtypes=MAIN_FLOATS)
     yield from long({})
     yield from all_of_many()
     yield from long({"p": 1.0})
@@ -157,7 +152,7 @@ def norm_samples() -> Iterator[Sample]:
         call({"p": -1.0}, input=(0,)),
         call(dtypes=("int32",), input=(3, 4)),
     )
-    small = data([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})  # whose squares float16 has not
+    small = table([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})  # whose squares float16 has not
     yield from variations("special", [small], dtypes=("float16",))
 
 
@@ -171,9 +166,9 @@ def logsumexp_samples() -> Iterator[Sample]:
     rising = {"fill": "arange", "start": -200.0, "step": 0.5}
     yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=MAIN_FLOATS)
     cancelling = [[-0.6931472, -0.6931472], [-0.6931472, -0.6931471], [-1.0986123, -1.0986123], [0.0, -104.0]]
-    yield from variations("special", [data(cancelling, {"dim": 1})])
+    yield from variations("special", [table(cancelling, {"dim": 1})])
     masked = [["-inf", 1.0, "-inf"], ["-inf", "-inf", -3.0], ["inf", "-inf", 0.0], ["nan", "-inf", "inf"]]
-    yield from variations("special", [data(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [table(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
     yield from specials({})
     yield from long({})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.describe import accumulate, attribute, composed, in_module
+from optest.operators.calls import MAIN_FLOATS, MILLION, call, normal, table
+from optest.operators.declared_shapes import inference
+from optest.operators.describe import BOOL, FLOATS, NUMBERS, accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
     INT64,
     KEEPDIM,
     ORDINARY,
     REFUSED,
-    all_of_many,
-    data,
     every_dim,
     long,
     many_rows,
-    of_nothing,
-    offset,
+    of_totals,
     reduced,
     rows_with_specials,
     sized,
@@ -26,9 +25,6 @@ from optest.operators.reduction.helpers import (
     written,
 )
 from optest.operators.samples import (
-    MAIN_FLOATS,
-    MILLION,
-    call,
     in_every_dtype,
     integer_exact,
     of_a_million,
@@ -37,19 +33,7 @@ from optest.operators.samples import (
     variations,
     zero_mean,
 )
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    dense,
-    given,
-    normalize_dim,
-    require_rank,
-    require_same_dtype,
-    require_shape,
-)
-from optest.operators.variants import BOOL, FLOATS, NUMBERS
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 ONE_OR_MORE_DIMS = attribute(
@@ -139,14 +123,8 @@ def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
     return result
 
 
-def infer_dot(specs: Specs, _attributes: Attributes) -> Outputs:
-    """Two vectors of one length and dtype; integers keep their dtype and wrap."""
-    left, right = all_given(specs, "input", "tensor")
-    require_rank(left, "input", 1)
-    require_rank(right, "tensor", 1)
-    require_same_dtype(left, right, "tensor")
-    require_shape(right, "tensor", left.shape, ", as input")
-    return (dense(left.dtype, ()),)
+infer_dot = inference("input: T[length], tensor: T[length] -> T[]")
+"""Integers keep their dtype and wrap."""
 
 
 def factors(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
@@ -189,20 +167,16 @@ def sum_samples() -> Iterator[Sample]:
     variants = (*NUMBERS, *BOOL)
     yield from standard(ORDINARY, variants, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32", "int32"))
-    yield from specials({})
-    yield from long({})
-    yield from all_of_many()
+    yield from of_totals()
     yield from integer_exact([*ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
-    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     for name, value in (("int8", 127), ("uint8", 255), ("int16", -(2**15)), ("int32", 2**31 - 1)):
-        full = {"fill": "full", "value": value}  # beyond twice their bits
-        yield from variations("long", [call({"dim": 1}, generator=full, input=(2, 65_541))], dtypes=(name,))
+        largest = {"fill": "full", "value": value}  # beyond twice their bits
+        yield from variations("long", [call({"dim": 1}, generator=largest, input=(2, 65_541))], dtypes=(name,))
     yield from variations("long", [call({"dim": 1}, generator="ones", input=(2, 65_541))], dtypes=("bool",))
     tiny = [[1.5 * 2.0**-126, -1.25 * 2.0**-126], [2.0**-126, -(2.0**-130)]]  # their sums are subnormal
-    yield from variations("special", [data(tiny, {"dim": 1})], dtypes=("float32", "bfloat16"))
+    yield from variations("special", [table(tiny, {"dim": 1})], dtypes=("float32", "bfloat16"))
     yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=(5,)), call({"dim": 1}, input=(1, 5))])
     yield from _into_other_dtypes()
-    yield from of_nothing()
     yield from refused(*REFUSED)
     yield from integer_exact([_TWO_BY_ROWS])
     yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION[::-1]), dtype="float32")
@@ -211,17 +185,13 @@ def sum_samples() -> Iterator[Sample]:
 def mean_samples() -> Iterator[Sample]:
     yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
-    yield from specials({})
-    yield from long({})
-    yield from all_of_many()
+    yield from of_totals()
     # 65,504 is float16's largest: a sum or a count that is kept in it overflows, the mean does not.
-    yield from variations("long", [call(generator=offset(3.0, 1.0), input=(70_001,))], dtypes=("float16",))
+    yield from variations("long", [call(generator=normal(3.0, 1.0), input=(70_001,))], dtypes=("float16",))
     yield from variations(
-        "long", [call({"dim": 1}, generator=offset(900.0, 100.0), input=(3, 257))], dtypes=MAIN_FLOATS
+        "long", [call({"dim": 1}, generator=normal(900.0, 100.0), input=(3, 257))], dtypes=MAIN_FLOATS
     )
     yield from integer_exact([*ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
-    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
-    yield from of_nothing()
     yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
     yield from integer_exact([_TWO_BY_ROWS])
 
@@ -248,16 +218,18 @@ def prod_samples() -> Iterator[Sample]:
         [-1.0, -1.0, -1.0, 1.0],
         [0.5, -2.0, 4.0, 1.5],
     ]
-    yield from variations("special", [data(rows, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from variations("special", [table(rows, {"dim": 1})], dtypes=MAIN_FLOATS)
     powers = [[1 << 31, 2, 1], [1 << 32, 1 << 31, 1], [1 << 32, 1 << 32, 3], [-(1 << 31), 1 << 32, 3], [3, 5, 7]]
     powers.append([(1 << 31) + 1, (1 << 29) - 1, 3])  # what float64 rounds
-    yield from variations("special", [data(powers, {"dim": 1}, dtype="int64")])
-    yield from variations("special", [data([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtype="int8")])
-    yield from variations("special", [data([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtype="uint8")])
-    yield from variations("special", [data([[1, 1, 1], [1, 0, 1]], {"dim": 1}, dtype="bool")])
+    yield from variations("special", [table(powers, {"dim": 1}, dtypes=("int64",))])
+    yield from variations("special", [table([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtypes=("int8",))])
+    yield from variations("special", [table([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtypes=("uint8",))])
+    yield from variations("special", [table([[1, 1, 1], [1, 0, 1]], {"dim": 1}, dtypes=("bool",))])
     for name, value in (("int16", 300), ("int32", 70_001), ("float32", -3.0)):  # of many random integers most give 0
-        yield from variations("special", [data([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtype=name)])
-    yield from variations("special", [data([[1, 1], [1, 0]], {}, dtype="bool"), data([[1, 1]], {}, dtype="bool")])
+        yield from variations("special", [table([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtypes=(name,))])
+    yield from variations(
+        "special", [table([[1, 1], [1, 0]], {}, dtypes=("bool",)), table([[1, 1]], {}, dtypes=("bool",))]
+    )
     near_one = {"fill": "uniform", "low": 0.97, "high": 1.03}
     yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=MAIN_FLOATS)
     longer = [call({"dim": -1}, generator=near_one, input=(3, 4097)), call({"dim": 1}, input=(2, 1025, 3))]
@@ -291,8 +263,8 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from _ways_of_onnx()
     yield from _into_other_dtypes()
     for name in ("int8", "int16", "int32", "uint8", "int64"):  # beyond what they hold, and of int64 it wraps
-        full = {"fill": "full", "value": dtype(name).max_int}
-        yield from variations("long", [call({"dim": 1}, generator=full, input=(3, 5))], dtypes=(name,))
+        largest = {"fill": "full", "value": dtype(name).max_int}
+        yield from variations("long", [call({"dim": 1}, generator=largest, input=(3, 5))], dtypes=(name,))
     yield from variations("long", [call({"dim": 1}, generator="ones", input=(2, 65_541))], dtypes=("bool",))
     yield from specials({})
     yield from long({})
@@ -310,7 +282,7 @@ def _ways_of_onnx() -> Iterator[Sample]:
         ways = {"exclusive": exclusive, "reverse": reverse}
         calls = [call({"dim": dim, **ways}, input=shape) for dim, shape in shapes]
         yield from variations("attributes", calls, dtypes=(*MAIN_FLOATS, "int32"), tier=Tier.FULL)
-        specials = data(rows_with_specials(), {"dim": 1, **ways})
+        specials = table(rows_with_specials(), {"dim": 1, **ways})
         yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
 

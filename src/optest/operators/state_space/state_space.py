@@ -6,32 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from optest.operators.describe import attribute, composed, in_module
-from optest.operators.normalization.helpers import uniform, without
-from optest.operators.samples import (
-    CALM_SIZES,
-    EVERY_FLOAT,
-    MAIN_FLOATS,
-    Call,
-    call,
-    in_every_layout,
-    in_layouts_at_once,
-    refused,
-    standard,
-    variations,
-)
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    dense,
-    optional,
-    require_rank,
-    require_same_dtype,
-    require_shape,
-)
-from optest.operators.variants import FLOATS
+from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, Call, call, reshaped, uniform, without
+from optest.operators.declared_shapes import fitted
+from optest.operators.describe import FLOATS, attribute, composed, in_module
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, standard, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
 _ACTIVATION = attribute(
@@ -40,6 +19,7 @@ _ACTIVATION = attribute(
 _CONVOLVED = composed("running errors of the sum of width products and the bias; silu 4 ulp; 0 for the state")
 _NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
 _HALVES = ("float16", "bfloat16")
+_FILTER = "weight: T[dim, width], bias?: T[dim]"
 
 
 def _dtypes(half: str, names: Sequence[str], wide: Sequence[str] = ()) -> list[str]:
@@ -100,41 +80,25 @@ DESCRIPTORS = in_module(
 
 
 def infer_causal_conv1d(specs: Specs, attributes: Attributes) -> Outputs:
-    x, weight = all_given(specs, "x", "weight")
-    require_rank(x, "x", 3)
-    _require_filter(specs, 1, x.shape[1])
-    state, shape = optional(specs, 3), (*x.shape[:2], weight.shape[1] - 1)
-    if state is not None:
-        require_shape(state, "initial_states", shape)
-        require_same_dtype(x, state, "initial_states")
-    out = dense(x.dtype, x.shape)
-    return (out, dense(x.dtype, shape)) if attributes.get("return_final_states") else (out,)
+    declared = f"x: T[batch, dim, length], {_FILTER}, initial_states?: T[batch, dim, width-1]"
+    n, outputs = fitted(specs, f"{declared} -> T[batch, dim, length], T[batch, dim, width-1]")
+    _require_width(n.width)
+    return outputs if attributes.get("return_final_states") else outputs[:1]
 
 
 def infer_causal_conv1d_update(specs: Specs, _attributes: Attributes) -> Outputs:
-    x, state, weight = all_given(specs, "x", "conv_state", "weight")
-    require_rank(x, "x", 2, 3)
-    _require_filter(specs, 2, x.shape[1])
-    require_same_dtype(x, state, "conv_state")
-    if state.shape[:-1] != x.shape[:2] or state.shape[-1] < weight.shape[1] - 1:
-        raise UnfitArguments(
-            f"conv_state is {format_shape(state.shape)}, but should be {format_shape(x.shape[:2])} with "
-            f"{weight.shape[1] - 1} elements or more"
-        )
-    return (dense(x.dtype, x.shape), dense(x.dtype, state.shape))
+    require_rank(given(specs, 0, "x"), "x", 2, 3)
+    declared = f"x: T[batch, dim, *length], conv_state: T[batch, dim, state], {_FILTER}"
+    n, outputs = fitted(specs, f"{declared} -> T[batch, dim, *length], T[batch, dim, state]")
+    _require_width(n.width)
+    if n.state < n.width - 1:
+        raise UnfitArguments(f"conv_state has {n.state} elements, but should have {n.width - 1} or more")
+    return outputs
 
 
-def _require_filter(specs: Specs, place: int, channels: int) -> None:
-    x, weight, bias = specs[0], specs[place], optional(specs, place + 1)
-    assert x is not None
-    assert weight is not None
-    require_rank(weight, "weight", 2)
-    if weight.shape[0] != channels or not weight.shape[1]:
-        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have {channels} rows, of 1 or more")
-    require_same_dtype(x, weight, "weight")
-    if bias is not None:
-        require_shape(bias, "bias", (channels,))
-        require_same_dtype(x, bias, "bias")
+def _require_width(width: int) -> None:
+    if not width:
+        raise UnfitArguments("weight has rows of 0, but should have rows of 1 or more")
 
 
 def width(specs: Specs, _attributes: Attributes) -> int:
@@ -203,40 +167,27 @@ def causal_conv1d_update_samples() -> Iterator[Sample]:
 
 
 def infer_selective_scan(specs: Specs, attributes: Attributes) -> Outputs:
-    u, _, a, b, c = all_given(specs, *_NAMES[:5])
-    require_rank(u, "u", 3)
-    require_rank(a, "A", 2)
-    batch, dim, length = u.shape
-    require_shape(a, "A", (dim, a.shape[1]))
-    for place, name in ((1, "delta"), (6, "z")):
-        spec = optional(specs, place)
-        if spec is not None:
-            require_shape(spec, name, u.shape, ", as u")
-            require_same_dtype(u, spec, name)
-    for place, name in ((5, "D"), (7, "delta_bias")):
-        spec = optional(specs, place)
-        if spec is not None:
-            require_shape(spec, name, (dim,))
-            require_same_dtype(a, spec, name)
-    for name, spec in (("B", b), ("C", c)):
-        _require_states(name, spec, u, a)
-    if a.dtype != u.dtype and not (u.dtype.bits == 16 and a.dtype == dtype("float32")):
-        raise UnfitArguments(f"A is {a.dtype}, but should be float32 beside 16 bits, else {u.dtype}")
-    out = dense(u.dtype, (batch, dim, length))
-    return (out, dense(a.dtype, (batch, *a.shape))) if attributes.get("return_last_state") else (out,)
+    row, parameter = "T[batch, dim, length]", "P[dim]"
+    tensors = f"u: {row}, delta: {row}, A: P[dim, states], B: [*b], C: [*c]"
+    more = f"D?: {parameter}, z?: {row}, delta_bias?: {parameter}"
+    n, outputs = fitted(specs, f"{tensors}, {more} -> {row}, P[batch, dim, states]")
+    for name, spec in (("B", specs[3]), ("C", specs[4])):
+        _require_states(name, spec, n)
+    if n.P != n.T and not (n.T.bits == 16 and dtype("float32") == n.P):
+        raise UnfitArguments(f"A is {n.P}, but should be float32 beside 16 bits, else {n.T}")
+    return outputs if attributes.get("return_last_state") else outputs[:1]
 
 
-def _require_states(name: str, spec: TensorSpec, u: TensorSpec, a: TensorSpec) -> None:
-    batch, dim, length = u.shape
-    states = a.shape[1]
+def _require_states(name: str, spec: TensorSpec | None, n: Any) -> None:
+    assert spec is not None
     groups = spec.shape[1] if spec.rank == 4 else 1
-    fits = spec.shape in ((dim, states), (batch, states, length), (batch, groups, states, length))
-    if not fits or not groups or dim % groups:
+    fixed, varied = (n.dim, n.states), (n.batch, n.states, n.length)
+    if spec.shape not in (fixed, varied, (n.batch, groups, *varied[1:])) or not groups or n.dim % groups:
         raise UnfitArguments(
-            f"{name} is {format_shape(spec.shape)}, but should be {format_shape((dim, states))} or "
-            f"{format_shape((batch, states, length))}, or have a divisor of {dim} for groups before the states"
+            f"{name} is {format_shape(spec.shape)}, but should be {format_shape(fixed)} or {format_shape(varied)}, "
+            f"or have a divisor of {n.dim} for groups before the states"
         )
-    wanted = a.dtype if spec.rank == 2 else u.dtype
+    wanted = n.P if spec.rank == 2 else n.T
     if spec.dtype != wanted:
         raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}")
 
@@ -285,7 +236,7 @@ def selective_scan_samples() -> Iterator[Sample]:
     yield from variations("sizes", [*lengths, *others, _scan(2, 1025, 33, 1), _scan(0, 3, 5, 2), _scan(1, 1, 1, 1)])
     wrong = [{"A": [4, 4]}, {"B": [2, 3, 17]}, {"C": [2, 2, 4, 17]}, {"D": [4]}, {"z": [2, 5, 16]}]
     ordinary = _scan(2, 5, 17, 4)
-    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+    yield from refused(*(reshaped(ordinary, **each) for each in wrong))
 
 
 def _without_options(whole: Call) -> Iterator[Call]:

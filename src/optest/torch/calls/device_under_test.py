@@ -1,4 +1,4 @@
-"""The device under test and its compiler: whether it answered itself, and what it left set for all of torch."""
+"""The device under test and its compiler: whether it answered itself, and which random numbers it drew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ __all__ = [
     "may_draw",
     "random_numbers_kept",
     "require_on_device",
-    "settings_kept",
     "watched",
 ]
 
@@ -160,99 +159,6 @@ def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bo
 
 def _place(device: torch.device) -> tuple[str, int]:
     return device.type, device.index or 0
-
-
-# What torch has one of for everybody in the process, as a call left it: defaults, modes, switches. A compiler that
-# changes them decides what other calls compute, and by which rule this one is judged: a switch for coarser products
-# widens that.
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    name: str
-    read: Callable[[], Any]
-    put_back: Callable[[Any], Any]
-
-
-def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None if device.type == "cpu" else device)
-
-
-def _matmul_precision() -> str:
-    """Torch refuses to say one word where its backends were set each by itself."""
-    try:
-        return str(torch.get_float32_matmul_precision())
-    except RuntimeError:
-        return _BY_BACKEND
-
-
-_BY_BACKEND = "set for each backend"
-
-
-def _set_matmul_precision(precision: str) -> None:
-    if precision != _BY_BACKEND:
-        torch.set_float32_matmul_precision(precision)
-
-
-def _of_backend(name: str) -> Iterator[_Setting]:
-    """What one kind of device may do to float32 operands; older versions of torch have no such setting."""
-    switch: Any = getattr(getattr(torch.backends, name), "matmul", None)
-    if hasattr(switch, "fp32_precision"):
-        yield _Setting(
-            f"torch.backends.{name}.matmul.fp32_precision",
-            lambda: switch.fp32_precision,
-            lambda precision: setattr(switch, "fp32_precision", precision),
-        )
-
-
-_SETTINGS = (
-    _Setting("torch.get_default_dtype()", torch.get_default_dtype, torch.set_default_dtype),
-    _Setting("torch.get_default_device()", torch.get_default_device, _set_default_device),
-    _Setting("torch.is_grad_enabled()", torch.is_grad_enabled, torch.set_grad_enabled),
-    _Setting("torch.is_anomaly_enabled()", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    _Setting(
-        "torch.get_deterministic_debug_mode()",
-        torch.get_deterministic_debug_mode,
-        torch.set_deterministic_debug_mode,
-    ),
-    _Setting("torch.get_num_threads()", torch.get_num_threads, torch.set_num_threads),
-    _Setting("torch.get_float32_matmul_precision()", _matmul_precision, _set_matmul_precision),
-    *_of_backend("mkldnn"),  # after the word for all of them, which sets these, too
-    *_of_backend("cuda"),
-)
-
-
-@contextmanager
-def settings_kept(who: str) -> Iterator[None]:
-    """While inside, what is set for all of torch has to stay as it is; whatever happens, it is put back.
-
-    Raises:
-        Fault: STATE, with what was changed, where nothing else is raised.
-    """
-    before = [setting.read() for setting in _SETTINGS]
-    try:
-        yield
-    except BaseException:
-        _put_back(before)
-        raise
-    changed = _put_back(before)
-    if changed:
-        raise Fault(Reason.STATE, f"{who} changed what is set for all of torch: {'; '.join(changed)}")
-
-
-def _put_back(before: list[Any]) -> list[str]:
-    """What is not as it was, in words."""
-    now = [setting.read() for setting in _SETTINGS]
-    if now == before:
-        return []
-    for setting, was in zip(_SETTINGS, before, strict=True):
-        if setting.read() != was:
-            setting.put_back(was)
-    return [
-        f"{setting.name} was {was}, is {found}"
-        for setting, was, found in zip(_SETTINGS, before, now, strict=True)
-        if was != found
-    ]
 
 
 # Random numbers that a call draws though torch's own draws none: what a model draws next is not what it would be.

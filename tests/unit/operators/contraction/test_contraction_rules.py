@@ -16,7 +16,7 @@ from sample_questions import Kernel, question
 
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
-from optest.operators.samples import call
+from optest.operators.calls import call
 from optest.registry import load_object
 from optest.spec import dtype
 

@@ -8,12 +8,31 @@ from optest.numerics import dtype_of
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, inferred, optional_input, quiet_hooks
 from optest.operators.budgets import half_subnormal, unit_roundoff
 from optest.operators.indexing.gather_reference import require_range
-from optest.operators.quantization.awq import PACKED
-from optest.operators.quantization.awq_reference import dequantize_awq_reference
-from optest.operators.quantization.gptq import infer_awq_gemm, infer_dequantize_gptq, infer_gptq_gemm
+from optest.operators.quantization.awq_and_gptq import (
+    PACKED,
+    infer_awq_gemm,
+    infer_dequantize_awq,
+    infer_dequantize_gptq,
+    infer_gptq_gemm,
+)
 from optest.spec import ErrorBudget
 
 _SHIFTS = 4 * np.arange(PACKED, dtype=np.int32)
+_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
+"""Where each of eight columns is in an int32, in units of four bits."""
+
+
+def dequantize_awq_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Exact: five bits of a difference times the bits of a scale."""
+    (weight, scales, zeros), _ = inferred(infer_dequantize_awq, inputs, attributes)
+    size = len(weight) // len(scales)
+    zero, scale = (np.repeat(each, size, axis=0) for each in (_unpacked(zeros), as_float64(scales)))
+    return ((_unpacked(weight) - zero) * scale,)
+
+
+def _unpacked(packed: Array) -> Array:
+    shifts = 4 * np.array(_PLACES, np.int32)
+    return np.asarray((packed[:, :, None] >> shifts & 15).reshape(len(packed), packed.shape[1] * PACKED))
 
 
 def dequantize_gptq_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:

@@ -1,42 +1,48 @@
-"""Weights of four bits as GPTQ packs them, and products with them: dequantize_gptq, gptq_gemm and awq_gemm."""
+"""Weights of four bits as AWQ and GPTQ pack them: dequantize_awq, dequantize_gptq, gptq_gemm and awq_gemm."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from optest.operators.calls import CALM_SIZES, call, data, reshaped
+from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module, ulp
-from optest.operators.indexing.gather import data, require_index
-from optest.operators.quantization.awq import INT32, PACKED, SCALES, infer_dequantize_awq
-from optest.operators.samples import CALM_SIZES, in_every_layout, in_layouts_at_once, refused, variations
-from optest.operators.shapes import (
-    Attributes,
-    Outputs,
-    Specs,
-    all_given,
-    dense,
-    given,
-    optional,
-    require_rank,
-    require_same_dtype,
-    require_shape,
-)
-from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.shapes import Attributes, Outputs, Specs, below, optional, rows_of
+from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+
+PACKED = 8
+"""Weights of four bits in an int32."""
+_SCALES = ("float16", "bfloat16", "float32")
+_INT32 = Interval(low=float(dtype("int32").min_int), high=float(dtype("int32").max_int))
+_SCALE = Interval(low=2.0**-10, high=1.0)
 
 _ZERO = attribute(
     "use_v2_format: bool = False",
     "Zero points are as they are stored; else, as GPTQ first had them, they are one more.",
 )
-_SCALE = Interval(low=2.0**-10, high=1.0)
 _PRODUCT = "4√k·Σ|t| for k + 2 terms, and what rounding the weights to the dtype changes: {4√Σt² + Σ|t|/4, Σ|t|} of it"
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
+        name="dequantize_awq",
+        aliases=("awq_dequantize",),
+        signature="qweight, scales, zeros -> out",
+        dtype_variants=tuple(("int32", name, "int32") for name in _SCALES),
+        domain={"qweight": _INT32, "zeros": _INT32, "scales": _SCALE},
+        generator={"qweight": "randint", "scales": "uniform", "zeros": "randint"},
+        rule=ulp(0.5, "one product, correctly rounded: IEEE 754-2019 §5.4.1"),
+        description="(weight - zero) * scale of AWQ's packed weights: rows x columns / 8 of int32, which hold eight "
+        "columns of four bits in the order 0, 2, 4, 6, 1, 3, 5, 7 from the lowest; zeros are packed like them. scales, "
+        "groups x columns, and zeros have a row for each group of as many rows of weights.",
+    ),
+    OperatorDescriptor(
         name="dequantize_gptq",
         signature="qweight, qzeros, scales, g_idx? -> out",
         attributes=(_ZERO,),
-        dtype_variants=tuple(("int32", "int32", name, *more) for name in SCALES for more in ((), ("int32",))),
+        dtype_variants=tuple(("int32", "int32", name, *more) for name in _SCALES for more in ((), ("int32",))),
         domain="dequantize_gptq_domain",
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform", "g_idx": "randint"},
         rule=ulp(0.5, "one product, correctly rounded: IEEE 754-2019 §5.4.1"),
@@ -49,7 +55,7 @@ DESCRIPTORS = in_module(
         name="gptq_gemm",
         signature="input, qweight, qzeros, scales, g_idx? -> out",
         attributes=(_ZERO,),
-        dtype_variants=tuple((name, "int32", "int32", name, *more) for name in SCALES for more in ((), ("int32",))),
+        dtype_variants=tuple((name, "int32", "int32", name, *more) for name in _SCALES for more in ((), ("int32",))),
         domain="gptq_gemm_domain",
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform", "g_idx": "randint"},
         sum_length="..shapes:length_of_dim",
@@ -60,8 +66,8 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="awq_gemm",
         signature="input, qweight, scales, qzeros -> out",
-        dtype_variants=tuple((name, "int32", name, "int32") for name in SCALES),
-        domain={"qweight": INT32, "qzeros": INT32, "scales": _SCALE},
+        dtype_variants=tuple((name, "int32", name, "int32") for name in _SCALES),
+        domain={"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE},
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform"},
         sum_length="..shapes:length_of_dim",
         rule=composed(_PRODUCT),
@@ -71,26 +77,56 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_dequantize_gptq(specs: Specs, _attributes: Attributes) -> Outputs:
-    weight, zeros, scales = all_given(specs, "qweight", "qzeros", "scales")
-    for name, spec in (("qweight", weight), ("qzeros", zeros), ("scales", scales)):
-        require_rank(spec, name, 2)
-        if spec is not scales and spec.dtype.name != "int32":
-            raise UnfitArguments(f"{name} is {spec.dtype}, but should be int32")
-    rows, columns = weight.shape[0] * PACKED, weight.shape[1]
-    groups = scales.shape[0]
-    if columns % PACKED or scales.shape[1] != columns or zeros.shape != (groups, columns // PACKED):
-        raise UnfitArguments(
-            f"qzeros and scales are {format_shape(zeros.shape)} and {format_shape(scales.shape)}, but should be "
-            f"{groups}x{columns / PACKED:g} and {groups}x{columns}"
-        )
-    group_of = optional(specs, 3)
-    if group_of is not None:
-        require_index(group_of, "g_idx")
-        require_shape(group_of, "g_idx", (rows,), ", one for each row")
-    elif not groups or rows % groups:
+def infer_dequantize_awq(specs: Specs, _attributes: Attributes) -> Outputs:
+    declared = "qweight: int32[rows, columns], scales: T[groups, 8*columns], zeros: int32[groups, columns]"
+    n, outputs = fitted(specs, f"{declared} -> T[rows, 8*columns]")
+    _require_groups(n.groups, n.rows)
+    return outputs
+
+
+def _require_groups(groups: int, rows: int) -> None:
+    if not groups or rows % groups:
         raise UnfitArguments(f"scales has {groups} rows, but should have a divisor of {rows}, the rows of weights")
-    return (dense(scales.dtype, (rows, columns)),)
+
+
+def _packed(rows: int, columns: int, groups: int, scale: str = "float16", generator: Any = None) -> dict[str, Any]:
+    """A call with so many int32 in each row."""
+    shapes = {"qweight": [rows, columns], "scales": [groups, columns * PACKED], "zeros": [groups, columns]}
+    stated = {} if generator is None else {"generator": generator}
+    return {"shapes": shapes, "dtypes": ["int32", scale, "int32"], **stated}
+
+
+def dequantize_awq_samples() -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case=_packed(8, 5, 2), tier=Tier.SMOKE)
+    each_bit = {"qweight": data([[1 << 4 * place] for place in range(7)] + [[-(1 << 28)]]), "zeros": "zeros"}
+    ends = {"qweight": data([[0, -1], [-1, 0]]), "zeros": data([[-1, -1], [0, -1]])}
+    for name in _SCALES:
+        calls = [_packed(8, 5, 2, name), _packed(16, 4, 1, name), _packed(6, 17, 6, name)]
+        yield from variations("ordinary", calls)
+        yield from in_every_layout(calls[:1])
+        yield from in_layouts_at_once(calls[1:2])
+        sizes = [_packed(n * 4, 3, 4, name) for n in CALM_SIZES] + [_packed(4, n, 2, name) for n in CALM_SIZES]
+        yield from variations("sizes", sizes)
+        yield from variations("bits", [_packed(8, 1, 1, name, each_bit), _packed(2, 2, 2, name, ends)])
+        yield from variations("special", [_packed(8, 5, 2, name, {"scales": "special"})])
+    yield from variations("sizes", [_packed(4100, 17, 4), _packed(1, 1, 1), _packed(6, 1, 3), _packed(1, 4, 1)])
+    kinds = ("int32", "float16", "int32")
+    yield from refused(
+        _packed(8, 5, 3),
+        call(qweight=(8, 5), scales=(2, 39), zeros=(2, 5), dtypes=kinds),
+        call(qweight=(8, 5), scales=(2, 40), zeros=(1, 5), dtypes=kinds),
+        call(qweight=(8, 5), scales=(2, 40), zeros=(2, 5), dtypes=("int64", "float16", "int32")),
+    )
+
+
+def infer_dequantize_gptq(specs: Specs, _attributes: Attributes) -> Outputs:
+    declared = "qweight: int32[rows, width], qzeros: int32[groups, columns], scales: T[groups, width]"
+    n, outputs = fitted(specs, f"{declared}, g_idx?: index[8*rows] -> T[8*rows, width]")
+    if n.width != PACKED * n.columns:
+        raise UnfitArguments(f"qzeros has {n.columns} columns, but should have {n.width / PACKED:g}, as scales / 8")
+    if optional(specs, 3) is None:
+        _require_groups(n.groups, PACKED * n.rows)
+    return outputs
 
 
 def infer_gptq_gemm(specs: Specs, attributes: Attributes) -> Outputs:
@@ -102,19 +138,11 @@ def infer_awq_gemm(specs: Specs, attributes: Attributes) -> Outputs:
 
 
 def _product(specs: Specs, weights: Outputs) -> Outputs:
-    spec, (weight,) = given(specs, 0, "input"), weights
-    require_rank(spec, "input", 2)
-    require_same_dtype(spec, weight, "scales")
-    if spec.shape[1] != weight.shape[0]:
-        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have {weight.shape[0]} columns")
-    return (dense(spec.dtype, (spec.shape[0], weight.shape[1])),)
+    return fitted([*weights, specs[0]], "weights: T[depth, width], input: T[rows, depth] -> T[rows, width]")[1]
 
 
 def dequantize_gptq_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
-    scales = specs[2]
-    groups = scales.shape[0] if scales is not None and scales.rank else 1
-    group = Interval(low=0.0, high=float(max(groups - 1, 0)))
-    return {"qweight": INT32, "qzeros": INT32, "scales": _SCALE, "g_idx": group}
+    return {"qweight": _INT32, "qzeros": _INT32, "scales": _SCALE, "g_idx": below(rows_of(specs, 2))}
 
 
 def gptq_gemm_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
@@ -137,7 +165,7 @@ def dequantize_gptq_samples() -> Iterator[Sample]:
     bits = [[1 << 4 * place for place in range(7)] + [-(1 << 28)]]
     each_bit = {"qweight": data(bits), "qzeros": "zeros"}
     ends = {"qweight": data([[0, -1] * 4, [-1, 0] * 4]), "qzeros": data([[-1], [0]])}
-    for name in SCALES:
+    for name in _SCALES:
         calls = [_weights(5, 3, 4, name), _weights(6, 5, 2, name, group_of=True), _weights(3, 2, 24, name)]
         v2 = [{**each, "attributes": {"use_v2_format": True}} for each in calls]
         yield from variations("ordinary", [*calls, *v2])
@@ -156,7 +184,7 @@ def dequantize_gptq_samples() -> Iterator[Sample]:
 
 
 def _refused(ordinary: dict[str, Any], wrong: list[dict[str, Any]], integer: str) -> Iterator[Sample]:
-    yield from refused(*({**ordinary, "shapes": {**ordinary["shapes"], **each}} for each in wrong))
+    yield from refused(*(reshaped(ordinary, **each) for each in wrong))
     place = list(ordinary["shapes"]).index(integer)
     yield from refused({**ordinary, "dtypes": [*ordinary["dtypes"][:place], "int64", *ordinary["dtypes"][place + 1 :]]})
 
@@ -172,7 +200,7 @@ def _multiplied(
 
 def gptq_gemm_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_multiplied(3, 5, 3, 4), tier=Tier.SMOKE)
-    for name in SCALES:
+    for name in _SCALES:
         calls = [_multiplied(3, 5, 3, 4, name), _multiplied(17, 6, 5, 2, name, group_of=True)]
         calls += [_multiplied(2, 128, 2, 8, name), _multiplied(1, 3, 9, 24, name)]
         v2 = [{**each, "attributes": {"use_v2_format": True}} for each in calls]
@@ -204,7 +232,7 @@ def _of_awq(rows: int, depth: int, columns: int, groups: int, kind: str = "float
 
 def awq_gemm_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=_of_awq(3, 36, 3, 4), tier=Tier.SMOKE)
-    for name in SCALES:
+    for name in _SCALES:
         calls = [_of_awq(3, 36, 3, 4, name), _of_awq(17, 10, 5, 1, name), _of_awq(2, 1024, 2, 8, name)]
         yield from variations("ordinary", [*calls, _of_awq(1, 9, 9, 9, name), _of_awq(2, 8, 1, 4, name)])
         yield from _of_products(calls, lambda m, k, n, kind=name: _of_awq(m, k, n, 1, kind))

@@ -1,0 +1,65 @@
+"""Declared shapes: what they make of inputs, and in which words they refuse."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from references import spec
+
+from optest.operators.declared_shapes import fitted, inference
+from optest.spec import TensorSpec, UnfitArguments
+
+Specs = list["TensorSpec | None"]
+CONVOLVED = "x: T[batch, dim, *length], weight: T|float32[dim, width], state?: T[batch, dim, 2*width-1]"
+PACKED = "packed: int32[rows, columns], scales: S[groups, 8*columns], places?: index[rows+1]"
+X, WEIGHT = spec((2, 5, 9), "float16"), spec((5, 4), "float16")
+WORDS = spec((4, 3), "int32")
+
+
+def test_sizes_dtypes_and_outputs() -> None:
+    declared = f"{CONVOLVED} -> T[batch, *length, 2*width-1], R[], int32[*more]"
+    n, outputs = fitted([X, spec((5, 4)), None], declared, R=X.dtype, more=(3, 4))
+    assert (n.batch, n.length, n.width, n.T.name) == (2, (9,), 4, "float16")
+    made = [(each.dtype.name, each.shape) for each in outputs]
+    assert made == [("float16", (2, 9, 7)), ("float16", ()), ("int32", (3, 4))]
+
+
+def test_stars_stand_for_none_and_for_many() -> None:
+    infer = inference("a: [*lead, size], b: B[size, *rest] -> B[*lead, *rest]")
+    for lead, rest in (((), ()), ((2, 3), (4,))):
+        assert infer([spec((*lead, 7)), spec((7, *rest))], {})[0].shape == (*lead, *rest)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "specs", "message"),
+    [
+        (CONVOLVED, [X], "weight is missing, but should be given"),
+        (CONVOLVED, [X, spec((4, 4), "float16")], "weight is 4x4, but should be 5x4, with dim as in x"),
+        (CONVOLVED, [X, spec((4,), "float16")], "weight is 4, but should have 2 dimensions, 5 x width"),
+        (CONVOLVED, [spec((2,)), WEIGHT], "x is 2, but should have 2 dimensions or more, batch x dim x …"),
+        (CONVOLVED, [X, spec((5, 4), "bfloat16")], "weight is bfloat16, but should be float16 or float32"),
+        (CONVOLVED, [spec((2, 5)), WEIGHT], "weight is float16, but should be float32"),
+        (CONVOLVED, [spec((2, 5), "float64"), spec((5, 4))], "weight is float32, but should be float64, as x"),
+        (CONVOLVED, [X, WEIGHT, spec((2, 5, 7))], "state is float32, but should be float16, as x"),
+        (CONVOLVED, [X, WEIGHT, spec((2, 5, 8), "float16")], "state is 2x5x8, but should be 2x5x7, with width as in"),
+        (PACKED, [spec((4, 3)), spec((2, 24))], "packed is float32, but should be int32"),
+        (PACKED, [WORDS, spec((2, 23))], "scales is 2x23, but should be 2x24, with columns as in packed"),
+        (PACKED, [WORDS, spec((2, 24)), spec((5,), "int16")], "places is int16, but should be int64 or int32"),
+        (PACKED, [WORDS, spec((2, 24)), spec((4,), "int64")], "places is 4, but should be 5, with rows as in packed"),
+        ("a: []", [WORDS], "a is 4x3, but should be a scalar"),
+        ("a: [*kept_sizes]", [WORDS], "a is 4x3, but should be 3, as kept sizes"),
+        ("a: [*kept_sizes], b: [*kept_sizes]", [spec((3,)), WORDS], "b is 4x3, but should be 3, as kept sizes"),
+    ],
+)
+def test_what_does_not_fit(declaration: str, specs: Specs, message: str) -> None:
+    known: dict[str, Any] = {"kept_sizes": (3,)}
+    with pytest.raises(UnfitArguments, match=re.escape(message)):
+        fitted(specs, declaration, **known)
+
+
+@pytest.mark.parametrize("declaration", ["x T[rows]", "x: T(rows)", "x: T[rows], y", "x: T[rows] -> out T[rows]"])
+def test_a_declaration_with_something_else_is_an_error(declaration: str) -> None:
+    with pytest.raises(ValueError, match="no tensor"):
+        fitted([X, X], declaration)

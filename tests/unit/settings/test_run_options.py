@@ -1,0 +1,45 @@
+"""Options of the Python API are checked as those of the command line are, by the one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optest
+from optest.errors import UnknownName, UsageError
+from optest.settings import RunOptions
+
+
+def test_a_choice_that_does_not_exist() -> None:
+    with pytest.raises(UnknownName, match=r"unknown tier 'paritty'; did you mean 'parity'\?"):
+        optest.check(abs, op="abs", tier="paritty")
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({"op": abs}, "op is <built-in function abs>, but should be text"),
+        ({"op": ["relu", 3]}, "op is 3, but should be text"),
+        ({"seed": 1.5}, "seed is 1.5, but should be an integer"),
+        ({"jobs": True}, "jobs is True, but should be an integer"),
+        ({"timeout": "1"}, "timeout is '1', but should be a number"),
+        ({"bench": "no"}, "bench is 'no', but should be True or False"),
+    ],
+)
+def test_a_value_of_another_type(stated: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        RunOptions(**stated)
+    assert str(raised.value) == words
+
+
+def test_one_value_several_and_paths() -> None:
+    given = RunOptions(op="relu", expectations=Path("a.yaml"), shape={"input0": [2, 3]}, timeout=1, seed=0)
+    assert dict(given) == {
+        "op": ("relu",),
+        "expectations": ("a.yaml",),
+        "shape": ("input0=2x3",),
+        "timeout": 1,
+        "seed": 0,
+    }
