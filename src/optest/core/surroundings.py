@@ -19,7 +19,7 @@ from optest.memory.buffers import require_written
 from optest.memory.freed_blocks import fill_freed_blocks, holding, may_hold
 from optest.memory.margins import SIDES, Margins
 from optest.memory.poisons import WRITE_POISONS
-from optest.numerics import bits
+from optest.numerics import bits, same_bits
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
 __all__ = ["call_in_other_surroundings", "has_surroundings"]
@@ -78,9 +78,9 @@ def call_in_other_surroundings(
         )
         require_written(dict(zip(names, zip(first.outputs, never, strict=False), strict=False)))
     checks = (_DONE, _FRESH) if sizes else (_DONE,)
-    if _are_same(first.outputs, other):
+    if same_bits(first.outputs, other):
         return checks
-    if not is_reproducible(lambda: _are_same(first.outputs, called(plain)), lambda: _are_same(other, called(others))):
+    if not is_reproducible(lambda: same_bits(first.outputs, called(plain)), lambda: same_bits(other, called(others))):
         return (_VARIES, *checks[1:])
     raise _read_beyond(first, other, called, plain)
 
@@ -94,20 +94,13 @@ def _read_beyond(first: Comparison, other: Outputs, called: Callable[[Margins], 
     what = f"element {where} of output {name}" if where else f"output {name}"
     for place, argument in enumerate(case.inputs):
         for side, words in zip(SIDES, ("before the start", "behind the end"), strict=True):
-            if not _are_same(first.outputs, called(Margins(plain.nbytes, frozenset({(place, side)})))):
+            if not same_bits(first.outputs, called(Margins(plain.nbytes, frozenset({(place, side)})))):
                 beside = f"{words} of {argument.path} ({argument.name})"
                 details = {"output": name, "index": where, "input": argument.name, "place": side}
                 return Fault(
                     Reason.READ_OUT_OF_BOUNDS, f"{what} depends on memory that was read {beside}", details=details
                 )
     return Fault(Reason.READ_OUT_OF_BOUNDS, f"{what} depends on memory that was read around the inputs")
-
-
-def _are_same(one: Outputs, other: Outputs) -> bool:
-    return len(one) == len(other) and all(
-        a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-        for a, b in zip(one, other, strict=True)
-    )
 
 
 def _first_difference(one: Outputs, other: Outputs) -> tuple[int, list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ from optest.memory.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides, format_shape
 
-__all__ = ["Buffer", "Change", "never_written", "require_written"]
+__all__ = ["Buffer", "Change", "never_written", "require_written", "written_beside"]
 
 _GUARD_BYTES = 256
 _ALIGNMENT_BYTES = 64
@@ -181,28 +181,14 @@ class Buffer:
 
     def _in_guards(self, pattern: bytes) -> Change | None:
         region = self.region
-        before, behind = region.memory[: region.start], region.memory[region.end :]
-        for place, zone in (("before", before), ("behind", behind)):
-            # A zone's length is a multiple of the element's, so it holds whole patterns from its start.
-            expected = pattern * (zone.size // len(pattern))
-            if zone.tobytes() == expected:
-                continue
-            changed = np.flatnonzero(zone != np.frombuffer(expected, np.uint8))
-            slots = len(np.unique(changed // len(pattern)))
-            nearest = int(changed[-1] if place == "before" else changed[0])
-            distance = zone.size - nearest if place == "before" else nearest
-            byte = (nearest if place == "before" else region.end + nearest) - region.start - self._pointer
-            return Change(
-                buffer=self.name,
-                place=place,
-                byte=byte,
-                slots=slots,
-                distance=distance,
-                index=self._outermost(first=place == "before"),
-                was=expected[nearest : nearest + 1],
-                became=zone[nearest : nearest + 1].tobytes(),
-            )
-        return None
+        zones = region.memory[: region.start], region.memory[region.end :]
+        # A zone's length is a multiple of the element's, so it holds whole patterns from its start.
+        contents = [pattern * (zone.size // len(pattern)) for zone in zones]
+        change = written_beside(self.name, zones, contents, len(pattern), region.end - region.start)
+        if change is None:
+            return None
+        nearest = self._outermost(first=change.place == "before")
+        return replace(change, byte=change.byte - self._pointer, index=nearest)
 
     def mutated(self, values: Array) -> Change | None:
         """The first element that is not, bit for bit, what :meth:`put` copied, else the nearest write outside."""
@@ -294,6 +280,28 @@ class Buffer:
         pattern = np.frombuffer(self.poison.pattern(self.spec.dtype), words.dtype)[0]
         pieces = range(0, words.size, _PIECE)
         return any(bool((words[first : first + _PIECE] == pattern).any()) for first in pieces)
+
+
+def written_beside(
+    name: str, zones: Sequence[Array], contents: Sequence[bytes], size: int, nbytes: int
+) -> Change | None:
+    """The write that is nearest to ``nbytes`` of elements of that ``size``, in the bytes before and behind them."""
+    for place, zone, content in zip(("before", "behind"), zones, contents, strict=True):
+        if zone.tobytes() == content:
+            continue
+        changed = np.flatnonzero(zone != np.frombuffer(content, np.uint8))
+        at = int(changed[-1 if place == "before" else 0])
+        distance = zone.size - at if place == "before" else at
+        return Change(
+            buffer=name,
+            place=place,
+            byte=-distance if place == "before" else nbytes + at,
+            slots=len(np.unique(changed // size)),
+            distance=distance,
+            was=content[at : at + 1],
+            became=zone[at : at + 1].tobytes(),
+        )
+    return None
 
 
 def never_written(first: Buffer, second: Buffer) -> Array:

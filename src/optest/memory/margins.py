@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.memory.buffers import Change
+from optest.memory.buffers import Change, written_beside
 from optest.memory.poisons import Poison
 from optest.numerics import Array, copy_between, dtype_of, widen
 
@@ -44,7 +44,7 @@ class Margins(NamedTuple):
         ]
         first = before * array.itemsize
         copy, storage, start, end = copy_between(array, _aligned, self.nbytes + first, self.nbytes)
-        (storage[: self.nbytes], _), (storage[end:], _) = contents
+        storage[: self.nbytes], storage[end:] = (np.frombuffer(each, np.uint8) for each in contents)
         if first:
             storage[self.nbytes : start] = 0xFF  # nobody's elements either
         return Padded(copy, storage, end, contents)
@@ -52,28 +52,17 @@ class Margins(NamedTuple):
 
 @dataclass(slots=True)
 class Padded:
-    """``array`` lies in ``storage``, between what ``contents`` says of both sides, as an array and as bytes."""
+    """``array`` lies in ``storage``, between ``contents``, the bytes of both sides."""
 
     array: Array
     storage: Array = field(repr=False)
     end: int
-    contents: list[tuple[Array, bytes]] = field(repr=False)
+    contents: list[bytes] = field(repr=False)
 
     def written(self, name: str) -> Change | None:
         """The write into a margin that is nearest to the tensor."""
-        nbytes = len(self.contents[0][1])
-        zones = (self.storage[:nbytes], self.storage[self.end :])
-        for side, zone, (content, as_bytes) in zip(SIDES, zones, self.contents, strict=True):
-            if zone.tobytes() == as_bytes:
-                continue
-            changed = np.flatnonzero(zone != content)
-            at = int(changed[-1 if side == "before" else 0])
-            distance = zone.size - at if side == "before" else at
-            slots = len(np.unique(changed // self.array.itemsize))
-            byte = -distance if side == "before" else self.array.nbytes + at
-            was, became = content[at : at + 1].tobytes(), zone[at : at + 1].tobytes()
-            return Change(buffer=name, place=side, byte=byte, slots=slots, distance=distance, was=was, became=became)
-        return None
+        zones = (self.storage[: len(self.contents[0])], self.storage[self.end :])
+        return written_beside(name, zones, self.contents, self.array.itemsize, self.array.nbytes)
 
 
 def storage_around(array: Array) -> tuple[Array, int]:
@@ -106,8 +95,8 @@ def _everywhere(count: int) -> frozenset[tuple[int, str]]:
 
 
 @lru_cache(maxsize=64)
-def _content(dtype: np.dtype[Any], nbytes: int, is_other: bool) -> tuple[Array, bytes]:
-    """Read-only bytes of a margin: elements of two values in turn, so that either of a maximum and a minimum shows."""
+def _content(dtype: np.dtype[Any], nbytes: int, is_other: bool) -> bytes:
+    """The bytes of a margin: elements of two values in turn, so that either of a maximum and a minimum shows."""
     kind = dtype_of(dtype)
     values: list[float]
     if is_other and kind.is_inexact:
@@ -115,16 +104,10 @@ def _content(dtype: np.dtype[Any], nbytes: int, is_other: bool) -> tuple[Array, 
         root = float(np.sqrt(widen(largest).real[0]))  # its square and the sum of some thousand are finite
         values = [root, -root]
     elif kind.is_inexact:
-        return _repeated(np.full(1, 0xFF, np.uint8), nbytes)
+        return b"\xff" * nbytes
     elif kind.name == "bool":
         values = [not is_other]
     else:
         values = [1, 0] if is_other else [kind.max_int, kind.min_int]
     narrow = np.array(values, np.uint64 if kind.name == "uint64" else None)
-    return _repeated(narrow.astype(dtype).view(np.uint8), nbytes)
-
-
-def _repeated(pattern: Array, nbytes: int) -> tuple[Array, bytes]:
-    content: Array = np.resize(pattern, nbytes)
-    content.flags.writeable = False
-    return content, content.tobytes()
+    return np.resize(narrow.astype(dtype).view(np.uint8), nbytes).tobytes()

@@ -12,7 +12,7 @@ from optest.generators.files import save_tensors
 from optest.guests import CommandContext
 from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of, values_of
-from optest.models.hooks import same_bits
+from optest.numerics import same_bits
 from optest.onnx.whole_models import OnnxProgram
 from optest.plan.repro import case_plan
 from optest.spec import BAD_STATUSES, Fault, Status, TestCase
@@ -102,8 +102,7 @@ def _regions(case: TestCase, *, exact: bool) -> Iterator[TestCase]:
 def _changes_bits(case: TestCase) -> bool:
     plain = _at(case, program_of(case).levels[0])
     plain = dataclasses.replace(plain, attributes={**plain.attributes, "optimized": ""})
-    first, made = map(values_of, (plain, case))
-    return not all(map(same_bits, first, made))
+    return not same_bits(*map(values_of, (plain, case)))
 
 
 def _written(case: TestCase, folder: Path) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 from optest.core.border import Border
 from optest.errors import Unavailable, UsageError
 from optest.generators.counter import Stream
-from optest.models.hooks import Hooks, same_bits
+from optest.models.hooks import Hooks
 from optest.models.opened import Runnable
-from optest.numerics import Array, widen
+from optest.numerics import Array, same_bits, widen
 from optest.registry import is_installed, load_object
 from optest.spec import Fault, Reason
 
@@ -92,7 +92,7 @@ def generated(model: Runnable, hooks: Hooks, ids: Sequence[int], given: Mapping[
         logits = _last_logits(hooks.executed(model.program, feeds), len(tokens) - known)
         if step == 0 and isinstance(size, int) and size > len(tokens):
             again = model.program.outputs(fed_tokens(model, tokens, padding=1))
-            if not same_bits(_last_logits(again, len(tokens)), logits):
+            if not same_bits([_last_logits(again, len(tokens))], [logits]):
                 raise Fault(Reason.STATE, "what comes behind a position changes its logits: the model is not causal")
         known = len(tokens) if keeps else 0
         stream = Stream(f"model run {given['seed']}", f"token {step}")

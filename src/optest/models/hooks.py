@@ -12,13 +12,13 @@ from optest.core.border import Border
 from optest.errors import UsageError
 from optest.generators.files import save_tensors
 from optest.models.dumps import save_values
-from optest.numerics import Array, bits
+from optest.numerics import Array, same_bits
 from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
-__all__ = ["Hooks", "same_bits"]
+__all__ = ["Hooks"]
 
 _SHOWN_ROWS = 20
 _BORDER = Border("the backend", Reason.RAISED)
@@ -73,7 +73,7 @@ class Hooks:
         else:
             index["values"] = [{**each, "file": "values.safetensors"} for each in values.index]
             seen = outputs.keys() & values.tensors.keys()
-            same = all(same_bits(outputs[name], values.tensors[name]) for name in seen)
+            same = same_bits(*([tensors[name] for name in seen] for tensors in (outputs, values.tensors)))
             index["outputs_unchanged_by_watching"] = same if seen else None
         write_atomically(place / "index.json", json.dumps(index, indent=1).encode())
         return outputs
@@ -110,8 +110,3 @@ class Hooks:
 def _outputs(program: ModelProgram, feeds: Mapping[str, Array]) -> dict[str, Array]:
     with _BORDER:
         return program.outputs(feeds)
-
-
-def same_bits(one: Array, other: Array) -> bool:
-    """Whether two arrays have the same dtype, shape and bits."""
-    return one.shape == other.shape and one.dtype == other.dtype and bool((bits(one) == bits(other)).all())

@@ -1,7 +1,7 @@
 """Bits and layout: element formats, rounding, units in the last place, strided views. No opinions, no I/O."""
 
 from optest.numerics.float_state import ErrorStateKept, Quiet, reset_float_mode
-from optest.numerics.formats import Array, bits, byte_beyond_bool, dtype_of, is_known, numpy_dtype, widen
+from optest.numerics.formats import Array, bits, byte_beyond_bool, dtype_of, is_known, numpy_dtype, same_bits, widen
 from optest.numerics.layout import (
     are_same_memory,
     copy_between,
@@ -30,6 +30,7 @@ __all__ = [
     "private_copy",
     "reset_float_mode",
     "round_to",
+    "same_bits",
     "summation_errors",
     "ulp",
     "view",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from optest.errors import UnknownName
 from optest.numerics.float_state import Quiet
 from optest.spec import DTYPES, DType, dtype_names
 
-__all__ = ["Array", "bits", "byte_beyond_bool", "dtype_of", "is_known", "numpy_dtype", "widen"]
+__all__ = ["Array", "bits", "byte_beyond_bool", "dtype_of", "is_known", "numpy_dtype", "same_bits", "widen"]
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -65,6 +66,14 @@ def bits(array: Array) -> Array:
     entry = dtype_of(array.dtype)
     codes: Array = array.view(_UNSIGNED[entry.itemsize_bytes])
     return codes & _NIBBLE if entry.bits == 4 else codes
+
+
+def same_bits(one: Sequence[Array], other: Sequence[Array]) -> bool:
+    """Whether as many arrays have the same dtypes, shapes and bits, in whatever layout."""
+    return len(one) == len(other) and all(
+        a.shape == b.shape and a.dtype == b.dtype and bool((bits(a) == bits(b)).all())
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def byte_beyond_bool(array: Array) -> tuple[list[int], int] | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.numerics import Array, bits
+from optest.numerics import Array, same_bits
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.device_under_test import DeviceUnderTest, may_draw, random_numbers_kept
@@ -120,7 +120,7 @@ def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> No
     unchanged = {
         number: one
         for number, (one, two) in enumerate(zip(kept, found, strict=False))
-        if _is_same(one, two)
+        if same_bits([one], [two])
         and not (first.upstream is not None and one.dtype == np.bool_)  # which gradients there are
     }
     if unchanged and _are_of_changed_values(unchanged, first, index, changed):
@@ -151,7 +151,7 @@ def _called_with_changed(
 
 def _keep_if_different(first: FirstCall, expected: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
     found = [as_array(leaf) for leaf in leaves]
-    if not _are_same(expected, found):
+    if not same_bits(expected, found):
         first.target.further.append((how, found))
 
 
@@ -160,7 +160,7 @@ def _is_replayed(first: FirstCall) -> bool:
 
 
 def _require_results_as_they_were(first: FirstCall, kept: Sequence[Array]) -> None:
-    if not _is_replayed(first) and not _are_same(kept, first.results):
+    if not _is_replayed(first) and not same_bits(kept, first.results):
         message = f"the results of the first call are written by later calls of what {first.target.compiler} compiled"
         raise Fault(Reason.STATE, message)
 
@@ -213,14 +213,6 @@ def _require_results_kept(first: FirstCall, leaves: Sequence[Any], inputs: Seque
                     f"output{number} of the first call is written by the second call of what {first.target.compiler} "
                     "compiled: both results are the same memory",
                 )
-
-
-def _are_same(first: Sequence[Array], second: Sequence[Array]) -> bool:
-    return len(first) == len(second) and all(_is_same(one, two) for one, two in zip(first, second, strict=True))
-
-
-def _is_same(one: Array, two: Array) -> bool:
-    return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(bits(one), bits(two))
 
 
 # Other values for an input of what was compiled, and whether torch's own results follow them.
