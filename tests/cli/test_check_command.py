@@ -42,19 +42,6 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
     assert (both.status, "exclude each other" in both.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "text"),
-    [
-        ((), 2, "no backend is named"),
-        (("--backend", "numpy", "-o", "sum", "--tier", "all"), 2, "'smoke', 'parity', 'full'"),
-        (("--backend", "numpy", "-o", "sum", "-k", "nothing-like-it"), 5, "selection by --op sum, -k nothing-like-it"),
-    ],
-)
-def test_what_cannot_be_asked(optest: Shell, words: tuple[str, ...], status: int, text: str) -> None:
-    ended = optest("check", *words)
-    assert (ended.status, text in ended.err) == (status, True), ended.text
-
-
 def test_run_does_not_take_the_options_of_check(optest: Shell) -> None:
     assert optest("run", "--op", "relu", "--tier", "smoke").status == 2
     assert "--tier" not in optest("run", "--help").out

@@ -1,7 +1,6 @@
 """Defects of the optest before this one that no test of a part shows; none of them is here.
 
-Numbers are those of the list that was made of them. Defect 28, a reference of seven nested loops for conv2d, is
-represented by the cost of the contraction that exists.
+Numbers are those of the list that was made of them.
 """
 
 from __future__ import annotations
@@ -206,12 +205,3 @@ def test_26_every_output_is_compared_and_located(wrong: Callable[..., Ended], tm
     assert (low.mismatched, high.mismatched) == (1, 1)
     assert low.worst_index == high.worst_index == (3, 4)
     assert ended.out.count("worst at [3, 4]") == 2
-
-
-def test_28_references_are_not_loops(optest: Shell, tmp_path: Path) -> None:
-    """The predecessor took 470 ns for a multiplication; at that rate this product would take 63 s."""
-    flags = ["--dtype", "float32,float32", "--shape", "input0=512x512", "--shape", "input1=512x512"]
-    assert optest("run", "--op", "matmul", *flags).status == 0
-    reference_s = results(tmp_path)[0].timings.reference_s
-    assert reference_s is not None
-    assert reference_s < 6.3

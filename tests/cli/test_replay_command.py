@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm_python
 from user_shell import Shell, user_environment
 
 PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
@@ -23,12 +24,21 @@ cases:
 """
 
 
+@pytest.fixture(scope="module")
+def folder_of_a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "user_plugin.py").write_text("import faulty_backend\nfaulty_backend.register()\n")
+    (folder / "plan.yaml").write_text(PLAN)
+    words = ("run", "--plan", "plan.yaml", "-qq")
+    done = warm_python.run("optest", *words, cwd=folder, env=user_environment(**PLUGIN), further=())
+    assert done.returncode == 1, done.stdout + done.stderr
+    return folder
+
+
 @pytest.fixture
-def ran(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> Path:
-    (tmp_path / "user_plugin.py").write_text("import faulty_backend\nfaulty_backend.register()\n")
-    plan(PLAN)
-    assert optest("run", "--plan", "plan.yaml", "-qq", env=PLUGIN).status == 1
-    return tmp_path
+def ran(folder_of_a_run: Path, tmp_path: Path) -> Path:
+    """The folder in which the plan was run, as this test's own."""
+    return shutil.copytree(folder_of_a_run, tmp_path, dirs_exist_ok=True)
 
 
 def replayed(out: str) -> list[str]:

@@ -46,24 +46,6 @@ def faulty(*faults: str, **keys: object) -> str:
 PLUGIN = {"OPTEST_PLUGINS": "faulty_backend"}
 
 
-def test_a_plan_passes_on_the_default_backend(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    ended = optest("run", "--plan", plan(THREE))
-    assert ended.status == 0, ended.text
-    assert "3 passed" in ended.out
-    results = read_journal(journal_of(tmp_path)).results
-    assert [result.id for result in results] == ["first", "second", "third"]
-    assert all(result.verdict.measures[0].compared for result in results)
-
-
-def test_one_case_from_flags(optest: Shell) -> None:
-    ended = optest(
-        *("run", "--op", "matmul", "--dtype", "float16,float16", "--shape", "input0=64x128"),
-        *("--shape", "input1=128x32", "--seed", 7, "--isolate", "worker", "-v"),
-    )
-    assert ended.status == 0, ended.text
-    assert "matmul[float16](64x128, 128x32)" in ended.out
-
-
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
@@ -76,11 +58,6 @@ def test_one_case_from_flags(optest: Shell) -> None:
 def test_selection(optest: Shell, plan: Write, arguments: list[str], kept: list[str]) -> None:
     ended = optest("list", "cases", "--json", "--plan", plan(THREE), *arguments)
     assert [row["id"] for row in json.loads(ended.out)] == kept
-
-
-def test_nothing_selected_is_not_success(optest: Shell, plan: Write) -> None:
-    ended = optest("run", "--plan", plan(THREE), "-k", "nonsense")
-    assert ended.status == 5, ended.text
 
 
 def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
@@ -188,14 +165,6 @@ def test_jobs_run_side_by_side(optest: Shell, plan: Write, tmp_path: Path) -> No
     assert ended.status == 1, ended.text
     results = read_journal(journal_of(tmp_path)).results
     assert sorted(result.status.value for result in results) == ["crashed", *["passed"] * 12]
-
-
-def test_fail_fast_and_maxfail(optest: Shell, plan: Write, tmp_path: Path) -> None:
-    path = plan(faulty("none", "value", "value", "none"))
-    assert optest("run", "--plan", path, "-x", "--runs-dir", "one", env=PLUGIN).status == 1
-    assert optest("run", "--plan", path, "--maxfail", 2, "--runs-dir", "two", env=PLUGIN).status == 1
-    counts = [len(read_journal(next((tmp_path / name).glob("*/journal.jsonl"))).results) for name in ("one", "two")]
-    assert counts == [2, 3]
 
 
 def test_a_retry_that_passes_is_suspect(optest: Shell, plan: Write, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_baseline_makes_the_same_check_pass(optest: Shell, tmp_path: Path) -> 
 
     again = optest(*CHECK, "--expectations", "known.yaml")
     assert (again.status, f"{len(lines)} expected differences" in again.out) == (0, True)
-    (tmp_path / "kernels.py").write_text(KERNELS.format(error="1e-3"))
+    (tmp_path / "kernels.py").write_text(KERNELS.format(error="1.0e-3"))
     worse = optest(*CHECK, "--expectations", "known.yaml")
     assert (worse.status, "expected differences" in worse.out) == (1, False)
     (tmp_path / "kernels.py").write_text(KERNELS.format(error="0"))

@@ -124,6 +124,16 @@ REASONS = {
 Results = Mapping[str, list[CaseResult]]
 
 
+def unchanged_sources(scene: str, copy: Path, changed: Path, folder: Path) -> str:
+    """The scene with the correct example's own files in place of copies, so that each is compiled once."""
+    of_correct = folder / "correct" / copy.name
+    return re.sub(
+        r'"source": "([^"]+)"',
+        lambda found: found[0] if copy / found[1] == changed else f'"source": "{of_correct / found[1]}"',
+        scene,
+    )
+
+
 def results_of(folder: Path, mistakes: Mapping[str, tuple[str, str, str]], *correct: str) -> Results:
     """The results of one run over the correct examples and a copy with each mistake, by the name of its folder."""
     for name in correct:
@@ -135,7 +145,8 @@ def results_of(folder: Path, mistakes: Mapping[str, tuple[str, str, str]], *corr
         assert before.count(text) == 1, f"{name}: {text} is {before.count(text)} times in {file}"
         changed.write_text(before.replace(text, instead))
         for scene in copy.glob("test_*.py"):  # a run has no two classes of the same name
-            scene.write_text(re.sub(r"class (\w+)", rf"class \g<1>{number}", scene.read_text()))
+            renamed = re.sub(r"class (\w+)", rf"class \g<1>{number}", scene.read_text())
+            scene.write_text(renamed if changed.suffix == ".h" else unchanged_sources(renamed, copy, changed, folder))
     options = {"source": (f"scene:{folder}",), "device": "0-3", "runs_dir": str(folder / "runs")}
     outcome = run(options, stream=io.StringIO())
     by_folder: dict[str, list[CaseResult]] = {}

@@ -120,9 +120,6 @@ def test_a_plugin_of_another_distribution(with_the_plugin: Path, tmp_path: Path)
     )
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [(row["operator"], row["status"]) for row in rows] == [("hardshrink", "passed")] * 2
-
-
-def test_the_plugins_backend_is_checked_by_its_own_case_sets(with_the_plugin: Path, tmp_path: Path) -> None:
     printed = printed_by(
         with_the_plugin / "optest", "check", "--backend", "blocked", "--op", "hardshrink", cwd=tmp_path
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -21,7 +22,8 @@ _HEAD = """\
 
 <!-- Made by `make docs` from the docstrings; edit these, not this file. -->
 
-`import optest` is all that is needed. Options have the names of the command line's, with `_` for `-`.
+`import optest` is all that is needed. Options have the names of the command line's, with `_` for `-`; one that may be
+repeated there takes a list.
 [From pytest](how-to/pytest.md) shows the assertions at work, [a Python function](backends/function.md) `optest.check`
 and `optest.kernel`. What raises is a subclass of `optest.errors.OptestError`, unless it is an `AssertionError`.
 """
@@ -58,16 +60,17 @@ def _signature(name: str, entity: Callable[..., Any]) -> str:
     if first is not None:
         parts.insert(first, "*")
     ending = f" -> {found.return_annotation}" if isinstance(found.return_annotation, str) else ""
-    line = f"{name}({', '.join(parts)}){ending}"
-    return (
-        line if len(line) <= _WIDTH else "\n    ".join([f"{name}(", *(f"{each}," for each in parts)]) + f"\n){ending}"
-    )
+    lines = textwrap.wrap(f"{name}({', '.join(parts)}){ending}", _WIDTH, subsequent_indent="    ")
+    return "\n".join(lines)
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    stars = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
-    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-    return f"{stars}{parameter.name}: {parameter.annotation}{default}"
+    """A default says what is taken; a parameter without one has its annotation."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return "*" * (1 + (parameter.kind is parameter.VAR_KEYWORD)) + parameter.name
+    if parameter.default is parameter.empty:
+        return f"{parameter.name}: {parameter.annotation}"
+    return f"{parameter.name}={parameter.default!r}"
 
 
 def _prose(entity: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
 
@@ -30,17 +30,16 @@ from optest.operators.onnx import SPELLINGS
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
-_MADE = "<!-- Made by `make docs` from optest.operators; edit the descriptors, not this file. -->\n"
+_MADE = "<!-- Made by `make docs` from the descriptors. -->\n"
 
 _HEAD = f"""\
 # Operators
 
 {_MADE}
 What optest knows by name, and how it judges results when nobody states a tolerance. Names and attributes are
-PyTorch's. Aliases are names of earlier plans, and of ONNX where they mean the same; a plan that uses an alias of ONNX
-may use ONNX's names of the tensors too. Where ONNX means something else under its name, such as other defaults or
-another order of inputs, a case under that name is [read as ONNX means it](operators/onnx.md). An attribute that is true
-or false also takes 1 and 0.
+PyTorch's. Aliases are names of earlier plans, and of ONNX where they mean the same, with ONNX's names of the tensors.
+Where ONNX means something else under its name, a case is [read as ONNX means it](operators/onnx.md). An attribute that
+is true or false also takes 1 and 0.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
 backend declares. Every bound also allows half a unit in the last place of the output, for the final rounding. Among the
@@ -56,9 +55,11 @@ _CLASSES = {
 }
 
 _DTYPES_HEAD = """\
-## Input dtypes
+## How to read a section
 
-The pages of the families name these sets. Inputs that need not have one dtype are joined by "with".
+A section begins with the tensors, the dtypes of the inputs and the aliases. Inputs that need not have one dtype are
+joined by "with". The text at its end says what the operator's errors are beyond the final rounding. `optest explain`
+shows the inputs that a case of it has by default. Sets of dtypes:
 """
 
 _NOTES = """\
@@ -74,7 +75,7 @@ _NOTES = """\
 - A conversion that C and PyTorch leave undefined (NaN, infinity or a float beyond the range of an integer dtype) makes
   a bad case, not a failure. Negative floats wrap in unsigned dtypes, as PyTorch defines it for uint8.
 - A conversion is rounded once. PyTorch on a CPU rounds twice from float64 and large integers to 16 bits, through
-  float32: about one float64 in ten thousand is wrong in float16, and the rule allows for it.
+  float32; the rule allows for it.
 """
 
 _ONNX = f"""\
@@ -112,7 +113,7 @@ _DTYPES = {
 _PAIRS = {"mixed": MIXED, "mixed numbers": MIXED_NUMBERS}
 
 _SOURCES = {
-    SUMS: "[the bound of sums](../verdicts.md#class-rules)",
+    SUMS: "[sums](../verdicts.md#class-rules)",
     MEASURED: "[measured](../verdicts.md#ceilings)",
     OPENCL: "OpenCL",
     "IEEE 754-2019": "IEEE",
@@ -154,8 +155,7 @@ def _family_page(family: str, descriptors: Sequence[OperatorDescriptor]) -> str:
     blocks = (
         f"# Operators: {family}\n",
         _MADE,
-        "[Operators](../operators.md) explains the classes, u, the sets of dtypes and what a reference does.",
-        "The text below the list of an operator derives its errors beyond the final rounding.\n",
+        "[How to read this page](../operators.md#how-to-read-a-section)\n",
         _table(("operators", "class", "ceiling or formula", "source"), _rule_rows(descriptors)),
         *_shared_section(shared),
         *(_section(descriptor, shared) for descriptor in descriptors),
@@ -194,7 +194,7 @@ def _rule_rows(descriptors: Iterable[OperatorDescriptor]) -> Iterable[tuple[str,
 
 def _source(rule: Rule) -> str:
     if rule.source.startswith("docs/operators/"):
-        return "derived below"
+        return "derived"
     source = rule.source
     for text, short in _SOURCES.items():
         source = source.replace(text, short)
@@ -224,35 +224,38 @@ def _shared_section(shared: _Attributes) -> list[str]:
     return [f"## Common attributes\n\n{lines}\n"] if shared else []
 
 
-def _attributes(attributes: Iterable[Attribute], shared: _Attributes) -> list[str]:
-    attributes = tuple(attributes)
+def _attributes(attributes: Sequence[Attribute], shared: _Attributes) -> list[str]:
     common = [attribute for attribute in attributes if shared.get(attribute.name) == attribute]
     names = ", ".join(f"`{attribute.name}`" for attribute in common)
     return [
         *(f"- {_attribute(attribute)}" for attribute in attributes if attribute not in common),
-        *([f"- [common attributes](#common-attributes): {names}"] if common else []),
+        *([f"- [common](#common-attributes): {names}"] if common else []),
     ]
 
 
 def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
+    also = f" Also {_aliases(descriptor)}." if descriptor.aliases else ""
     lines = [
         f"## {descriptor.name}\n",
+        f"`{descriptor.tensors}`: {_dtypes(descriptor)}.{also}\n",
         f"{descriptor.description}\n",
-        f"- tensors: `{descriptor.tensors}`",
-        f"- input dtypes: {_dtypes(descriptor)}",
-        *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
-        *([f"- parts: {', '.join(f'`{part}`' for part in descriptor.parts)}"] if descriptor.parts else []),
         *_attributes(descriptor.attributes, shared),
-        *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
-        *(
-            f"- default range of `{name}`: {interval.low:g} to {interval.high:g}"
-            + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")
-            for name, interval in (descriptor.domain.items() if isinstance(descriptor.domain, Mapping) else ())
-        ),
+        *([f"- parts: {', '.join(f'`{part}`' for part in descriptor.parts)}"] if descriptor.parts else []),
     ]
-    text = "\n".join(lines) + "\n"
-    derivation = inspect.getdoc(load_object(descriptor.terms)) if isinstance(descriptor.terms, str) else None
-    return f"{text}\n{derivation}\n" if derivation else text
+    text = "\n".join(lines).rstrip() + "\n"
+    return f"{text}\n{derivation}\n" if (derivation := _derivation(descriptor)) else text
+
+
+def _derivation(descriptor: OperatorDescriptor) -> str:
+    """The first paragraph of what ``terms`` says of the errors, if the rule does not, and the file of the rest."""
+    if not isinstance(descriptor.terms, str) or descriptor.rule is None:
+        return ""
+    first, *rest = (inspect.getdoc(load_object(descriptor.terms)) or "").split("\n\n")
+    module, _, hook = descriptor.terms.partition(":")
+    link = f"[Derivation](../../src/{module.replace('.', '/')}.py): `{hook}`."
+    if descriptor.rule.kind is RuleClass.ACCUMULATE:
+        return link if rest else ""
+    return f"{first}\n{link}" if rest else first
 
 
 def _aliases(descriptor: OperatorDescriptor) -> str:
@@ -266,11 +269,10 @@ def _spelling_section(spellings: Sequence[Spelling], shared: _Attributes) -> str
     meant = ", ".join(" or ".join(map(_link, each.operators)) for each in spellings)
     lines = [
         f"## {', '.join(each.name for each in spellings)}\n",
-        f"{meant}. {first.description}".strip() + "\n",
-        f"- tensors: `{first.signature}`",
+        f"{meant}: `{first.signature}`. {first.description}".strip() + "\n",
         *_attributes(first.attributes, shared),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _attribute(attribute: Attribute) -> str:
@@ -287,8 +289,10 @@ def _dtypes(descriptor: OperatorDescriptor) -> str:
     distinct = [tuple(dict.fromkeys(variant)) for variant in variants if len(variant) > 1]
     if not alike or any(len(variant) > 2 for variant in distinct):
         names = [each.name for each in descriptor.tensors.inputs]
-        columns = [dict.fromkeys(filter(None, column)) for column in zip_longest(*variants)]
-        return "; ".join(f"`{name}` {_names(column)}" for name, column in zip(names, columns, strict=True))
+        inputs: dict[str, list[str]] = {}
+        for name, column in zip(names, zip_longest(*variants), strict=True):
+            inputs.setdefault(_names(dict.fromkeys(filter(None, column))), []).append(f"`{name}`")
+        return "; ".join(f"{', '.join(of)} {dtypes}" for dtypes, of in inputs.items())
     pairs = next((name for name, members in _PAIRS.items() if set(members) == set(distinct)), "") or _joined(distinct)
     return ", ".join(part for part in (_names(dtype for (dtype,) in alike), pairs) if part)
 

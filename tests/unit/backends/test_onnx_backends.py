@@ -53,7 +53,7 @@ def test_operators_of_every_family_pass(backend: str) -> None:
 @pytest.mark.parametrize(
     ("backend", "variant"),
     [
-        ("onnxruntime", "disabled"),
+        pytest.param("onnxruntime", "disabled", marks=pytest.mark.heavy),
         ("onnxruntime", "all"),
         ("onnx-reference", None),
         pytest.param("openvino", "f32", marks=pytest.mark.heavy),

@@ -65,11 +65,18 @@ def device() -> None:
         pytest.skip("there is no OpenCL device; Debian's pocl-opencl-icd is one")
 
 
-def asked(folder: Path, operator: str = "relu", source: str = SOURCE, **changes: Any) -> Report:
+def asked(folder: Path, operator: str = "relu", source: str = SOURCE, *, sets: str = "", **changes: Any) -> Report:
+    """A check of a kernel, by ``sets`` of its cases or all."""
     (folder / "kernels.cl").write_text(source)
     section = {"source": "kernels.cl", "operators": {operator: {**RELU, **changes}}}
     (folder / "kernels.yaml").write_text(yaml.safe_dump({"opencl": section}))
-    options = {"backend": "opencl", "config": str(folder / "kernels.yaml"), "isolate": "none", "jobs": 1}
+    options: dict[str, Any] = {
+        "backend": "opencl",
+        "config": str(folder / "kernels.yaml"),
+        "isolate": "none",
+        "jobs": 1,
+    }
+    options["case_set"] = tuple(sets.split()) or None
     return check({**options, "runs_dir": str(folder / "runs")}, stream=io.StringIO())
 
 
@@ -86,6 +93,7 @@ def test_a_right_kernel_passes(tmp_path: Path) -> None:
 def test_numbers_come_from_attributes_and_options_reach_the_compiler(tmp_path: Path) -> None:
     arguments = ["{input0}", "{output0}", "float {attr:negative_slope}"]
     changes: dict[str, Any] = {"kernel": "scaled", "arguments": arguments, "local": [], "options": ["-DSIGN=-1"]}
+    changes["sets"] = "ordinary attributes"
     assert asked(tmp_path, "leaky_relu", **changes).exit_status == 0
     wrong = SOURCE.replace("x[i] * slope", "x[i] * slope * SIGN")
     assert reasons(asked(tmp_path, "leaky_relu", source=wrong, **changes)) >= {Reason.VALUE}
@@ -103,7 +111,7 @@ def test_numbers_come_from_attributes_and_options_reach_the_compiler(tmp_path: P
     ],
 )
 def test_a_wrong_kernel_has_its_reason(tmp_path: Path, kernel: str, reason: Reason) -> None:
-    assert reason in reasons(asked(tmp_path, kernel=kernel))
+    assert reason in reasons(asked(tmp_path, kernel=kernel, sets="ordinary special"))
 
 
 @pytest.mark.parametrize(
@@ -117,13 +125,13 @@ def test_a_wrong_kernel_has_its_reason(tmp_path: Path, kernel: str, reason: Reas
     ],
 )
 def test_a_wrong_argument_is_named(tmp_path: Path, arguments: list[str], said: str) -> None:
-    outcome = asked(tmp_path, arguments=arguments)
+    outcome = asked(tmp_path, arguments=arguments, sets="ordinary")
     assert reasons(outcome) == {Reason.BAD_CASE}
     assert all(said in each.verdict.message for each in outcome.results if each.status in BAD_STATUSES)
 
 
 def test_what_does_not_compile_says_why(tmp_path: Path) -> None:
-    outcome = asked(tmp_path, source=SOURCE.replace("int i =", "integer i ="))
+    outcome = asked(tmp_path, source=SOURCE.replace("int i =", "integer i ="), sets="ordinary")
     assert reasons(outcome) == {Reason.COMPILE}
     assert "integer" in outcome.results[0].verdict.message
 

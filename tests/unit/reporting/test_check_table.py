@@ -96,8 +96,7 @@ def test_many_operators_without_a_kernel_share_a_row(result: Make) -> None:
 def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
     text = told(several(result, measure))
     assert (
-        "13 cases of 4 operators on torch:cpu, tier parity: 4 passed, 5 failed, 1 expected difference in 1.50 s"
-        in text
+        "13 cases of 4 operators on torch:cpu, tier parity: 4 passed, 5 failed, 1 expected difference in 1.50 s" in text
     )
     assert "3 declared gaps apart from these, which show nothing" in text
     assert "1 × UNSUPPORTED: no float16 here (sum)" in text
@@ -208,9 +207,7 @@ def test_an_interrupted_check_says_what_did_not_run(result: Make) -> None:
     reporter.on_start(INFO)
     reporter.on_case_result(result(), 0, 3)
     reporter.on_complete(RunSummary.of([result()], total=3, duration_s=0, interrupted=True))
-    assert "interrupted: 3 cases of 1 operator on torch:cpu, tier parity: 1 passed, 2 not run" in (
-        stream.getvalue()
-    )
+    assert "interrupted: 3 cases of 1 operator on torch:cpu, tier parity: 1 passed, 2 not run" in (stream.getvalue())
 
 
 def test_results_of_an_earlier_sitting_are_summed_up_too(result: Make) -> None:

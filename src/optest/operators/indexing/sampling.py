@@ -17,11 +17,6 @@ _VARIANTS = (
     *((name, other) for name in MAIN_FLOATS for other in ("int32", "int64", "float32")),
     *((name,) for name in MAIN_FLOATS),
 )
-_KEPT = (
-    "Of the top_k largest logits of a row, those whose larger ones have less than top_p of the probability of all of "
-    "them: softmax is taken after top_k, as in vLLM, transformers and FlashInfer's top_k_first. Without top_k or "
-    "top_p, which state a number for each row, nothing is left out by it"
-)
 _DRAWS = 1 << 14
 
 DESCRIPTORS = in_module(
@@ -34,7 +29,10 @@ DESCRIPTORS = in_module(
             "all or some of equal logits at an end, either side of top_p where the sum of probabilities is within its "
             "error; softmax: docs/operators/normalization.md#softmax",
         ),
-        description=f"logits with -∞ in place of what is not drawn from. {_KEPT}.",
+        description="logits with -∞ in place of what is not drawn from. Of the top_k largest logits of a row, those "
+        "whose larger ones have less than top_p of the probability of all of them: softmax is taken after top_k, as in "
+        "vLLM, transformers and FlashInfer's top_k_first. Without top_k or top_p, which state a number for each row, "
+        "nothing is left out by it.",
     ),
     OperatorDescriptor(
         name="top_k_top_p_sampling",
@@ -47,7 +45,7 @@ DESCRIPTORS = in_module(
             "any logit that top_k_top_p_mask may leave; where 512 rows or more are equal, each as often as its "
             "probability says, and likely ones as often, by Bernstein's inequality with a false alarm in 10¹²",
         ),
-        description=f"The index of one logit of each row, drawn at random from what top_k_top_p_mask leaves. {_KEPT}. "
+        description="The index of one logit of each row, drawn at random from what top_k_top_p_mask leaves. "
         "Random numbers are the sampler's own, with a fixed seed; random_sample has one that is stated.",
     ),
     signature="logits, top_k?, top_p? -> out",

@@ -18,8 +18,7 @@ from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, 
 NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
 MEAN_SQUARE_EPS = attribute(
     "eps|epsilon: float = None",
-    "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
-    "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
+    "Added to the mean square; none is 2⁻²³ for 16-bit inputs too, as torch computes it; 2⁻⁵² for float64.",
 )
 _STATISTICS = attribute("statistics: bool = False", "Give standardization and std beside the result.")
 

@@ -22,11 +22,6 @@ _ZERO = attribute(
     "use_v2_format: bool = False",
     "Zero points are as they are stored; else, as GPTQ first had them, they are one more.",
 )
-_GPTQ = (
-    "qweight is rows / 8 x columns of int32, each of which holds eight rows of four bits from the lowest; scales are "
-    "groups x columns and qzeros groups x columns / 8, eight columns in an int32 from the lowest. g_idx is the group "
-    "of each row; without it groups are as many rows each, in order."
-)
 _PRODUCT = "4√k·Σ|t| for k + 2 terms, and what rounding the weights to the dtype changes: {4√Σt² + Σ|t|/4, Σ|t|} of it"
 
 DESCRIPTORS = in_module(
@@ -51,7 +46,10 @@ DESCRIPTORS = in_module(
         domain="dequantize_gptq_domain",
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform", "g_idx": "randint"},
         rule=ulp(0.5, "one product, correctly rounded: IEEE 754-2019 §5.4.1"),
-        description=f"(weight − zero) · scale of GPTQ's packed weights. {_GPTQ}",
+        description="(weight − zero) · scale of GPTQ's packed weights. qweight is rows / 8 x columns of int32, each of "
+        "which holds eight rows of four bits from the lowest; scales are groups x columns and qzeros groups x columns "
+        "/ 8, eight columns in an int32 from the lowest. g_idx is the group of each row; without it groups are as many "
+        "rows each, in order.",
     ),
     OperatorDescriptor(
         name="gptq_gemm",
@@ -62,8 +60,8 @@ DESCRIPTORS = in_module(
         generator={"qweight": "randint", "qzeros": "randint", "scales": "uniform", "g_idx": "randint"},
         sum_length="..shapes:length_of_dim",
         rule=composed(_PRODUCT),
-        description=f"input @ (weight − zero) · scale of GPTQ's packed weights. {_GPTQ} Kernels multiply weights that "
-        "are rounded to the dtype, or such as are not, and add up in float32.",
+        description="input @ dequantize_gptq of the others. Kernels multiply weights that are rounded to the dtype, or "
+        "such as are not, and add up in float32.",
     ),
     OperatorDescriptor(
         name="awq_gemm",
