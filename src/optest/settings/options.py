@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -12,152 +13,125 @@ from optest.guests import Option, guests
 __all__ = ["OPTIONS", "Option", "RunOptions"]
 
 
+_FLAG: dict[str, Any] = {"type": "bool", "default": False}
+_what = partial(Option, group="What to run", commands=("run", "list"))
+_backend = partial(Option, group="Backend", commands=("run", "list", "check", "replay"))
+_selected = partial(Option, group="Selection", commands=("run", "list", "check"))
+_sets = partial(Option, group="Which cases", commands=("check",))
+_how = partial(Option, group="How to run", commands=("run", "check", "model"))
+_timed = partial(Option, group="Timings", commands=("run", "check"))
+_shown = partial(Option, group="Reports", commands=("run", "check", "replay", "scene", "ctest", "model"))
 _CORE: tuple[Option, ...] = (
-    Option(
+    _what(
         name="plan",
         common=True,
         flags=("--plan", "--config"),
-        group="What to run",
         metavar="FILE",
         completes="file",
-        commands=("run", "list"),
         help="YAML plan of cases.",
     ),
-    Option(
+    _what(
         name="source",
         repeat=True,
-        group="What to run",
         metavar="SOURCE:OP,OP",
-        commands=("run", "list"),
         in_trends=True,
         help="Cases from elsewhere: opinfo:add,softmax are torch's samples, onnx-node:all ONNX's tests. Repeatable.",
     ),
-    Option(
+    _what(
         name="op",
         common=True,
         flags=("-o", "--op"),
         repeat=True,
-        group="What to run",
         metavar="NAME",
         commands=("run", "list", "check"),
         help="Run this operator: the plan's cases of it, or one case made from the flags. Repeatable.",
     ),
-    Option(
+    _what(
         name="dtype",
         common=True,
-        group="What to run",
         metavar="D0,D1",
         commands=("run", "list", "check"),
         help="Dtype of every input, or one for each, separated by commas; a float leaves indices and masks what they "
         "have to be; of a source, the dtypes to ask.",
     ),
-    Option(
-        name="shape",
-        common=True,
-        repeat=True,
-        group="What to run",
-        metavar="TENSOR=2x3x4",
-        commands=("run", "list"),
-        help="Shape of a tensor by name. Repeatable.",
+    _what(
+        name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", help="Shape of a tensor by name. Repeatable."
     ),
-    Option(
+    _what(
         name="attr",
         common=True,
         repeat=True,
-        group="What to run",
         metavar="KEY=VALUE",
-        commands=("run", "list"),
         help="Attribute of the operator, or backend_config.BACKEND.KEY=VALUE. Repeatable.",
     ),
-    Option(
+    _what(
         name="generator",
-        group="What to run",
         metavar="FILL|MODULE:NAME",
-        commands=("run", "list"),
         help="Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs.",
     ),
-    Option(
+    _what(
         name="reference",
-        group="What to run",
         metavar="MODULE:NAME",
         commands=("run", "list", "check"),
         help="Dotted path of the function that makes the expected outputs; in a check torch, too: torch in float64.",
     ),
-    Option(
+    _what(
         name="tolerance",
         common=True,
-        group="What to run",
         metavar="rtol=R,atol=A",
-        commands=("run", "list"),
         help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
     ),
-    Option(
+    _what(
         name="tolerances",
-        group="What to run",
         metavar="FILE",
         completes="file",
         commands=("run", "list", "check"),
         in_trends=True,
         help="Rules of atol and rtol by backend and test, as JSON; a check takes configs/torch_parity.json by itself.",
     ),
-    Option(
+    _what(
         name="signed_zeros",
-        type="bool",
-        default=False,
-        group="What to run",
+        **_FLAG,
         commands=("run", "list", "check"),
         help="A zero of the wrong sign is wrong, where the operator defines the sign (else it is noted).",
     ),
-    Option(
+    _what(
         name="seed",
         common=True,
         type="int",
         plan="seed",
-        group="What to run",
         commands=("run", "list", "check", "scene"),
         help="Seed of all inputs. [0]",
     ),
-    Option(
+    _backend(
         name="backend",
         common=True,
         plan="backend",
-        group="Backend",
         metavar="NAME|KIND",
-        commands=("run", "list", "check", "replay"),
         help="Backend that makes the actual outputs. [numpy]",
     ),
-    Option(
+    _backend(
         name="plugins",
         repeat=True,
-        group="Backend",
         commands=(),
         help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
     ),
-    Option(
-        name="chip",
-        plan="chip",
-        group="Backend",
-        commands=("run", "list", "check", "replay"),
-        help="Chip of the backend.",
-    ),
-    Option(
+    _backend(name="chip", plan="chip", help="Chip of the backend."),
+    _backend(
         name="variant",
         in_trends=True,
-        group="Backend",
         metavar="NAME",
-        commands=("run", "list", "check", "replay"),
         help="How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]",
     ),
-    Option(
+    _backend(
         name="config",
         common=True,
-        group="Backend",
         metavar="FILE",
         completes="file",
         commands=("check",),
         help="The commands of a backend that runs programs, by operator; only these are checked.",
     ),
-    Option(
+    _selected(
         name="keyword",
         common=True,
         flags=("-k",),
@@ -165,7 +139,7 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list", "check", "model"),
         help="Only cases whose id, operator or tags match: words with and, or, not.",
     ),
-    Option(
+    _selected(
         name="case",
         common=True,
         repeat=True,
@@ -173,21 +147,9 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list", "check", "scene", "pytest", "model"),
         help="Only cases with such an id; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable.",
     ),
-    Option(
-        name="tag",
-        repeat=True,
-        metavar="TAG",
-        commands=("run", "list", "check"),
-        help="Only cases with one of these tags.",
-    ),
-    Option(
-        name="skip_tag",
-        repeat=True,
-        metavar="TAG",
-        commands=("run", "list", "check"),
-        help="No cases with these tags.",
-    ),
-    Option(
+    _selected(name="tag", repeat=True, metavar="TAG", help="Only cases with one of these tags."),
+    _selected(name="skip_tag", repeat=True, metavar="TAG", help="No cases with these tags."),
+    _selected(
         name="priority_max",
         type="int",
         minimum=0,
@@ -195,22 +157,18 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list"),
         help="Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none.",
     ),
-    Option(
-        name="shard",
-        metavar="I/N",
-        commands=("run", "list", "check"),
-        help="Only the I-th of N parts; a case is in the same part whatever else is run.",
+    _selected(
+        name="shard", metavar="I/N", help="Only the I-th of N parts; a case is in the same part whatever else is run."
     ),
-    Option(
+    _selected(
         name="rerun_failed",
         common=True,
         flags=("--lf", "--rerun-failed"),
         bare="latest",
         metavar="[RUN]",
-        commands=("run", "list", "check"),
         help="Only what went wrong in the latest or the named run; alone, with that run's options.",
     ),
-    Option(
+    _selected(
         name="failed_first",
         flags=("--ff", "--failed-first"),
         bare="latest",
@@ -218,246 +176,180 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list"),
         help="First what went wrong in the latest or the named run, then the rest.",
     ),
-    Option(
+    _sets(
         name="tier",
         common=True,
         type="choice",
         choices=("smoke", "parity", "full"),
         default="parity",
-        group="Which cases",
-        commands=("check",),
         help="How many cases; each tier includes those before it. [parity]",
     ),
-    Option(
+    _sets(
         name="group",
         type="choice",
         choices=("validation",),
-        group="Which cases",
-        commands=("check",),
         in_trends=True,
         help="validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes.",
     ),
-    Option(
+    _sets(
         name="case_set",
         common=True,
         flags=("--set",),
         repeat=True,
-        group="Which cases",
         metavar="SET",
-        commands=("check",),
         help="Only this case set, such as layouts or special. Repeatable.",
     ),
-    Option(
+    _backend(
         name="expectations",
         common=True,
         repeat=True,
-        group="Backend",
         metavar="FILE",
         completes="file",
         commands=("run", "check"),
         help="Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable.",
     ),
-    Option(
+    _how(
         name="isolate",
         type="choice",
         choices=("auto", "none", "worker", "case"),
         default="auto",
-        group="How to run",
         commands=("run", "check", "replay", "model"),
         help="Where cases run: in this process, in warm workers, in a fresh process each. [auto]",
     ),
-    Option(
-        name="jobs",
-        common=True,
-        flags=("-j", "--jobs"),
-        type="int",
-        minimum=1,
-        default=1,
-        group="How to run",
-        commands=("run", "check", "model"),
-        help="Workers. [1]",
-    ),
-    Option(
+    _how(name="jobs", common=True, flags=("-j", "--jobs"), type="int", minimum=1, default=1, help="Workers. [1]"),
+    _how(
         name="timeout",
         common=True,
         type="float",
         default=300.0,
-        group="How to run",
         metavar="SECONDS",
         commands=("run", "list", "check", "replay", "scene", "model"),
         help="Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]",
     ),
-    Option(
+    _how(
         name="retries",
         type="int",
         minimum=0,
         default=0,
-        group="How to run",
         commands=("run", "list", "check"),
         help="Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]",
     ),
-    Option(
+    _how(
         name="rounds",
         type="int",
         minimum=1,
         default=1,
-        group="How to run",
         commands=("run", "scene", "pytest"),
         help="Run all N times. [1]",
     ),
-    Option(
+    _how(
         name="no_dedupe",
         type="bool",
-        group="How to run",
         help="Run every case by itself, also those that compute the same thing as another one.",
+        commands=("run",),
     ),
-    Option(
+    _how(
         name="exitfirst",
         common=True,
         flags=("-x", "--exitfirst", "--fail-fast"),
-        type="bool",
-        default=False,
+        **_FLAG,
         plan="fail_fast",
-        group="How to run",
         commands=("run", "check", "scene", "model"),
         help="Stop at the first failure.",
     ),
-    Option(
-        name="maxfail",
-        type="int",
-        minimum=0,
-        default=0,
-        group="How to run",
-        commands=("run", "check", "model"),
-        help="Stop after N. [0]",
-    ),
-    Option(
-        name="resume",
-        common=True,
-        group="How to run",
-        metavar="RUN",
-        commands=("run", "check", "scene"),
-        help="Go on with a run.",
-    ),
-    Option(
+    _how(name="maxfail", type="int", minimum=0, default=0, help="Stop after N. [0]"),
+    _how(name="resume", common=True, metavar="RUN", commands=("run", "check", "scene"), help="Go on with a run."),
+    _how(
         name="untrusted",
-        type="bool",
-        default=False,
-        group="How to run",
+        **_FLAG,
         commands=("run", "list"),
         help="Refuse whatever would run code that the plan names: commands and dotted paths.",
     ),
-    Option(
-        name="bench",
-        type="bool",
-        default=False,
-        group="Timings",
-        commands=("run", "check"),
-        help="Time every case that passes, without what surrounds the call.",
-    ),
-    Option(
+    _timed(name="bench", **_FLAG, help="Time every case that passes, without what surrounds the call."),
+    _timed(
         name="bench_time",
         default="0.2s",
-        group="Timings",
-        commands=("run", "check"),
         metavar="TIME",
         help="How long each implementation is called: 50ms, 2s. [0.2s]",
     ),
-    Option(
+    _timed(
         name="fail_if_slower",
         type="float",
         minimum=1,
-        group="Timings",
         commands=("check",),
         metavar="RATIO",
         help="With --bench: fail where the optimized variant of an operator takes RATIO times as long as the baseline.",
     ),
-    Option(
+    _timed(
         name="bench_against",
-        group="Timings",
         metavar="BACKEND",
         help="Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours.",
+        commands=("run",),
     ),
-    Option(
+    _shown(
         name="report",
         common=True,
         repeat=True,
-        group="Reports",
         metavar="NAME",
-        commands=("run", "check", "replay", "scene", "ctest", "model"),
         help="Report to write beside the terminal's: json, csv, junit, sarif, markdown, github, timeline, or that "
         "of an installed package. Repeatable.",
     ),
-    Option(
+    _shown(
         name="report_path",
         common=True,
-        group="Reports",
         metavar="FILE|DIR",
         completes="file",
-        commands=("run", "check", "replay", "scene", "ctest", "model"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
-    Option(
+    _shown(
         name="timeline",
-        group="Reports",
         metavar="FILE",
         completes="file",
         commands=("run", "check", "scene", "pytest"),
         help="Write what ran when on which device, for Chrome's and Perfetto's viewers.",
     ),
-    Option(
+    _shown(
         name="runs_dir",
         default=".optest/runs",
-        group="Reports",
         metavar="DIR",
         completes="folder",
         commands=("run", "list", "check", "replay", "report", "scene", "ctest", "model"),
         help="Where journals are kept. [.optest/runs]",
     ),
-    Option(
+    _shown(
         name="durations",
         type="int",
         minimum=0,
         default=0,
-        group="Reports",
         metavar="N",
         commands=("run", "check", "ctest", "model"),
         help="Show the N slowest cases at the end. [0]",
     ),
-    Option(
+    _shown(
         name="shrink",
         common=True,
-        type="bool",
-        default=False,
-        group="Reports",
+        **_FLAG,
         commands=("run", "check"),
         help="Below the first five failures, the smallest calls that fail alike, as `optest minimise` finds them.",
     ),
-    Option(
-        name="no_color",
-        type="bool",
-        default=False,
-        group="Reports",
-        commands=("run", "check", "replay", "report", "ctest", "model"),
-        help="No colours.",
+    _shown(
+        name="no_color", **_FLAG, commands=("run", "check", "replay", "report", "ctest", "model"), help="No colours."
     ),
-    Option(
+    _shown(
         name="verbose",
         common=True,
         flags=("-v", "--verbose"),
         type="count",
         default=0,
-        group="Reports",
         commands=("run", "list", "check", "replay", "report", "ctest", "model"),
         help="Say more.",
     ),
-    Option(
+    _shown(
         name="quiet",
         common=True,
         flags=("-q", "--quiet"),
         type="count",
         default=0,
-        group="Reports",
         commands=("run", "check", "replay", "report", "ctest", "model"),
         help="Say less.",
     ),
