@@ -96,12 +96,7 @@ _INSPECT = Command(
             help="Mapping to hold against both: infiniop, cblas, FILE.",
         ),
         Option(name="as_json", flags=("--json",), type="bool", default=False, help="Print everything as JSON."),
-        Option(
-            name="signatures",
-            type="bool",
-            default=False,
-            help="Print the signature of every function.",
-        ),
+        Option(name="signatures", type="bool", default=False, help="Print the signature of every function."),
         Option(name="write", default="", hidden=True),
     ),
 )

@@ -21,22 +21,66 @@ _sets = partial(Option, group="Which cases", commands=("check",))
 _how = partial(Option, group="How to run", commands=("run", "check", "model"))
 _timed = partial(Option, group="Timings", commands=("run", "check"))
 _shown = partial(Option, group="Reports", commands=("run", "check", "replay", "scene", "ctest", "model"))
+
+_PLAN = "YAML plan of cases."
+_SOURCE = "Cases from elsewhere: opinfo:add,softmax are torch's samples, onnx-node:all ONNX's tests. Repeatable."
+_OP = "Run this operator: the plan's cases of it, or one case made from the flags. Repeatable."
+_DTYPE = (
+    "Dtype of every input, or one for each, separated by commas; a float leaves indices and masks what "
+    "they have to be; of a source, the dtypes to ask."
+)
+_SHAPE = "Shape of a tensor by name. Repeatable."
+_ATTR = "Attribute of the operator, or backend_config.BACKEND.KEY=VALUE. Repeatable."
+_GENERATOR = "Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs."
+_REFERENCE = "Dotted path of the function that makes the expected outputs; in a check torch, too: torch in float64."
+_TOLERANCE = "Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements."
+_TOLERANCES = "Rules of atol and rtol by backend and test, as JSON; a check takes configs/torch_parity.json by itself."
+_SIGNED_ZEROS = "A zero of the wrong sign is wrong, where the operator defines the sign (else it is noted)."
+_SEED = "Seed of all inputs. [0]"
+_BACKEND = "Backend that makes the actual outputs. [numpy]"
+_PLUGINS = "Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file."
+_VARIANT = "How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]"
+_CONFIG = "The commands of a backend that runs programs, by operator; only these are checked."
+_KEYWORD = "Only cases whose id, operator or tags match: words with and, or, not."
+_CASE = "Only cases with such an id; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable."
+_PRIORITY_MAX = "Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none."
+_SHARD = "Only the I-th of N parts; a case is in the same part whatever else is run."
+_RERUN_FAILED = "Only what went wrong in the latest or the named run; alone, with that run's options."
+_FAILED_FIRST = "First what went wrong in the latest or the named run, then the rest."
+_TIER = "How many cases; each tier includes those before it. [parity]"
+_GROUP = "validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes."
+_CASE_SET = "Only this case set, such as layouts or special. Repeatable."
+_EXPECTATIONS = (
+    "Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable."
+)
+_ISOLATE = "Where cases run: in this process, in warm workers, in a fresh process each. [auto]"
+_TIMEOUT = "Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]"
+_RETRIES = "Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]"
+_ROUNDS = "Run all N times. [1]"
+_NO_DEDUPE = "Run every case by itself, also those that compute the same thing as another one."
+_EXITFIRST = "Stop at the first failure."
+_UNTRUSTED = "Refuse whatever would run code that the plan names: commands and dotted paths."
+_BENCH_TIME = "How long each implementation is called: 50ms, 2s. [0.2s]"
+_FAIL_IF_SLOWER = (
+    "With --bench: fail where the optimized variant of an operator takes RATIO times as long as the baseline."
+)
+_BENCH_AGAINST = "Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours."
+_REPORT = (
+    "Report to write beside the terminal's: json, csv, junit, sarif, markdown, github, timeline, or that "
+    "of an installed package. Repeatable."
+)
+_REPORT_PATH = "Where it is written: a file, or a folder for all of them. [the run's folder]"
+_TIMELINE = "Write what ran when on which device, for Chrome's and Perfetto's viewers."
+_RUNS_DIR = "Where journals are kept. [.optest/runs]"
+_DURATIONS = "Show the N slowest cases at the end. [0]"
+_SHRINK = "Below the first five failures, the smallest calls that fail alike, as `optest minimise` finds them."
+_NO_COLOR = "No colours."
+_VERBOSE = "Say more."
+_QUIET = "Say less."
+
 _CORE: tuple[Option, ...] = (
-    _what(
-        name="plan",
-        common=True,
-        flags=("--plan", "--config"),
-        metavar="FILE",
-        completes="file",
-        help="YAML plan of cases.",
-    ),
-    _what(
-        name="source",
-        repeat=True,
-        metavar="SOURCE:OP,OP",
-        in_trends=True,
-        help="Cases from elsewhere: opinfo:add,softmax are torch's samples, onnx-node:all ONNX's tests. Repeatable.",
-    ),
+    _what(name="plan", common=True, flags=("--plan", "--config"), metavar="FILE", completes="file", help=_PLAN),
+    _what(name="source", repeat=True, metavar="SOURCE:OP,OP", in_trends=True, help=_SOURCE),
     _what(
         name="op",
         common=True,
@@ -44,100 +88,36 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         metavar="NAME",
         commands=("run", "list", "check"),
-        help="Run this operator: the plan's cases of it, or one case made from the flags. Repeatable.",
+        help=_OP,
     ),
-    _what(
-        name="dtype",
-        common=True,
-        metavar="D0,D1",
-        commands=("run", "list", "check"),
-        help="Dtype of every input, or one for each, separated by commas; a float leaves indices and masks what they "
-        "have to be; of a source, the dtypes to ask.",
-    ),
-    _what(
-        name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", help="Shape of a tensor by name. Repeatable."
-    ),
-    _what(
-        name="attr",
-        common=True,
-        repeat=True,
-        metavar="KEY=VALUE",
-        help="Attribute of the operator, or backend_config.BACKEND.KEY=VALUE. Repeatable.",
-    ),
-    _what(
-        name="generator",
-        metavar="FILL|MODULE:NAME",
-        help="Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs.",
-    ),
-    _what(
-        name="reference",
-        metavar="MODULE:NAME",
-        commands=("run", "list", "check"),
-        help="Dotted path of the function that makes the expected outputs; in a check torch, too: torch in float64.",
-    ),
-    _what(
-        name="tolerance",
-        common=True,
-        metavar="rtol=R,atol=A",
-        help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
-    ),
+    _what(name="dtype", common=True, metavar="D0,D1", commands=("run", "list", "check"), help=_DTYPE),
+    _what(name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", help=_SHAPE),
+    _what(name="attr", common=True, repeat=True, metavar="KEY=VALUE", help=_ATTR),
+    _what(name="generator", metavar="FILL|MODULE:NAME", help=_GENERATOR),
+    _what(name="reference", metavar="MODULE:NAME", commands=("run", "list", "check"), help=_REFERENCE),
+    _what(name="tolerance", common=True, metavar="rtol=R,atol=A", help=_TOLERANCE),
     _what(
         name="tolerances",
         metavar="FILE",
         completes="file",
         commands=("run", "list", "check"),
         in_trends=True,
-        help="Rules of atol and rtol by backend and test, as JSON; a check takes configs/torch_parity.json by itself.",
+        help=_TOLERANCES,
     ),
-    _what(
-        name="signed_zeros",
-        **_FLAG,
-        commands=("run", "list", "check"),
-        help="A zero of the wrong sign is wrong, where the operator defines the sign (else it is noted).",
-    ),
-    _what(
-        name="seed",
-        common=True,
-        type="int",
-        plan="seed",
-        commands=("run", "list", "check", "scene"),
-        help="Seed of all inputs. [0]",
-    ),
-    _backend(
-        name="backend",
-        common=True,
-        plan="backend",
-        metavar="NAME|KIND",
-        help="Backend that makes the actual outputs. [numpy]",
-    ),
-    _backend(
-        name="plugins",
-        repeat=True,
-        commands=(),
-        help="Modules that register backends and operators of one's own; OPTEST_PLUGINS or the configuration file.",
-    ),
+    _what(name="signed_zeros", **_FLAG, commands=("run", "list", "check"), help=_SIGNED_ZEROS),
+    _what(name="seed", common=True, type="int", plan="seed", commands=("run", "list", "check", "scene"), help=_SEED),
+    _backend(name="backend", common=True, plan="backend", metavar="NAME|KIND", help=_BACKEND),
+    _backend(name="plugins", repeat=True, commands=(), help=_PLUGINS),
     _backend(name="chip", plan="chip", help="Chip of the backend."),
-    _backend(
-        name="variant",
-        in_trends=True,
-        metavar="NAME",
-        help="How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]",
-    ),
-    _backend(
-        name="config",
-        common=True,
-        metavar="FILE",
-        completes="file",
-        commands=("check",),
-        help="The commands of a backend that runs programs, by operator; only these are checked.",
-    ),
+    _backend(name="variant", in_trends=True, metavar="NAME", help=_VARIANT),
+    _backend(name="config", common=True, metavar="FILE", completes="file", commands=("check",), help=_CONFIG),
     _selected(
         name="keyword",
         common=True,
         flags=("-k",),
         metavar="EXPR",
         commands=("run", "list", "check", "model"),
-        help="Only cases whose id, operator or tags match: words with and, or, not.",
+        help=_KEYWORD,
     ),
     _selected(
         name="case",
@@ -145,28 +125,19 @@ _CORE: tuple[Option, ...] = (
         repeat=True,
         metavar="GLOB",
         commands=("run", "list", "check", "scene", "pytest", "model"),
-        help="Only cases with such an id; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable.",
+        help=_CASE,
     ),
     _selected(name="tag", repeat=True, metavar="TAG", help="Only cases with one of these tags."),
     _selected(name="skip_tag", repeat=True, metavar="TAG", help="No cases with these tags."),
-    _selected(
-        name="priority_max",
-        type="int",
-        minimum=0,
-        metavar="N",
-        commands=("run", "list"),
-        help="Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none.",
-    ),
-    _selected(
-        name="shard", metavar="I/N", help="Only the I-th of N parts; a case is in the same part whatever else is run."
-    ),
+    _selected(name="priority_max", type="int", minimum=0, metavar="N", commands=("run", "list"), help=_PRIORITY_MAX),
+    _selected(name="shard", metavar="I/N", help=_SHARD),
     _selected(
         name="rerun_failed",
         common=True,
         flags=("--lf", "--rerun-failed"),
         bare="latest",
         metavar="[RUN]",
-        help="Only what went wrong in the latest or the named run; alone, with that run's options.",
+        help=_RERUN_FAILED,
     ),
     _selected(
         name="failed_first",
@@ -174,31 +145,11 @@ _CORE: tuple[Option, ...] = (
         bare="latest",
         metavar="[RUN]",
         commands=("run", "list"),
-        help="First what went wrong in the latest or the named run, then the rest.",
+        help=_FAILED_FIRST,
     ),
-    _sets(
-        name="tier",
-        common=True,
-        type="choice",
-        choices=("smoke", "parity", "full"),
-        default="parity",
-        help="How many cases; each tier includes those before it. [parity]",
-    ),
-    _sets(
-        name="group",
-        type="choice",
-        choices=("validation",),
-        in_trends=True,
-        help="validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes.",
-    ),
-    _sets(
-        name="case_set",
-        common=True,
-        flags=("--set",),
-        repeat=True,
-        metavar="SET",
-        help="Only this case set, such as layouts or special. Repeatable.",
-    ),
+    _sets(name="tier", common=True, type="choice", choices=("smoke", "parity", "full"), default="parity", help=_TIER),
+    _sets(name="group", type="choice", choices=("validation",), in_trends=True, help=_GROUP),
+    _sets(name="case_set", common=True, flags=("--set",), repeat=True, metavar="SET", help=_CASE_SET),
     _backend(
         name="expectations",
         common=True,
@@ -206,7 +157,7 @@ _CORE: tuple[Option, ...] = (
         metavar="FILE",
         completes="file",
         commands=("run", "check"),
-        help="Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable.",
+        help=_EXPECTATIONS,
     ),
     _how(
         name="isolate",
@@ -214,7 +165,7 @@ _CORE: tuple[Option, ...] = (
         choices=("auto", "none", "worker", "case"),
         default="auto",
         commands=("run", "check", "replay", "model"),
-        help="Where cases run: in this process, in warm workers, in a fresh process each. [auto]",
+        help=_ISOLATE,
     ),
     _how(name="jobs", common=True, flags=("-j", "--jobs"), type="int", minimum=1, default=1, help="Workers. [1]"),
     _how(
@@ -224,30 +175,11 @@ _CORE: tuple[Option, ...] = (
         default=300.0,
         metavar="SECONDS",
         commands=("run", "list", "check", "replay", "scene", "model"),
-        help="Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]",
+        help=_TIMEOUT,
     ),
-    _how(
-        name="retries",
-        type="int",
-        minimum=0,
-        default=0,
-        commands=("run", "list", "check"),
-        help="Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]",
-    ),
-    _how(
-        name="rounds",
-        type="int",
-        minimum=1,
-        default=1,
-        commands=("run", "scene", "pytest"),
-        help="Run all N times. [1]",
-    ),
-    _how(
-        name="no_dedupe",
-        type="bool",
-        help="Run every case by itself, also those that compute the same thing as another one.",
-        commands=("run",),
-    ),
+    _how(name="retries", type="int", minimum=0, default=0, commands=("run", "list", "check"), help=_RETRIES),
+    _how(name="rounds", type="int", minimum=1, default=1, commands=("run", "scene", "pytest"), help=_ROUNDS),
+    _how(name="no_dedupe", type="bool", commands=("run",), help=_NO_DEDUPE),
     _how(
         name="exitfirst",
         common=True,
@@ -255,58 +187,19 @@ _CORE: tuple[Option, ...] = (
         **_FLAG,
         plan="fail_fast",
         commands=("run", "check", "scene", "model"),
-        help="Stop at the first failure.",
+        help=_EXITFIRST,
     ),
     _how(name="maxfail", type="int", minimum=0, default=0, help="Stop after N. [0]"),
     _how(name="resume", common=True, metavar="RUN", commands=("run", "check", "scene"), help="Go on with a run."),
-    _how(
-        name="untrusted",
-        **_FLAG,
-        commands=("run", "list"),
-        help="Refuse whatever would run code that the plan names: commands and dotted paths.",
-    ),
+    _how(name="untrusted", **_FLAG, commands=("run", "list"), help=_UNTRUSTED),
     _timed(name="bench", **_FLAG, help="Time every case that passes, without what surrounds the call."),
-    _timed(
-        name="bench_time",
-        default="0.2s",
-        metavar="TIME",
-        help="How long each implementation is called: 50ms, 2s. [0.2s]",
-    ),
-    _timed(
-        name="fail_if_slower",
-        type="float",
-        minimum=1,
-        commands=("check",),
-        metavar="RATIO",
-        help="With --bench: fail where the optimized variant of an operator takes RATIO times as long as the baseline.",
-    ),
-    _timed(
-        name="bench_against",
-        metavar="BACKEND",
-        help="Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours.",
-        commands=("run",),
-    ),
+    _timed(name="bench_time", default="0.2s", metavar="TIME", help=_BENCH_TIME),
+    _timed(name="fail_if_slower", type="float", minimum=1, commands=("check",), metavar="RATIO", help=_FAIL_IF_SLOWER),
+    _timed(name="bench_against", metavar="BACKEND", commands=("run",), help=_BENCH_AGAINST),
+    _shown(name="report", common=True, repeat=True, metavar="NAME", help=_REPORT),
+    _shown(name="report_path", common=True, metavar="FILE|DIR", completes="file", help=_REPORT_PATH),
     _shown(
-        name="report",
-        common=True,
-        repeat=True,
-        metavar="NAME",
-        help="Report to write beside the terminal's: json, csv, junit, sarif, markdown, github, timeline, or that "
-        "of an installed package. Repeatable.",
-    ),
-    _shown(
-        name="report_path",
-        common=True,
-        metavar="FILE|DIR",
-        completes="file",
-        help="Where it is written: a file, or a folder for all of them. [the run's folder]",
-    ),
-    _shown(
-        name="timeline",
-        metavar="FILE",
-        completes="file",
-        commands=("run", "check", "scene", "pytest"),
-        help="Write what ran when on which device, for Chrome's and Perfetto's viewers.",
+        name="timeline", metavar="FILE", completes="file", commands=("run", "check", "scene", "pytest"), help=_TIMELINE
     ),
     _shown(
         name="runs_dir",
@@ -314,7 +207,7 @@ _CORE: tuple[Option, ...] = (
         metavar="DIR",
         completes="folder",
         commands=("run", "list", "check", "replay", "report", "scene", "ctest", "model"),
-        help="Where journals are kept. [.optest/runs]",
+        help=_RUNS_DIR,
     ),
     _shown(
         name="durations",
@@ -323,18 +216,10 @@ _CORE: tuple[Option, ...] = (
         default=0,
         metavar="N",
         commands=("run", "check", "ctest", "model"),
-        help="Show the N slowest cases at the end. [0]",
+        help=_DURATIONS,
     ),
-    _shown(
-        name="shrink",
-        common=True,
-        **_FLAG,
-        commands=("run", "check"),
-        help="Below the first five failures, the smallest calls that fail alike, as `optest minimise` finds them.",
-    ),
-    _shown(
-        name="no_color", **_FLAG, commands=("run", "check", "replay", "report", "ctest", "model"), help="No colours."
-    ),
+    _shown(name="shrink", common=True, **_FLAG, commands=("run", "check"), help=_SHRINK),
+    _shown(name="no_color", **_FLAG, commands=("run", "check", "replay", "report", "ctest", "model"), help=_NO_COLOR),
     _shown(
         name="verbose",
         common=True,
@@ -342,7 +227,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         commands=("run", "list", "check", "replay", "report", "ctest", "model"),
-        help="Say more.",
+        help=_VERBOSE,
     ),
     _shown(
         name="quiet",
@@ -351,7 +236,7 @@ _CORE: tuple[Option, ...] = (
         type="count",
         default=0,
         commands=("run", "check", "replay", "report", "ctest", "model"),
-        help="Say less.",
+        help=_QUIET,
     ),
 )
 

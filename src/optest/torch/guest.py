@@ -84,12 +84,7 @@ _CAPTURE = Command(
             completes="file",
             help="Where the cases are written.",
         ),
-        Option(
-            name="model",
-            default="",
-            metavar="NAME",
-            help="Name of the model in the file. [that of the script]",
-        ),
+        Option(name="model", default="", metavar="NAME", help="Name of the model in the file. [that of the script]"),
         Option(
             name="level",
             type="choice",
@@ -98,24 +93,12 @@ _CAPTURE = Command(
             help="torch: as the model calls it; aten: what reaches torch's dispatcher. [torch]",
         ),
         Option(
-            name="ops",
-            repeat=True,
-            metavar="PATTERN",
-            help="Operators by name or glob: linear,torch.nn.*. Repeatable.",
+            name="ops", repeat=True, metavar="PATTERN", help="Operators by name or glob: linear,torch.nn.*. Repeatable."
         ),
         Option(
-            name="min_bytes",
-            type="int",
-            minimum=0,
-            default=0,
-            help="Leave out calls with smaller tensors, in all.",
+            name="min_bytes", type="int", minimum=0, default=0, help="Leave out calls with smaller tensors, in all."
         ),
-        Option(
-            name="max_bytes",
-            type="int",
-            minimum=0,
-            help="Leave out calls with larger tensors, in all.",
-        ),
+        Option(name="max_bytes", type="int", minimum=0, help="Leave out calls with larger tensors, in all."),
         Option(
             name="shrink_to",
             type="int",
@@ -124,17 +107,10 @@ _CAPTURE = Command(
             help="Divide larger sizes, alike in all tensors of a call, until they fit.",
         ),
         Option(
-            name="seed",
-            type="int",
-            minimum=0,
-            default=0,
-            help="Of the model's random numbers and of the file. [0]",
+            name="seed", type="int", minimum=0, default=0, help="Of the model's random numbers and of the file. [0]"
         ),
         Option(
-            name="config",
-            repeat=True,
-            metavar="KEY=VALUE|FILE",
-            help="With hf:CLASS: its configuration. Repeatable.",
+            name="config", repeat=True, metavar="KEY=VALUE|FILE", help="With hf:CLASS: its configuration. Repeatable."
         ),
         Option(name="force", type="bool", default=False, help="Write over a file that is there."),
     ),
