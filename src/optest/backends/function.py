@@ -72,7 +72,12 @@ class Kernel:
             if name not in written and (tensor := next(tensors, self)) is self:
                 break
             first.append(written.pop(name) if name in written else tensor)
-        return self.function(*first, *tensors, **keywords, **written)
+        rest = list(tensors)
+        names = [each.name for each in self.parameters.values() if each.kind in _POSITIONAL][len(first) :]
+        before = next((place for place, name in enumerate(names) if name in keywords), len(rest))
+        behind = [name for name in names[before:] if name not in keywords]  # as weight is behind normalized_shape
+        by_name = dict(zip(behind, rest[before:], strict=False))
+        return self.function(*first, *rest[: len(rest) - len(by_name)], **by_name, **keywords, **written)
 
     @property
     def name(self) -> str:
@@ -328,7 +333,8 @@ class FunctionBackend(BackendDriver):
             try:
                 return found.call(case, tensors, written)
             except NotImplementedError as error:
-                raise Fault(Reason.UNSUPPORTED, f"{found.name}: {error}") from None
+                why = str(error) or "NotImplementedError"
+                raise Fault(Reason.UNSUPPORTED, f"{found.name}: {why}") from None
 
         if not self._of_torch(found):
             return call(inputs, outputs)

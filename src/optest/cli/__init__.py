@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -25,7 +24,7 @@ from optest.cli.list_commands import (
 )
 from optest.cli.run_commands import check_command, minimise_command, replay_command, run_command
 from optest.errors import OptestError, PlanError
-from optest.settings import config_file
+from optest.settings import find_modules_here
 
 __all__ = ["cli", "main"]
 
@@ -65,7 +64,7 @@ add_guest_commands(cli)
 
 def main(command: click.Command = cli) -> NoReturn:
     """Entry point of the console script, and of a file that is a command; never returns."""
-    _find_modules_here()
+    find_modules_here()
     decided = _decide_exits()
     decided.append(_status_of_call(command))
     sys.exit(decided[0])
@@ -86,13 +85,6 @@ def _decide_exits() -> list[int]:
 
     os._exit = end
     return decided
-
-
-def _find_modules_here() -> None:
-    """Let plug-ins and dotted paths name modules of this folder and of the configuration file, after all others."""
-    with suppress(OptestError):  # the command itself says what is wrong with the file
-        folders = ("", os.path.abspath(config_file().folder))
-        sys.path += [each for each in folders if each not in sys.path and not getattr(sys.flags, "safe_path", False)]
 
 
 def _status_of_call(command: click.Command) -> int:

@@ -28,6 +28,7 @@ __all__ = [
     "budget_of",
     "composed_law",
     "few_values",
+    "growth_of_sums",
     "terms_repeat",
     "ulp_law",
 ]
@@ -40,6 +41,9 @@ FEW = 16
 
 NEGLIGIBLE = 0.05
 """Share of an ulp of the output below which the arithmetic cannot change a rounding that is not near a tie."""
+
+_MUCH = 1.0 / 64.0
+"""Roundings of partial sums, beside a typical term, that narrow accumulators alone reach."""
 
 _FLOAT32, _FLOAT64 = dtype("float32"), dtype("float64")
 _INDIRECT = 16.0
@@ -244,7 +248,8 @@ def composed_law(
     statistic = Statistic.SUM if has_variance else Statistic.ROUNDING if narrow else Statistic.NONE
     shown = {Statistic.SUM: ", z <= 1.25", Statistic.ROUNDING: ", rms <= 1.25 x that of correct rounding"}
     return Law(
-        text=f"{inputs} in, {arithmetic} arithmetic{_declared(Numerics(operands=numerics.operands), cut)}: "
+        text=("" if not inputs else f"{inputs} in, ")
+        + f"{arithmetic} arithmetic{_declared(Numerics(operands=numerics.operands), cut)}: "
         f"|err| <= u·({rule.formula or 'budget of the operator'})"
         + (f" + what cutting operands to {numerics.operands} costs" if cut is not None else "")
         + " + ½ulp"
@@ -309,14 +314,32 @@ def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool, coarser: float =
     return Budget(total=total, squares=squares, weight=weight)
 
 
+def growth_of_sums(terms: Terms, count: int, value: Any, unit: float) -> float:
+    """The roundings of partial sums beside a typical term: k·u at most, where all terms have one sign.
+
+    Where that is much, it is a quarter of u·s / (Σ|t|/k), so that values have to differ by a unit of the partial sums s
+    in place of four. These reach |Σt|, and √Σt² beside it as a random walk does; that of nearly all elements is taken.
+    """
+    if count * unit <= _MUCH:
+        return count * unit
+    absolute, squared, total = (
+        np.asarray(each, np.float64).reshape(-1) for each in (terms.absolute, terms.squared, np.abs(value))
+    )
+    known = (absolute > 0.0) & np.isfinite(absolute) & np.isfinite(total)
+    if not known.any():
+        return _MUCH
+    reach = np.minimum((total[known] + np.sqrt(squared[known])) / absolute[known], 1.0)
+    return max(_MUCH, 0.25 * count * unit * float(np.quantile(reach, 0.98)))
+
+
 def few_values(inputs: Sequence[Array | None], growth: float = 0.0) -> bool:
     """Whether roundings of a sum over these operands repeat: constants, one-hot, small integers, equal slices.
 
     A product varies if one of its factors does, so one varying operand is enough; with three and more operands (a
     bias that is added, not multiplied) two have to vary. Operands of fewer than 16 elements say nothing. Factors
     with any number of values still make equal products if both are constant along axes of one size, which may be
-    the one that is summed over. ``growth`` is k·u: values that differ by a smaller share of themselves vanish
-    alike in the partial sums.
+    the one that is summed over. ``growth`` is that of sums: values that differ by a smaller share of
+    themselves vanish alike in the partial sums.
     """
     large = [each for each in inputs if each is not None and each.size >= FEW]
     if not large:
@@ -345,7 +368,7 @@ def terms_repeat(terms: Terms, growth: float) -> bool:
     """Whether some sum of 16 and more terms adds almost the same number again and again.
 
     Equal terms have k·Σt² = (Σ|t|)²; the three that k may count too many change that by 3/k. Terms that differ by a
-    smaller share than ``growth``, k·u, are rounded by repeat as if they were equal.
+    smaller share than the ``growth`` of sums are rounded by repeat as if they were equal.
     """
     if (type(terms.count) is not int and np.ndim(terms.count)) or terms.count < FEW:
         return False
@@ -364,8 +387,8 @@ def _has_few_values(array: Array, growth: float) -> bool:
     step = max(1, size // 64) | 1
     sample = flat[np.arange(64, dtype=np.int64) * step % size].astype(np.float64)
     values = set(sample.tolist())
-    sizes = np.abs(sample)
-    if float(sizes.max()) > 0.0 and float(sizes.max() - sizes.min()) <= 8.0 * growth * float(sizes.max()):
+    largest = float(np.abs(sample).max())
+    if largest > 0.0 and float(sample.max() - sample.min()) <= 8.0 * growth * largest:
         return True
     if len(values) >= FEW:
         return False

@@ -21,6 +21,7 @@ from optest.compare.bounds import (
     budget_of,
     composed_law,
     few_values,
+    growth_of_sums,
     terms_repeat,
     ulp_law,
 )
@@ -406,7 +407,7 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
         if not isinstance(terms, Terms):
             raise NoRule(_without("Terms", case, expected))
         count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)
-        few = count is not None and _repeats(terms, count, numerics, inputs)
+        few = count is not None and _repeats(terms, count, expected, numerics, inputs)
         allowance, adds_up = _law(case, rule, expected, numerics, terms, count=count, few=few)
         return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
     if not isinstance(terms, ErrorBudget):
@@ -418,10 +419,9 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
     return dataclasses.replace(allowance, budget=budget_of(terms, numerics, adds_up=False, coarser=coarser))
 
 
-def _repeats(terms: Terms, count: int, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
+def _repeats(terms: Terms, count: int, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
     """Whether roundings repeat, so that errors of the sum add up."""
-    accumulator = dtype(numerics.accumulator or "float32")
-    growth = count * accumulator.unit_roundoff
+    growth = growth_of_sums(terms, count, expected.value, dtype(numerics.accumulator or "float32").unit_roundoff)
     return (inputs is not None and few_values(inputs, growth)) or terms_repeat(terms, growth)
 
 

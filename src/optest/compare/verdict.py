@@ -55,6 +55,8 @@ _PRIORITY = (
     Reason.NAN,
     Reason.VALUE,
 )
+_LOSES = 0.125
+"""Of the sum of all terms: float32 loses less of a million."""
 _RANK = {reason: rank for rank, reason in enumerate(_PRIORITY)}
 _Finding = tuple[Reason | None, str]
 """A reason and its message; without a reason, why a pass proves little."""
@@ -189,12 +191,23 @@ def _judge_output(
                 return judged._replace(finding=(None, f"{expected.name}: {doubt}"))
             if uneven and judged.measure is not None:
                 judged = judged._replace(measure=replace(judged.measure, where=uneven))
+        if judged.finding is None and _may_lose_sums(allowance, reference):
+            lost = "its accumulator may lose the whole sum, so that zeros pass too; take fewer terms, or other values"
+            return judged._replace(finding=(None, f"{expected.name}: {lost}"))
         if not looks.draws or judged.finding is None or judged.measure is None:
             return judged
         drawing = Drawing(expected.name, tuple(expected.shape), judged.measure.mismatched)
         return judged._replace(picture=draw(drawing, actual, reference, expected.dtype, allowance, _ends(numerics)))
     except ValueError as error:
         return _Judged(None, (Reason.REFERENCE_FAILED, f"{expected.name}: {error}"))
+
+
+def _may_lose_sums(allowance: Allowance, reference: Array) -> bool:
+    """Whether no sum is larger than what its accumulator may lose, as with few values, many terms and few digits."""
+    law = allowance.law
+    if law is None or law.statistic is Statistic.SUM or law.per_term < _LOSES or not reference.any():
+        return False
+    return bool(np.all(np.abs(reference) <= law.per_term * np.asarray(allowance.budget.total)))
 
 
 def _ends(numerics: Numerics) -> Ends:

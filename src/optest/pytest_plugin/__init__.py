@@ -34,7 +34,7 @@ from optest.pytest_plugin.scenes import (
 )
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
-from optest.settings import plugin_modules, variables_set
+from optest.settings import find_modules_here, plugin_modules, variables_set
 from optest.settings.platforms import PLATFORMS, Platform, register_platform, why_skipped
 from optest.suites import BackendTests, needs_the_plugin
 
@@ -144,6 +144,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Take YAML files that were named, and in folders those of cases."""
     if files.is_taken(file_path, parent.config):
+        find_modules_here()
         return PlanFile.from_parent(parent, path=file_path)
     return None
 

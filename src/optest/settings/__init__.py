@@ -1,6 +1,6 @@
 """Options, declared once, and what they are worth in a run; it owns the environment."""
 
-from optest.settings.config_file import ConfigFile, config_file
+from optest.settings.config_file import ConfigFile, config_file, find_modules_here
 from optest.settings.options import OPTIONS, Option, RunOptions
 from optest.settings.resolution import Origin, Settings, Value, plugin_modules, resolve
 from optest.settings.variables import environment, infini_root, variables_set
@@ -15,6 +15,7 @@ __all__ = [
     "Value",
     "config_file",
     "environment",
+    "find_modules_here",
     "infini_root",
     "plugin_modules",
     "resolve",

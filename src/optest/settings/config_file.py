@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from optest.errors import UsageError
+from optest.errors import OptestError, UsageError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["ConfigFile", "config_file"]
+__all__ = ["ConfigFile", "config_file", "find_modules_here"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,13 @@ def config_file(start: Path | None = None) -> ConfigFile:
         if (each / ".git").exists():
             break
     return ConfigFile()
+
+
+def find_modules_here() -> None:
+    """Let plug-ins and dotted paths name modules of this folder and of the configuration file, after all others."""
+    with suppress(OptestError):  # whoever needs the file says what is wrong with it
+        folders = ("", os.path.abspath(config_file().folder))
+        sys.path += [each for each in folders if each not in sys.path and not getattr(sys.flags, "safe_path", False)]
 
 
 def _table(file: Path) -> Mapping[str, Any] | None:

@@ -64,6 +64,16 @@ MODULE = """
             y = np.sin(x)
         return Tensor(np.where(abs(y) < np.finfo(np.float32).tiny, 0, y).astype(np.float32))
 
+    def by_torchs_signature(x, normalized_shape, weight=None, bias=None, eps=1e-5):
+        axes = tuple(range(-len(normalized_shape), 0))
+        wide = x.astype(np.float64)
+        out = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + eps)
+        out = out if weight is None else out * weight
+        return (out if bias is None else out + bias).astype(x.dtype)
+
+    def not_yet_and_no_word(x):
+        raise NotImplementedError
+
     NUMBER = 3
 """
 
@@ -143,8 +153,20 @@ def test_outputs_by_name() -> None:
 
 
 @pytest.mark.usefixtures("module")
+def test_tensors_behind_an_attribute_go_by_name() -> None:
+    """As in ``torch.nn.functional.layer_norm(x, normalized_shape, weight, bias, eps)``."""
+    outcome = asked("layer_norm=kernels_under_test:by_torchs_signature", dtype=("float32",), case_set=("attributes",))
+    assert {each.status for each in outcome.results} == {Status.PASSED}
+    assert {len(each.shapes) for each in outcome.results} >= {1, 3}
+
+
+@pytest.mark.usefixtures("module")
 def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
-    for name, own, why in (("add", "one_tensor", "fewer tensors"), ("relu", "not_yet", "not for this shape")):
+    for name, own, why in (
+        ("add", "one_tensor", "fewer tensors"),
+        ("relu", "not_yet", "not for this shape"),
+        ("relu", "not_yet_and_no_word", "not_yet_and_no_word: NotImplementedError"),
+    ):
         outcome = asked(f"{name}=kernels_under_test:{own}", case_set=("ordinary",))
         assert {each.status for each in outcome.results} == {Status.SKIPPED}
         assert all(why in each.verdict.message for each in outcome.results)

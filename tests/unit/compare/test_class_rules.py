@@ -323,3 +323,31 @@ def test_the_rule_says_what_else_is_right(op: str) -> None:
     assert descriptor.rule is not None
     assert descriptor.rule.formula
     assert descriptor.rule.formula in describe_rule(case)
+
+
+def summed_one_by_one(a: Any, b: Any, name: str) -> Any:
+    total = np.zeros((a.shape[0], b.shape[1]), numpy_dtype(dtype(name)))
+    for k in range(a.shape[1]):
+        product = np.outer(widen(a[:, k]), widen(b[k]))
+        total = round_to(widen(total) + product, dtype(name))
+    return widen(total)
+
+
+@pytest.mark.parametrize(("name", "k"), [("bfloat16", 64), ("bfloat16", 1000), ("float16", 256), ("float16", 2500)])
+def test_a_narrow_accumulator_loses_digits_and_no_products(name: str, k: int) -> None:
+    asked = contraction(k, name)
+    a, b = asked["a"], asked["b"]
+    numerics = Numerics(accumulator=name)
+    assert judged(asked, summed_one_by_one(a, b, name), numerics).status is Status.PASSED
+    for kept in (0, k // 2, k * 15 // 16):
+        assert judged(asked, widen(a[:, :kept]) @ widen(b[:kept]), numerics).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize(("name", "k"), [("bfloat16", 1000), ("float16", 4096)])
+def test_what_an_accumulator_may_lose_as_a_whole_proves_nothing(name: str, k: int) -> None:
+    asked = question(np.full((8, k), 0.25, numpy_dtype(dtype(name))), np.ones((k, 8), numpy_dtype(dtype(name))), name)
+    for actual in (summed_one_by_one(asked["a"], asked["b"], name), asked["value"], 0.0 * asked["value"]):
+        verdict = judged(asked, actual, Numerics(accumulator=name))
+        assert verdict.status is Status.SUSPECT
+        assert "zeros pass too" in verdict.message
+    assert judged(asked, 0.0 * asked["value"]).reason is Reason.VALUE  # by float32

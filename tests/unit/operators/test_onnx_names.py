@@ -268,7 +268,7 @@ def test_an_expected_error_has_to_be_asked_under_the_own_name(tmp_path: Path) ->
         "  - {op: Conv, shapes: {X: [1, 2, 5], W: [3, 2, 2, 2]}, expects_error: {type: RuntimeError}}\n",
         encoding="utf-8",
     )
-    with pytest.raises(PlanError, match="can be asked with op: conv1d or op: conv2d or op: conv3d"):
+    with pytest.raises(PlanError, match="is tested with op: conv1d or op: conv2d or op: conv3d"):
         cases(plan=str(plan))
 
 

@@ -107,3 +107,11 @@ def test_an_assertion_fails_at_the_line_of_the_test(project: Path) -> None:
     assert behind.startswith("tests/test_x.py:8: AssertionError\n")
     names = [case.get("name") for case in ElementTree.parse(project / "j.xml").iter("testcase")]
     assert sorted(map(str, names)) == ["r", "relu[float16](3)", "test_relu[1]", "test_relu[2]"]
+
+
+def test_a_plan_names_modules_of_the_folder_that_pytest_is_started_in(tmp_path: Path) -> None:
+    (tmp_path / "own_kernels.py").write_text("import numpy as np\ndef relu(x):\n    return np.maximum(x, 0)\n")
+    stated = "backend_config: {function: {relu: own_kernels:relu}}, op: relu, dtypes: float32, shapes: {input0: 8}"
+    (tmp_path / "plan.yaml").write_text(f"backend: function\ncases: [{{{stated}}}]\n")
+    done = run(tmp_path, "-v", "-p", "optest.pytest_plugin", "plan.yaml")
+    assert outcomes(done) == {("plan.yaml::relu[float32](8)", "PASSED")}, done.stdout
