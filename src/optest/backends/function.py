@@ -333,8 +333,7 @@ class FunctionBackend(BackendDriver):
             try:
                 return found.call(case, tensors, written)
             except NotImplementedError as error:
-                why = str(error) or "NotImplementedError"
-                raise Fault(Reason.UNSUPPORTED, f"{found.name}: {why}") from None
+                raise Fault(Reason.UNSUPPORTED, f"{found.name}: {str(error) or 'NotImplementedError'}") from None
 
         if not self._of_torch(found):
             return call(inputs, outputs)

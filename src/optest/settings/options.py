@@ -50,9 +50,7 @@ _FAILED_FIRST = "First what went wrong in the latest or the named run, then the 
 _TIER = "How many cases; each tier includes those before it. [parity]"
 _GROUP = "validation: shapes, dtypes and refusals alone, which compute nothing where the backend infers shapes."
 _CASE_SET = "Only this case set, such as layouts or special. Repeatable."
-_EXPECTATIONS = (
-    "Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable."
-)
+_EXPECTATIONS = "Known differences of the backend, wrong data, and what to skip, each with its reason. Repeatable."
 _ISOLATE = "Where cases run: in this process, in warm workers, in a fresh process each. [auto]"
 _TIMEOUT = "Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]"
 _RETRIES = "Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]"
@@ -61,14 +59,9 @@ _NO_DEDUPE = "Run every case by itself, also those that compute the same thing a
 _EXITFIRST = "Stop at the first failure."
 _UNTRUSTED = "Refuse whatever would run code that the plan names: commands and dotted paths."
 _BENCH_TIME = "How long each implementation is called: 50ms, 2s. [0.2s]"
-_FAIL_IF_SLOWER = (
-    "With --bench: fail where the optimized variant of an operator takes RATIO times as long as the baseline."
-)
+_FAIL_IF_SLOWER = "With --bench: fail where an operator's optimized variant takes RATIO times as long as the baseline."
 _BENCH_AGAINST = "Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours."
-_REPORT = (
-    "Report to write beside the terminal's: json, csv, junit, sarif, markdown, github, timeline, or that "
-    "of an installed package. Repeatable."
-)
+_REPORT = "Report to write: html, json, csv, junit, sarif, markdown, github, timeline, or a package's. Repeatable."
 _REPORT_PATH = "Where it is written: a file, or a folder for all of them. [the run's folder]"
 _TIMELINE = "Write what ran when on which device, for Chrome's and Perfetto's viewers."
 _RUNS_DIR = "Where journals are kept. [.optest/runs]"
