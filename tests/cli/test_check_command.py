@@ -55,7 +55,11 @@ OF_EVERY_KIND = ("div", "gelu", "logsumexp", "softmax", "layer_norm", "gemm", "s
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "some",
-    [("--tier", "smoke"), tuple(f"--op={op}" for op in OF_EVERY_KIND), pytest.param((), marks=pytest.mark.heavy)],
+    [
+        ("--tier", "smoke"),
+        pytest.param(tuple(f"--op={op}" for op in OF_EVERY_KIND), marks=pytest.mark.heavy),
+        pytest.param((), marks=pytest.mark.heavy),
+    ],
     ids=["a call of each", "every case of some", "everything"],
 )
 def test_torch_passes_the_catalogue(optest: Shell, some: tuple[str, ...]) -> None:

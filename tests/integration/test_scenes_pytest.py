@@ -166,6 +166,7 @@ def test_three_faces_agree(project: Path, file: str, words: tuple[str, ...], sta
     assert sorted(told) == sorted({name for name, _, _ in by_optest[1]})
 
 
+@pytest.mark.heavy
 def test_the_example_by_three_faces(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")

@@ -104,9 +104,8 @@ class _InForks(FunctionsHere):
 
     def executor(self, folder: Path) -> Executor:  # noqa: ARG002 - part of the protocol
         if any(each.arrays == "torch" for each in self._functions.values()):
-            load_object(
-                "torch._dynamo:reset"
-            )  # imports it; else a mode of torch does in each fork, which takes seconds
+            load_object("torch._dynamo:reset")  # imports it; else a mode of torch does in each fork, for seconds
+            self._calls_of_torch()
         return InForks(InProcess(self, every_measure=True))
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:

@@ -9,58 +9,31 @@ from optest.guests import Argument, Command, Guest, Option
 __all__ = ["GUEST"]
 
 _option = partial(Option, repro=True, group="A C library", commands=("run", "list", "check"))
+_LIBRARY = "Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable."
+_HEADERS = "The library's C headers. [include in its folder] Repeatable."
+_MAPPING = "How operators are called in it: infiniop, or a file.yaml of yours."
+_DEVICE = "Device that the library is asked on [cpu]; of scenes the ids that may be used: 0, 0-7 or 0,2,5. [0]"
+_GUARD = "Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]"
+_PROBES = "How often a case is called: under all circumstances, or once between guards if all is well. [all]"
+_THREADS = "Numbers of threads with which every case has to be right. [the library's own]"
+_SANITIZER = "What the library was built with: asan is AddressSanitizer."
 _OPTIONS = (
+    _option(name="library", repeat=True, metavar="DIR|FILE", completes="file", help=_LIBRARY),
+    _option(name="headers", repeat=True, metavar="DIR|FILE", completes="file", help=_HEADERS),
     _option(
-        name="library",
-        repeat=True,
-        metavar="DIR|FILE",
-        completes="file",
-        help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
-    ),
-    _option(
-        name="headers",
-        repeat=True,
-        metavar="DIR|FILE",
-        completes="file",
-        help="The library's C headers. [include in its folder] Repeatable.",
-    ),
-    _option(
-        name="mapping",
-        flags=("--mapping", "--library-profile"),
-        metavar="NAME|FILE",
-        completes="file",
-        help="How operators are called in it: infiniop, or a file.yaml of yours.",
+        name="mapping", flags=("--mapping", "--library-profile"), metavar="NAME|FILE", completes="file", help=_MAPPING
     ),
     _option(
         name="device",
         short="-d",
         commands=("run", "list", "check", "scene", "pytest"),
         metavar="NAME[:N]|IDS",
-        help="Device that the library is asked on [cpu]; of scenes the ids that may be used: 0, 0-7 or 0,2,5. [0]",
+        help=_DEVICE,
     ),
-    _option(
-        name="guard",
-        type="choice",
-        choices=("heap", "pages"),
-        help="Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]",
-    ),
-    _option(
-        name="probes",
-        type="choice",
-        choices=("all", "guards"),
-        help="How often a case is called: under all circumstances, or once between guards if all is well. [all]",
-    ),
-    _option(
-        name="threads",
-        metavar="N,N",
-        help="Numbers of threads with which every case has to be right. [the library's own]",
-    ),
-    _option(
-        name="sanitizer",
-        type="choice",
-        choices=("asan",),
-        help="What the library was built with: asan is AddressSanitizer.",
-    ),
+    _option(name="guard", type="choice", choices=("heap", "pages"), help=_GUARD),
+    _option(name="probes", type="choice", choices=("all", "guards"), help=_PROBES),
+    _option(name="threads", metavar="N,N", help=_THREADS),
+    _option(name="sanitizer", type="choice", choices=("asan",), help=_SANITIZER),
 )
 
 _INSPECT = Command(

@@ -245,6 +245,7 @@ def composed_law(
     u = arithmetic.unit_roundoff
     double = output.precision >= _FLOAT64.precision
     narrow = output.precision < arithmetic.precision
+    coarse = arithmetic.precision < _FLOAT32.precision  # its subnormal numbers are steps of some size
     statistic = Statistic.SUM if has_variance else Statistic.ROUNDING if narrow else Statistic.NONE
     shown = {Statistic.SUM: ", z <= 1.25", Statistic.ROUNDING: ", rms <= 1.25 x that of correct rounding"}
     return Law(
@@ -252,10 +253,12 @@ def composed_law(
         + f"{arithmetic} arithmetic{_declared(Numerics(operands=numerics.operands), cut)}: "
         f"|err| <= u·({rule.formula or 'budget of the operator'})"
         + (f" + what cutting operands to {numerics.operands} costs" if cut is not None else "")
+        + (f" + 1 ulp of {arithmetic}" if coarse else "")
         + " + ½ulp"
         + shown.get(statistic, ""),
         output=output,
         arithmetic=arithmetic,
+        ulps=1.0 if coarse else 0.0,
         per_term=u * (2.0 if double else 1.0),
         per_variance=u * u * (2.0 if double else 1.0) if has_variance else 0.0,
         statistic=statistic,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
+from optest.core.expected import expected_outputs, is_own
+from optest.core.inputs import make_inputs
 from optest.core.messages import Ran, ToParent, as_execution, decode_for_parent, encode
 from optest.core.phases import Phase
 from optest.core.runner import ExecutionResult
 from optest.core.verdicts import excused
 from optest.core.worker_death import death, descriptors_spoilt, overtime
 from optest.process import fork_and_run, leave
-from optest.spec import TestCase, Timings, Verdict
+from optest.spec import Fault, TestCase, Timings, Verdict
 
 __all__ = ["InForks"]
 
@@ -32,6 +34,7 @@ class InForks:
     looks_ahead: ClassVar[bool] = False
 
     inside: InProcess
+    _prepared: set[str] = field(default_factory=set)
 
     def execute(
         self,
@@ -39,7 +42,7 @@ class InForks:
         following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
     ) -> ExecutionResult:
         """Run the cases in a fork, which has the case's deadline for all its phases together."""
-        self.inside.watch(cases[0])  # here, or every fork would look around anew
+        self._prepare(cases[0])
         deadline_s = cases[0].timeout_s or _USUAL_S
         fork = fork_and_run(lambda: self._answer(cases))
         try:
@@ -59,6 +62,14 @@ class InForks:
         if not isinstance(ran, Ran):
             return _all_with(descriptors_spoilt("its answer cannot be read", {"phase": "answer"}), cases)
         return as_execution(ran, cases)
+
+    def _prepare(self, case: TestCase) -> None:
+        """Import here, once for an operator, what each fork would; and look around, for the same reason."""
+        if case.descriptor.name not in self._prepared and is_own(case.descriptor.reference):
+            self._prepared.add(case.descriptor.name)
+            with suppress(Fault):  # its fork meets the same
+                expected_outputs([case], make_inputs(case)[0], None, self.inside.driver)
+        self.inside.watch(case)
 
     def _answer(self, cases: Sequence[TestCase]) -> bytes:
         try:

@@ -11,6 +11,11 @@ __all__ = ["GUEST"]
 _of_the_cases = partial(Option, group="What to run", in_trends=True)
 _of_the_backend = partial(Option, group="Backend", repro=True)
 
+_BACKWARD = "Differentiate every call of torch, and judge the gradients of its inputs, too."
+_TORCH_DEVICE = "Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]"
+_COMPILE_BACKEND = "Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]"
+_ALLOW_FALLBACK = "Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable."
+_MAX_BYTES = "Leave out calls of torch that need more memory, with their reference. [half of what is available]"
 _OPTIONS = (
     _of_the_cases(
         name="reference_dtype",
@@ -19,44 +24,24 @@ _OPTIONS = (
         default="float64",
         help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
     ),
-    _of_the_cases(
-        name="backward",
-        type="bool",
-        default=False,
-        help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
-    ),
+    _of_the_cases(name="backward", type="bool", default=False, help=_BACKWARD),
     _of_the_backend(
         name="torch_device",
         metavar="DEVICE",
         commands=("run", "list", "check", "replay", "model", "model run", "model bench"),
-        help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
+        help=_TORCH_DEVICE,
     ),
     _of_the_backend(
-        name="compile_backend",
-        metavar="NAME",
-        commands=("run", "replay"),
-        in_trends=True,
-        help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
+        name="compile_backend", metavar="NAME", commands=("run", "replay"), in_trends=True, help=_COMPILE_BACKEND
     ),
-    _of_the_backend(
-        name="allow_fallback",
-        repeat=True,
-        metavar="OP,OP",
-        help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
-    ),
+    _of_the_backend(name="allow_fallback", repeat=True, metavar="OP,OP", help=_ALLOW_FALLBACK),
     _of_the_backend(
         name="same_strides",
         type="bool",
         default=False,
         help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
     ),
-    _of_the_backend(
-        name="max_bytes",
-        type="int",
-        minimum=1,
-        metavar="N",
-        help="Leave out calls of torch that need more memory, with their reference. [half of what is available]",
-    ),
+    _of_the_backend(name="max_bytes", type="int", minimum=1, metavar="N", help=_MAX_BYTES),
 )
 
 _CAPTURE = Command(

@@ -210,3 +210,14 @@ def test_a_sum_of_nothing_is_compared() -> None:
     assert_right(np.zeros(4, np.float32), op="sum", inputs=[empty], dim=0)
     with pytest.raises(AssertionError, match="should be 0"):
         assert_right(np.ones(4, np.float32), op="sum", inputs=[empty], dim=0)
+
+
+def test_steps_of_subnormal_numbers_are_room_for_an_arithmetic_of_16_bits() -> None:
+    """exp(-16.3) is 1.4 steps of float16; two of them are as right as arithmetic of float16 gets."""
+    x = np.array([[0.0, -16.3]], np.float16)
+    made = np.array([[1.0, 2.0**-23]], np.float16)
+    assert_right(made, op="softmax", inputs=[x], dim=1, numerics=Numerics(accumulator="float16"))
+    with pytest.raises(AssertionError):
+        assert_right(made, op="softmax", inputs=[x], dim=1)
+    with pytest.raises(AssertionError):
+        assert_right(4 * made, op="softmax", inputs=[x], dim=1, numerics=Numerics(accumulator="float16"))

@@ -148,6 +148,7 @@ def test_values_are_made_again_in_a_worker() -> None:
                 assert array.tobytes() == array_of(tensor).tobytes()
 
 
+@pytest.mark.heavy
 def test_memory_that_nobody_wrote_to_holds_the_same_in_every_process() -> None:
     """Some error inputs of multinomial are made by torch.empty."""
     program = (
