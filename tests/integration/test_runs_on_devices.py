@@ -362,6 +362,7 @@ def pytest_runs(toys: Toys, *arguments: str) -> tuple[dict[str, str], list[str]]
     return said, [each["case"] for each in toys.log("begin")]
 
 
+@pytest.mark.heavy
 def test_pytest_runs_cases_side_by_side_and_with_xdist_each_once(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTEST_DEVICE", "8-11")
     monkeypatch.setenv("OPTEST_MAX_PARALLEL", "2")
