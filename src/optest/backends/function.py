@@ -77,7 +77,8 @@ class Kernel:
         before = next((place for place, name in enumerate(names) if name in keywords), len(rest))
         behind = [name for name in names[before:] if name not in keywords]  # as weight is behind normalized_shape
         by_name = dict(zip(behind, rest[before:], strict=False))
-        return self.function(*first, *rest[: len(rest) - len(by_name)], **by_name, **keywords, **written)
+        rest[before : before + len(by_name)] = []
+        return self.function(*first, *rest, **by_name, **keywords, **written)
 
     @property
     def name(self) -> str:

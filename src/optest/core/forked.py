@@ -65,8 +65,9 @@ class InForks:
 
     def _prepare(self, case: TestCase) -> None:
         """Import here, once for an operator, what each fork would; and look around, for the same reason."""
-        if case.descriptor.name not in self._prepared and is_own(case.descriptor.reference):
-            self._prepared.add(case.descriptor.name)
+        name, is_ours = case.descriptor.name, is_own(case.reference or case.descriptor.reference)
+        if name not in self._prepared and is_ours and case.generator is None:  # what may die, dies in a fork
+            self._prepared.add(name)
             with suppress(Fault):  # its fork meets the same
                 expected_outputs([case], make_inputs(case)[0], None, self.inside.driver)
         self.inside.watch(case)
