@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.backends.whole_models import ModelGraph
+from optest.backends.whole_models import ModelGraph, Region
 from optest.errors import UsageError
 from optest.generators.files import tensors_in_file
 from optest.numerics import Array, dtype_of, numpy_dtype
@@ -53,7 +53,11 @@ class Subject:
     @cached_property
     def _narrow(self) -> Mapping[str, Array]:
         """All values, in the model's own dtypes."""
-        return dict(self.graph.stream(self.graph.region([*self.graph.makers], self.feeds), self.feeds))
+        return dict(self.graph.stream(self._all, self.feeds))
+
+    @cached_property
+    def _all(self) -> Region:
+        return self.graph.region([*self.graph.makers], self.feeds)
 
     def activation(self, name: str) -> Array:
         """An input or a value as the model has it in its own dtypes."""
@@ -71,8 +75,8 @@ class Subject:
         """
         if given:
             # More than is given where an optimizer takes equal values in place of others, which do not come of these.
-            inputs = self.graph.region(outputs, given).inputs
-            made = dict(self._computed(outputs, {name: self.activation(name) for name in inputs}))
+            region = self.graph.region(outputs, given)
+            made = dict(self._computed(region, {name: self.activation(name) for name in region.inputs}))
         else:
             made = self._in_order(outputs, {*outputs, *among})
         return [judged_by_accuracy(name, *made[name]) for name in outputs]
@@ -81,7 +85,7 @@ class Subject:
         """Values computed from the model's inputs, each kept until it is wanted: a trace wants them one after another.
         What was handed out or left out is computed again, with all before it."""
         if not self._passed.isdisjoint({*outputs} - self._waiting.keys()):
-            self._ahead, self._waiting = self._computed([*self.graph.makers], self.feeds), {}
+            self._ahead, self._waiting = self._computed(self._all, self.feeds), {}
             self._passed.clear()
         while not self._waiting.keys() >= {*outputs}:
             name, computed = next(self._ahead)
@@ -90,12 +94,10 @@ class Subject:
                 self._waiting[name] = computed
         return {name: self._waiting.pop(name) for name in {*outputs}}
 
-    def _computed(
-        self, outputs: Collection[str], given: Mapping[str, Array]
-    ) -> Iterator[tuple[str, tuple[Array, Array, Array]]]:
+    def _computed(self, region: Region, given: Mapping[str, Array]) -> Iterator[tuple[str, tuple[Array, Array, Array]]]:
         """Values in the model's own dtypes, in float64, and in float64 with errors."""
-        region = self.graph.region([*outputs], given)
         narrow = self.graph.stream(region, given) if given is self.feeds else None  # else it is known
+        wanted = {*region.outputs}
         streams = zip(
             self.graph.widened.stream(region, {name: _widened(value) for name, value in given.items()}),
             self.graph.perturbed.stream(region, {name: moved(value) for name, value in given.items()}),
@@ -103,7 +105,7 @@ class Subject:
         )
         for (name, wide), (_, perturbed) in streams:
             value = self._narrow[name] if narrow is None else next(narrow)[1]
-            if name in outputs:
+            if name in wanted:
                 yield name, (value, wide, perturbed)
 
     @cached_property
@@ -156,12 +158,13 @@ def _allowed(narrow: Array, wide: Array, moved: Array, unit: float) -> Array:
     """The error of each element that float32 may have; what overflows inside float32 alone says nothing of it."""
     allowed = np.zeros(wide.shape)
     is_finite = np.isfinite(wide)
-    sizes = np.abs(wide[is_finite])
+    known = wide[is_finite]
+    sizes = np.abs(known)
     if not sizes.size:
         return allowed
     errors = 2 * unit * sizes
     for each in (narrow, moved):
-        error = np.abs(each[is_finite] - wide[is_finite])
+        error = np.abs(each[is_finite] - known)
         np.maximum(errors, error, out=errors, where=np.isfinite(error))
     nonzero = sizes[sizes > 0]
     rank = len(nonzero) // 100  # what is smaller has cancelled

@@ -45,26 +45,28 @@ def opened_file(path: Path) -> bytes:
         raise UsageError(f"{path} is not there")
     try:
         model = onnx.load(path)
-        onnx.checker.check_model(model)
+        content = bytes(model.SerializeToString())
+        onnx.checker.check_model(content)
     except DecodeError as error:
         raise UsageError(f"{path} is no ONNX model: {error}") from error
     except (OSError, onnx.checker.ValidationError) as error:
         raise UsageError(f"{path}: {str(error).strip().partition(chr(10))[0]}") from error
-    return bytes(model.SerializeToString())
+    return content
 
 
 class Graph:
     """The nodes of a model in their order, and what each value is."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, model: Any = None) -> None:
         self.content = content
-        model = onnx.load_from_string(content)
-        self._model = _inlined(model)
+        self._model: Any = _inlined(onnx.load_from_string(content)) if model is None else model
+        self._narrow: Graph | None = None
         graph = self._model.graph
         self.nodes: Sequence[Any] = list(graph.node)
         self._constants = {each.name: each for each in graph.initializer}
         self.inputs = tuple(each.name for each in graph.input if each.name not in self._constants)
         self.outputs = tuple(each.name for each in graph.output)
+        self._read_by = [tuple(_read_by(node)) for node in self.nodes]
         self._evaluators: dict[int, Any] = {}
         self._unit_of: Callable[[str], float] | None = None
         self.makers: Mapping[str, int] = {
@@ -123,26 +125,23 @@ class Graph:
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
-        return region_of(
-            outputs, given, self.makers, lambda number: _read_by(self.nodes[number]), self._constants.keys()
-        )
+        return region_of(outputs, given, self.makers, self._read_by.__getitem__, self._constants.keys())
 
     def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
         """The nodes of a region as a model; ``types`` has those that are known."""
-        nodes = [self.nodes[number] for number in region.nodes]
-        read = {name for node in nodes for name in _read_by(node)}
-        graph = helper.make_graph(
-            nodes,
-            "region",
-            [helper.make_value_info(name, _without_sizes(types[name])) for name in region.inputs],
-            [
-                helper.make_value_info(name, _without_sizes(types[name]) if name in types else onnx.TypeProto())
-                for name in region.outputs
-            ],
-            initializer=[each for name, each in self._constants.items() if name in read],
-        )
-        model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+        model = self._model_of(region, types)
+        read = dict.fromkeys(name for number in region.nodes for name in self._read_by[number])
+        model.graph.initializer.extend(self._constants[name] for name in read if name in self._constants)
         return bytes(model.SerializeToString())
+
+    def _model_of(self, region: Region, types: Mapping[str, Any]) -> Any:
+        model = onnx.ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
+        model.graph.name = "region"
+        model.graph.node.extend(self.nodes[number] for number in region.nodes)
+        for stated, names in ((model.graph.input, region.inputs), (model.graph.output, region.outputs)):
+            for name in filter(None, names):
+                stated.add(name=name, type=_without_sizes(types[name]) if name in types else None)
+        return model
 
     @functools.cached_property
     def widened(self) -> Graph:
@@ -150,7 +149,9 @@ class Graph:
         model = onnx.ModelProto()
         model.CopyFrom(self._model)
         _widen(model.graph)
-        return Graph(model.SerializeToString())
+        graph = Graph(self.content, model)
+        graph._narrow = self
+        return graph
 
     @functools.cached_property
     def perturbed(self) -> Graph:
@@ -167,9 +168,9 @@ class Graph:
             Fault: UNSUPPORTED for an operator that ONNX's evaluator does not have.
         """
         values = dict(given)
-        last = {name: number for number in region.nodes for name in _read_by(self.nodes[number])}
+        last = {name: number for number in region.nodes for name in self._read_by[number]}
         for number in region.nodes:
-            read = {name for name in _read_by(self.nodes[number]) if name}
+            read = {name for name in self._read_by[number] if name}
             feeds = {name: values[name] if name in values else self.constant(name) for name in read}
             with np.errstate(all="ignore"):
                 outputs = self._evaluator(number).run(None, feeds)
@@ -203,16 +204,12 @@ class Graph:
         return kind.unit_roundoff if kind.is_inexact else 0.0
 
     def _evaluator(self, number: int) -> Any:
-        if number not in self._evaluators:
-            node = self.nodes[number]
-            names = dict.fromkeys(name for name in _read_by(node) if name)
-            graph = helper.make_graph(
-                [node],
-                "node",
-                [onnx.ValueInfoProto(name=name) for name in names],
-                [onnx.ValueInfoProto(name=name) for name in node.output if name],
-            )
-            model = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+        node, narrow = self.nodes[number], self._narrow
+        if number not in self._evaluators and narrow is not None and node == narrow.nodes[number]:
+            self._evaluators[number] = narrow._evaluator(number)
+        elif number not in self._evaluators:
+            read = tuple(dict.fromkeys(self._read_by[number]))
+            model = self._model_of(Region(read, tuple(node.output), (number,)), {})
             try:
                 self._evaluators[number] = ReferenceEvaluator(model, new_ops=OPERATORS)
             except NotImplementedError as error:

@@ -33,7 +33,7 @@ def resolve_path(base: str | os.PathLike[str], text: str, below: Sequence[str] =
     named = text if text.isprintable() else repr(text)
     if "\0" in text:
         raise PathError(f"{named} is no path, for it holds a NUL")
-    path = Path(base, text).absolute()
+    path = Path(os.path.join(os.getcwd(), base, text))
     if not below:
         return path
     real = Path(os.path.realpath(path))
@@ -51,7 +51,7 @@ def path_of(case: TestCase, text: str, folder: str | os.PathLike[str] = "") -> P
         Fault: BAD_CASE for a path that is not taken.
     """
     try:
-        return resolve_path(Path(case.base_dir, folder), text, case.allowed_folders)
+        return resolve_path(os.path.join(case.base_dir, folder), text, case.allowed_folders)
     except PathError as error:
         raise Fault(Reason.BAD_CASE, str(error), details={"path": text}) from None
 
