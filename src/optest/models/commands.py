@@ -105,16 +105,16 @@ def traced(case: TestCase, mode: str) -> Iterator[TestCase]:
         name, given = region.outputs[0], "\n".join(region.inputs) if mode == "isolated" else ""
         operators = " of ".join([program.graph.operator(number) for number in reversed(region.nodes)][:3])
         place = ", ".join(each for each in (operators, graph.place_of(graph.makers[name])) if each)
-        found = with_part(case, name, mode, values="\n".join(region.outputs), given=given)
-        yield dataclasses.replace(found, where=f"{case.where}: {place}")
+        where = f"{case.where}: {place}"
+        yield with_part(case, name, mode, where, values="\n".join(region.outputs), given=given)
     if program.is_shown:
         yield with_part(case, "watched", "watched")
 
 
-def with_part(case: TestCase, name: str, part: str, **attributes: str) -> TestCase:
+def with_part(case: TestCase, name: str, part: str, where: str = "", **attributes: str) -> TestCase:
     """The case of one part of a model."""
-    stated = {**case.attributes, "part": part, **attributes}
-    return dataclasses.replace(case, name=f"{case.name}/{name}", attributes={k: v for k, v in stated.items() if v})
+    stated = {k: v for k, v in {**case.attributes, "part": part, **attributes}.items() if v}
+    return dataclasses.replace(case, name=f"{case.name}/{name}", where=where or case.where, attributes=stated)
 
 
 def _is_causal(case: TestCase) -> bool:

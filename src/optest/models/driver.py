@@ -20,9 +20,9 @@ __all__ = ["PREFIX", "ModelDriver", "ModelValues", "descriptor_of", "program_of"
 
 PREFIX = "model."
 _MODEL = ("model", "config", "preset", "weights", "file", "inputs", "sizes")
+_PROGRAM = ("backend", "variant", "device", "optimized")
 _FILES = ("weights", "file", "inputs", "expected", "optimized")
-_ASKED = ("expected", "digest", "causal", "optimized", "backend", "variant", "device", "part", "values", "given")
-_STATED = (*_MODEL, *_ASKED)
+_STATED = (*_MODEL, *_PROGRAM, "expected", "digest", "causal", "part", "values", "given")
 
 
 def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
@@ -42,27 +42,20 @@ def descriptor_of(name: str, _: object = None) -> OperatorDescriptor:
 
 def _stated(case: TestCase) -> dict[str, str]:
     """What a case states, with paths from its own folder."""
-    stated = {name: case.attributes.get(name, "") for name in _STATED}
-    return {name: str(path_of(case, text)) if name in _FILES and text else text for name, text in stated.items()}
+    stated = {**dict.fromkeys(_STATED, ""), **case.attributes}
+    return stated | {name: str(path_of(case, stated[name])) for name in _FILES if stated[name]}
 
 
-def subject_of(case: TestCase) -> Subject:
+def subject_of(case: TestCase, stated: Mapping[str, str] | None = None) -> Subject:
     """The model with its inputs."""
-    return _subject(_stated(case), case)
-
-
-def program_of(case: TestCase) -> ModelProgram:
-    """The model on the backend that the case names."""
-    stated = _stated(case)
-    return _program(stated, _subject(stated, case))
-
-
-def _subject(stated: Mapping[str, str], case: TestCase) -> Subject:
+    stated = stated or _stated(case)
     return subject_for(tuple((name, stated[name]) for name in _MODEL), case.seed or 0)
 
 
-def _program(stated: Mapping[str, str], subject: Subject) -> ModelProgram:
-    return program_for(subject, *(stated[name] for name in ("backend", "variant", "device", "optimized")))
+def program_of(case: TestCase, stated: Mapping[str, str] | None = None) -> ModelProgram:
+    """The model on the backend that the case names."""
+    stated = stated or _stated(case)
+    return program_for(subject_of(case, stated), *(stated[name] for name in _PROGRAM))
 
 
 class ModelValues:
@@ -70,10 +63,10 @@ class ModelValues:
 
     def generate(self, case: TestCase, rng: Any = None) -> tuple[Sequence[Any], Sequence[NamedOutput]]:  # noqa: ARG002
         stated = _stated(case)
-        subject = _subject(stated, case)
+        subject = subject_of(case, stated)
         match stated["part"]:
             case "watched":
-                real = _program(stated, subject).outputs(subject.feeds)
+                real = program_of(case, stated).outputs(subject.feeds)
                 exact = Rule(kind=RuleClass.EXACT, stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
@@ -81,7 +74,7 @@ class ModelValues:
             case "outputs" if stated["expected"]:
                 return (), _kept(Path(stated["expected"]), _lines(stated["values"]))
             case "accumulated":
-                traced = [name for region in _program(stated, subject).regions for name in region.outputs]
+                traced = [name for region in program_of(case, stated).regions for name in region.outputs]
                 return (), subject.expected(_lines(stated["values"]), among=traced)
             case _:
                 return (), subject.expected(_lines(stated["values"]), _lines(stated["given"]))
@@ -124,8 +117,7 @@ class ModelDriver(BackendDriver):
 def values_of(case: TestCase) -> list[Array]:
     """What the backend makes of the part of a model that a case is about."""
     stated = _stated(case)
-    subject = _subject(stated, case)
-    program = _program(stated, subject)
+    subject, program = subject_of(case, stated), program_of(case, stated)
     outputs, given = _lines(stated["values"]), _lines(stated["given"])
     match stated["part"]:
         case "outputs":

@@ -59,7 +59,7 @@ class Graph:
 
     def __init__(self, content: bytes, model: Any = None) -> None:
         self.content = content
-        self._model: Any = _inlined(onnx.load_from_string(content)) if model is None else model
+        self._model: Any = model or _inlined(onnx.load_from_string(content))
         self._narrow: Graph | None = None
         graph = self._model.graph
         self.nodes: Sequence[Any] = list(graph.node)

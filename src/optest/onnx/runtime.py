@@ -154,7 +154,8 @@ class OnnxRuntimeBackend(OnnxBackend):
 
     def called(self, program: Any, model: Model, feeds: Mapping[str, Any]) -> Sequence[Any]:
         with _faults():
-            if not any(_lacks_numpy(each) for each in (*program.get_inputs(), *program.get_outputs())):
+            types = " ".join(each.type for each in (*program.get_inputs(), *program.get_outputs()))
+            if "bfloat16" not in types and "float8" not in types:  # three times as fast, where NumPy has the dtypes
                 return list(program.run(list(model.outputs), dict(feeds), _quiet()))
             values = {name: _value(array) for name, array in feeds.items()}
             return [_array(each) for each in program.run_with_ort_values(list(model.outputs), values, _quiet())]
@@ -238,11 +239,6 @@ def _quiet() -> Any:
     options = onnxruntime.RunOptions()
     options.log_severity_level = _FATAL
     return options
-
-
-def _lacks_numpy(each: Any) -> bool:
-    """Whether NumPy has no such dtype."""
-    return "bfloat16" in each.type or "float8" in each.type
 
 
 def _value(array: np.ndarray[Any, Any]) -> Any:
