@@ -23,7 +23,7 @@ from optest.models.commands import models_of, traced, with_part
 from optest.models.driver import ModelDriver, program_of, subject_of
 from optest.onnx.graphs import Graph
 from optest.onnx.whole_models import OnnxProgram
-from optest.spec import BAD_STATUSES, Status, TestCase
+from optest.spec import BAD_STATUSES, Fault, Reason, Status, TestCase
 
 GIVEN: dict[str, Any] = {
     "config": [],
@@ -205,6 +205,23 @@ def test_nodes_are_run_once_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     case = model(written(tmp_path / "m.onnx"), variant="disabled")
     assert rejected(case, "accumulated") == []
     assert made == [*VALUES]
+
+
+def test_a_node_that_the_runtime_refuses_says_nothing_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of nodes are loaded before their turn."""
+    runtime = type(backend_manager.get("onnxruntime"))
+    loaded = runtime.loaded_nodes
+
+    def refusing(self: Any, content: bytes, variant: str) -> Any:
+        if b"Gelu" in content:
+            raise Fault(Reason.UNSUPPORTED, "no kernel")
+        return loaded(self, content, variant)
+
+    monkeypatch.setattr(runtime, "loaded_nodes", refusing)
+    found = statuses(model(written(tmp_path / "m.onnx"), variant="disabled"), "isolated")
+    assert [name for name, status in found.items() if status is not Status.PASSED] == ["gelu", "watched"]
 
 
 def test_the_reference_is_in_float64_and_long_sums_may_err(tmp_path: Path) -> None:
