@@ -59,7 +59,10 @@ class Graph:
 
     def __init__(self, content: bytes, model: Any = None) -> None:
         self.content = content
-        self._model: Any = model or _inlined(onnx.load_from_string(content))
+        if model is None:
+            model = onnx.load_from_string(content)
+            model = onnx.inliner.inline_local_functions(model) if model.functions else model
+        self._model = model
         self._narrow: Graph | None = None
         graph = self._model.graph
         self.nodes: Sequence[Any] = list(graph.node)
@@ -215,11 +218,6 @@ class Graph:
             except NotImplementedError as error:
                 raise Fault(Reason.UNSUPPORTED, f"onnx.reference: {error}") from error
         return self._evaluators[number]
-
-
-def _inlined(model: Any) -> Any:
-    """Functions of the model's own as the nodes that they are made of."""
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
 def _read_by(node: Any) -> Iterator[str]:
