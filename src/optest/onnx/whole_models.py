@@ -39,7 +39,7 @@ class OnnxProgram:
         self.levels: Sequence[str] = driver.variants if isinstance(driver, HasVariants) else ("",)
         self._variant = variant
         self._content = given.content if optimized is None else optimized
-        self._loaded: dict[tuple[str, ...], Any] = {}
+        self._loaded: dict[Region, Any] = {}
         self._values: dict[str, Array] = {}
         self._dropped = set[str]()
         self._ahead: Iterator[Region] = iter(())
@@ -94,17 +94,17 @@ class OnnxProgram:
         return self._called(self._whole, self.before.outputs, feeds)
 
     def made(self, region: Region, given: Mapping[str, Array]) -> dict[str, Array]:
-        if region.outputs not in self._loaded:
+        if region not in self._loaded:
             self._load(region)
-            behind = dropwhile(lambda each: each.outputs != region.outputs, self.regions if self.is_shown else ())
+            behind = dropwhile(lambda each: each != region, self.regions if self.is_shown else ())
             with suppress(Exception):  # of one that is refused its own call will say so
                 for each in islice(behind, 1, _AHEAD):
                     self._load(each)
-        return self._called(self._loaded[region.outputs], region.outputs, {name: given[name] for name in region.inputs})
+        return self._called(self._loaded[region], region.outputs, {name: given[name] for name in region.inputs})
 
     def _load(self, region: Region) -> None:
         graph, variant = self._optimized
-        self._loaded[region.outputs] = self._driver.loaded_nodes(graph.cut(region, self.before.types), variant)
+        self._loaded[region] = self._driver.loaded_nodes(graph.cut(region, self.before.types), variant)
 
     def watched(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Region by region; each value is kept until its last reader has run."""

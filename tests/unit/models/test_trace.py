@@ -225,6 +225,16 @@ def test_a_node_that_the_runtime_refuses_says_nothing_of_others(
     assert [name for name, status in found.items() if status is not Status.PASSED] == ["gelu", "watched"]
 
 
+def test_a_value_is_made_of_the_values_given(tmp_path: Path) -> None:
+    """By the nodes between, whatever is loaded before its turn."""
+    case = model(written(tmp_path / "m.onnx"), variant="disabled")
+    program, subject = program_of(case), subject_of(case)
+    given = {name: subject.activation(name) for name in ("norm", "product")}
+    program.made(program.graph.region(["norm"], ["x"]), subject.feeds)
+    made = [program.made(program.graph.region(["biased"], [name]), given)["biased"] for name in given]
+    np.testing.assert_allclose(made[0], made[1], rtol=1e-5, atol=1e-6)
+
+
 def test_the_reference_is_in_float64_and_long_sums_may_err(tmp_path: Path) -> None:
     graph = Graph(written(tmp_path / "m.onnx").read_bytes())
     feeds = {"x": np.random.default_rng(1).standard_normal((3, 8))}
