@@ -24,6 +24,15 @@ class RunsInForks(metaclass=Ability):
         """
 
 
+class ImportsLate(metaclass=Ability):
+    def import_late(self) -> None:
+        """Import what ``run`` does, before forks that would each do it: nothing of the user's, and no device.
+
+        Raises:
+            OptestError: as ``run`` does, which nobody sees here.
+        """
+
+
 class NeedsEnvironment(metaclass=Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""

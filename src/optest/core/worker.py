@@ -21,6 +21,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import configure
 from optest.backends.worker_abilities import RunsInForks
 from optest.core.extensions import load_extensions
+from optest.core.forked import prepare_fork
 from optest.core.messages import (
     Asked,
     Broken,
@@ -56,7 +57,7 @@ __all__ = ["broken", "cases_of", "main"]
 _LONG_S = 3600.0
 _DYING_S = 5.0
 """How long a fork whose pipes are gone may take to end: the system may have much to take back."""
-_LOOK_S = 0.001
+_LOOK_S = 0.0002
 _CASES_BEFORE_FREEZE = 4
 """By then modules and libraries are loaded: the collector need not walk over them again, as a probe for leaks makes it
 do with every case (half of the time of a C library's check)."""
@@ -72,13 +73,15 @@ def main(arguments: list[str]) -> None:
         assert isinstance(hello, Hello)
         try:
             serving = _Serving(hello, phases, *_load(hello))
+            in_forks = hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1)
+            if in_forks:
+                _warm_up(serving.patches)
         except OptestError as error:
             channel.send(encode(broken(0, error)))
             return
         channel.send(encode(Ready()))
-        if hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1):
+        if in_forks:
             adopt_orphans()
-            _warm_up()
             _serve_in_forks(serving, channel)
         else:
             _serve(serving, channel)
@@ -133,20 +136,20 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
         if answer is None:
             answer = _died(message, serving, *_end(fork), spoilt)
             fork = None
-        elif serving.hello.fresh:
+        channel.send(answer)
+        if fork is not None and serving.hello.fresh:
             fork.channel.close()
             _ends_soon(fork)
             _end(fork)
             fork = None
-        channel.send(answer)
 
 
 def _before_fork(message: bytes, driver: BackendDriver) -> None:
-    if not isinstance(driver, RunsInForks):
-        return
     with suppress(OptestError, Fault):
         for case in cases_of(_asked(message)):
-            driver.before_fork(case)
+            if isinstance(driver, RunsInForks):
+                driver.before_fork(case)
+            prepare_fork(case, driver)
 
 
 def _ask(fork: ForkedServer, message: bytes) -> tuple[bytes | None, str]:
@@ -205,7 +208,7 @@ def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
     return driver, patches, SideEffects(patches, in_worker=not hello.fresh)
 
 
-def _warm_up() -> None:
+def _warm_up(patches: PatchWatch) -> None:
     """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
     spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
     descriptor = operators.get("add")
@@ -215,6 +218,7 @@ def _warm_up() -> None:
     )
     case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
     encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
+    refuse_patches(patches, "a plug-in")  # watches what was imported
     gc.collect()
     gc.freeze()
 
