@@ -4,7 +4,6 @@ or message by message.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -136,7 +135,6 @@ def _fork(run: Callable[[], None]) -> int:
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        gc.freeze()  # a collection would write to every page that holds an object, and so copy it
         _run_and_exit(run)
     return pid
 
