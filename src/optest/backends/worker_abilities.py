@@ -26,11 +26,8 @@ class RunsInForks(metaclass=Ability):
 
 class ImportsLate(metaclass=Ability):
     def import_late(self) -> None:
-        """Import what ``run`` does, before forks that would each do it: nothing of the user's, and no device.
-
-        Raises:
-            OptestError: as ``run`` does, which nobody sees here.
-        """
+        """Import what ``run`` does, before forks that would each do it; raises ``OptestError``, which nobody sees. It
+        calls nothing of the user's, and opens no device."""
 
 
 class NeedsEnvironment(metaclass=Ability):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, backend_manager
 from optest.backends.worker_abilities import ImportsLate
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
@@ -15,15 +16,15 @@ from optest.core.expected import is_own
 from optest.core.messages import Ran, ToParent, as_execution, decode_for_parent, encode
 from optest.core.monkeypatches import patch_watch
 from optest.core.phases import Phase
-from optest.core.runner import ExecutionResult
+from optest.core.runner import ExecutionResult, execute
 from optest.core.verdicts import excused
 from optest.core.worker_death import death, descriptors_spoilt, overtime
-from optest.errors import OptestError
+from optest.operators import operators
 from optest.process import fork_and_run, leave
 from optest.registry import load_object
-from optest.spec import TestCase, Timings, Verdict
+from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, Verdict, dtype
 
-__all__ = ["InForks", "prepare_fork"]
+__all__ = ["InForks", "prepare_fork", "warm_up"]
 
 _USUAL_S = 300.0
 
@@ -46,6 +47,7 @@ class InForks:
     ) -> ExecutionResult:
         """Run the cases in a fork, which has the case's deadline for all its phases together."""
         if self.inside.watch(cases[0]) is not None:
+            warm_up()
             prepare_fork(cases[0], self.inside.driver)
         deadline_s = cases[0].timeout_s or _USUAL_S
         fork = fork_and_run(lambda: self._answer(cases))
@@ -78,10 +80,23 @@ class InForks:
         return None
 
 
+@cache
+def warm_up() -> None:
+    """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
+    load_object("numpy.ma:is_masked")  # which np.unique imports
+    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
+    descriptor = operators.get("add")
+    arguments = tuple(
+        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
+        for index, name in enumerate(("input", "other"))
+    )
+    case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
+    encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
+
+
 def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
     """Import here what each fork would, and watch it; nothing of the case is called, as what may die dies in a fork."""
-    load_object("numpy.ma:is_masked")  # which np.unique imports
-    with suppress(OptestError):  # the fork meets the same
+    with suppress(Exception):  # the fork meets the same
         if isinstance(driver, ImportsLate):
             driver.import_late()
         for hook in (case.reference or case.descriptor.reference, case.descriptor.terms):

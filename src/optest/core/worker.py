@@ -21,7 +21,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import configure
 from optest.backends.worker_abilities import RunsInForks
 from optest.core.extensions import load_extensions
-from optest.core.forked import prepare_fork
+from optest.core.forked import prepare_fork, warm_up
 from optest.core.messages import (
     Asked,
     Broken,
@@ -50,7 +50,7 @@ from optest.process import (
     end_children,
     fork_server,
 )
-from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, Timings, dtype
+from optest.spec import Fault, Reason, TestCase
 
 __all__ = ["broken", "cases_of", "main"]
 
@@ -75,7 +75,10 @@ def main(arguments: list[str]) -> None:
             serving = _Serving(hello, phases, *_load(hello))
             in_forks = hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1)
             if in_forks:
-                _warm_up(serving.patches)
+                warm_up()
+                refuse_patches(serving.patches, "a plug-in")  # watches what was imported
+                gc.collect()
+                gc.freeze()
         except OptestError as error:
             channel.send(encode(broken(0, error)))
             return
@@ -95,6 +98,8 @@ def _serve(serving: _Serving, channel: Channel) -> None:
         phases.write(Phase.ANSWER)
         channel.send(encode(answer))
         phases.write(Phase.IDLE)
+        if serving.hello.fresh:
+            return
         if _is_last(answer):
             _wait_to_be_ended()
         answered += 1
@@ -138,7 +143,6 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
             fork = None
         channel.send(answer)
         if fork is not None and serving.hello.fresh:
-            fork.channel.close()
             _ends_soon(fork)
             _end(fork)
             fork = None
@@ -206,21 +210,6 @@ def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
     configure(driver, hello.options)
     refuse_patches(patches, f"backend {hello.driver!r}")
     return driver, patches, SideEffects(patches, in_worker=not hello.fresh)
-
-
-def _warm_up(patches: PatchWatch) -> None:
-    """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
-    descriptor = operators.get("add")
-    arguments = tuple(
-        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
-        for index, name in enumerate(("input", "other"))
-    )
-    case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
-    encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
-    refuse_patches(patches, "a plug-in")  # watches what was imported
-    gc.collect()
-    gc.freeze()
 
 
 def broken(number: int, error: OptestError) -> Broken:
