@@ -74,7 +74,9 @@ class ModelValues:
         match stated["part"]:
             case "watched":
                 real = _program(stated, subject).outputs(subject.feeds)
-                exact = Rule(kind=RuleClass.EXACT, stands=True)
+                exact = Rule(
+                    kind=RuleClass.EXACT, formula="else the values traced are not the model's own", stands=True
+                )
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
                 return (), [subject.continuation.expected]

@@ -111,7 +111,7 @@ def _torch_model(stated: Mapping[str, str], seed: int) -> Any:
 
 
 def _entries(text: str) -> Iterator[tuple[str, Any]]:
-    for each in text.split(","):
+    for each in re.split(r",(?![^\[]*\])", text):  # not at those inside a list
         name, equals, value = each.partition("=")
         if each and not equals:
             raise UsageError(f"--config is {each!r}, but should be KEY=VALUE")

@@ -28,8 +28,8 @@ __all__ = ["Graph", "opened_file"]
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""
-_SUMS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "ReduceSum")
-"""Operators whose results are sums, of products or of their input."""
+_SUMS = ("Conv", "ConvTranspose", "Einsum", "Gelu", "Gemm", "MatMul", "ReduceSum")
+"""Operators whose results are sums: of products, of their input, or of two halves of it that cancel."""
 _MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")
 _PLACE = "pkg.torch.onnx."
 """Where torch's exporter keeps the module, the source line and the name of a node in torch's graph."""
@@ -184,13 +184,15 @@ class Graph:
                     values.pop(name, None)
 
     def _errors(self, number: int, feeds: Mapping[str, Any], total: Array, unit: float) -> Array:
+        node = self.nodes[number]
+        if node.op_type == "Gelu":  # x/2 and x/2 · erf or tanh of another number, which cancel
+            return summation_errors(total, np.square(feeds[node.input[0]]), np.array(2.0), unit)
         squares, counts = (
             self._evaluator(number).run(
                 None, {name: of(value) if value.dtype.kind == "f" else value for name, value in feeds.items()}
             )[0]
             for of in (np.square, np.ones_like)
         )
-        node = self.nodes[number]
         if node.op_type in _MEANS:
             kernel = next((each.ints for each in node.attribute if each.name == "kernel_shape"), None)
             counts = np.prod(kernel) if kernel else feeds[node.input[0]].size / max(total.size, 1)

@@ -12,6 +12,7 @@ import pytest
 import toy_optimizer
 from onnx import helper
 from planted_faults import CONFIGS, FAULTS
+from safetensors.numpy import save_file
 from small_models import VALUES, renamed, written
 
 from optest.api import bootstrap
@@ -228,6 +229,33 @@ def test_dropout_draws_where_the_model_is_trained(is_trained: bool, drawn: str) 
     constants = [onnx.helper.make_tensor("trained", onnx.TensorProto.BOOL, [], [is_trained])]
     content = onnx.helper.make_model(onnx.helper.make_graph([node], "m", [x], [y], constants)).SerializeToString()
     assert Graph(content).random == drawn
+
+
+@pytest.mark.parametrize("form", ["none", "tanh"])
+def test_how_far_good_implementations_of_gelu_are_off(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's tanh is off by some ulp, which is all that is left where 1 + tanh(x) is nearly 0."""
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4096]) for name in "xy")
+    node = helper.make_node("Gelu", ["x"], ["y"], approximate=form)
+    opset = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(helper.make_graph([node], "m", [x], [y]), opset_imports=opset, ir_version=10), "m.onnx")
+    save_file({"x": np.linspace(-7, 7, 4096, dtype=np.float32)}, "x.safetensors")
+    case = model("m.onnx", inputs="x.safetensors")
+    assert rejected(case, "isolated") == []
+    right = OnnxProgram.made
+    monkeypatch.setattr(OnnxProgram, "made", lambda *given: {k: v + np.float32(3e-6) for k, v in right(*given).items()})
+    assert rejected(case, "isolated") == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("", {}),
+        ("a=1,b=x", {"a": 1, "b": "x"}),
+        ("sizes=[16,32],depths=[1],n=2", {"sizes": [16, 32], "depths": [1], "n": 2}),
+    ],
+)
+def test_values_of_a_config_may_be_lists(text: str, entries: dict[str, Any]) -> None:
+    assert dict(opened._entries(text)) == entries
 
 
 def test_a_program_says_how_it_computes(tmp_path: Path) -> None:
