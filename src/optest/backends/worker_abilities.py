@@ -26,8 +26,7 @@ class RunsInForks(metaclass=Ability):
 
 class ImportsLate(metaclass=Ability):
     def import_late(self) -> None:
-        """Import what ``run`` does, before forks that would each do it; raises ``OptestError``, which nobody sees. It
-        calls nothing of the user's, and opens no device."""
+        """Import what ``run`` does, before forks do: calls nothing of the user's, opens no device, may raise."""
 
 
 class NeedsEnvironment(metaclass=Ability):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
@@ -40,11 +40,7 @@ class InForks:
 
     inside: InProcess
 
-    def execute(
-        self,
-        cases: Sequence[TestCase],
-        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> ExecutionResult:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
         """Run the cases in a fork, which has the case's deadline for all its phases together."""
         if self.inside.watch(cases[0]) is not None:
             warm_up()
@@ -86,11 +82,9 @@ def warm_up() -> None:
     load_object("numpy.ma:is_masked")  # which np.unique imports
     spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
     descriptor = operators.get("add")
-    arguments = tuple(
-        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
-        for index, name in enumerate(("input", "other"))
-    )
-    case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
+    first = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn"))
+    inputs = (first, replace(first, name="other", path="input1"))
+    case = TestCase(descriptor=descriptor, inputs=inputs, outputs=(spec,), attributes=descriptor.bind({}))
     encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
 
 
@@ -99,9 +93,8 @@ def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
     with suppress(Exception):  # the fork meets the same
         if isinstance(driver, ImportsLate):
             driver.import_late()
-        for hook in (case.reference or case.descriptor.reference, case.descriptor.terms):
-            if is_own(hook):
-                load_object(str(hook))
+        for hook in filter(is_own, (case.reference or case.descriptor.reference, case.descriptor.terms)):
+            load_object(str(hook))
     patch_watch().replaced()
 
 

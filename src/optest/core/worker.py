@@ -75,6 +75,7 @@ def main(arguments: list[str]) -> None:
             serving = _Serving(hello, phases, *_load(hello))
             in_forks = hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1)
             if in_forks:
+                adopt_orphans()
                 warm_up()
                 refuse_patches(serving.patches, "a plug-in")  # watches what was imported
                 gc.collect()
@@ -83,11 +84,7 @@ def main(arguments: list[str]) -> None:
             channel.send(encode(broken(0, error)))
             return
         channel.send(encode(Ready()))
-        if in_forks:
-            adopt_orphans()
-            _serve_in_forks(serving, channel)
-        else:
-            _serve(serving, channel)
+        (_serve_in_forks if in_forks else _serve)(serving, channel)
 
 
 def _serve(serving: _Serving, channel: Channel) -> None:
