@@ -22,6 +22,7 @@ __all__ = [
     "gist",
     "headline",
     "lean_text",
+    "looks_rounded_between",
     "measure_lines",
     "rule_text",
     "rules_text",
@@ -143,7 +144,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
-    if not rounds_less and _looks_rounded_between(measure):
+    if not rounds_less and looks_rounded_between(measure):
         lines.append(
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
             "What is expected is computed in float32 and rounded once, at the end"
@@ -151,7 +152,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
     return lines
 
 
-def _looks_rounded_between(measure: Measure) -> bool:
+def looks_rounded_between(measure: Measure) -> bool:
     if measure.dtype not in _HALVES or not measure.mismatched or measure.nonfinite_mismatched:
         return False
     few = measure.max_ulp_error is not None and measure.max_ulp_error <= _FEW_ULP

@@ -5,6 +5,7 @@ whose edges an output turns wrong."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -13,7 +14,7 @@ from typing import Any
 from optest.spec import LIMIT, CaseResult, Picture, TensorSpec, dtype
 from optest.spec.tensors import format_shape
 
-__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "tile_of"]
+__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "telling_parameters", "tile_of"]
 
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
@@ -68,6 +69,27 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> st
     if (such / total) ** count > _CHANCE:
         return ""
     return f"only {shared[least].words} ({count} of {such} such cases, none of {total - such} others)"
+
+
+def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> list[str]:
+    """For each failure of an operator the parameter that tells most of it, ``dtype`` or the name of an attribute; empty
+    where chance may explain how many cases with that dtype, or without the attribute's usual value, fail."""
+    values = [_facts(each).values for each in (*failed, *passed)]
+    told = [(-math.log(_CHANCE), "")] * len(failed)
+    for name in dict.fromkeys(name for each in values for name in each):
+        usual = Counter(each.get(name) for each in values).most_common(1)[0][0]
+        kinds = [each.get(name) if name == "dtype" else each.get(name) == usual for each in values]
+        wrong, such = Counter(kinds[: len(failed)]), Counter(kinds)
+        for place, kind in enumerate(kinds[: len(failed)]):
+            told[place] = max(told[place], (_surprise(wrong[kind], such[kind], len(failed) / len(values)), name))
+    return [name for _, name in told]
+
+
+def _surprise(count: int, of: int, rate: float) -> float:
+    """How little chance explains ``count`` or more failures ``of`` so many, each at a rate (Chernoff's exponent)."""
+    passed = of - count
+    exponent = count * math.log(count / of / rate) + (passed and passed * math.log(passed / of / (1 - rate)))
+    return exponent if count > of * rate else 0.0
 
 
 def _parting_pair(shared: Sequence[_Property], right: Sequence[_Facts]) -> tuple[_Property, _Property] | None:

@@ -9,7 +9,7 @@ import pytest
 
 from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
-from optest.spec import CaseResult, Reason
+from optest.spec import CaseResult, Measure, Reason, RuleUsed
 
 Make = Callable[..., CaseResult]
 
@@ -105,3 +105,59 @@ def test_a_pattern_holds_for_all_that_fail(result: Make) -> None:
     patterns = {group.first.reason: group.pattern for group in failure_groups(results)}
     assert "only in float16" in patterns[Reason.VALUE]
     assert f"; {len(strided)} more cases of it fail in other ways" in patterns[Reason.VALUE]
+
+
+@pytest.mark.parametrize("diagnosis", [(), ("as if alpha were 1, its default, not 2",)])
+def test_a_parameter_tells_one_cause_from_another(result: Make, diagnosis: tuple[str, ...]) -> None:
+    """Nothing explains most of them: those with another alpha have one cause, be one of them diagnosed or not."""
+
+    def failed(each: CaseResult) -> CaseResult:
+        said = {"diagnosis": diagnosis} if each.shapes["input0"] == (4, 64) else {}
+        kept = {name: getattr(each, name) for name in ("id", "dtypes", "shapes", "case", "attributes")}
+        return result(**kept, reason=Reason.VALUE, details=said)
+
+    cases = [
+        result(id=f"{alpha} {size}", shapes={"input0": (4, size)}, attributes={"alpha": alpha})
+        for alpha in (1, 1, 1, 1, 2)
+        for size in (64, *range(8))
+    ]
+    results = [
+        failed(each) if each.attributes["alpha"] == 2 or each.shapes["input0"] == (4, 3) else each for each in cases
+    ]
+    sizes = {group.first.attributes["alpha"]: 1 + len(group.others) for group in failure_groups(results)}
+    assert sizes == {1: 4, 2: 9}
+
+
+def test_integers_do_not_hide_roundings(result: Make, measure: Callable[..., Measure]) -> None:
+    rules = [("int64", "exact"), ("float16", "accumulate")]
+    results = [
+        result(id=f"{dtype} {size}", dtypes=(dtype,), reason=Reason.VALUE, measures=[wrong])
+        for size in range(3)
+        for dtype, rule in rules
+        for wrong in [measure(dtype=dtype, mismatched=8, rule=RuleUsed(layer="operator", name=rule, text=rule))]
+    ]
+    assert [{*group.first.dtypes, *group.others[0].dtypes} for group in failure_groups(results)] == [
+        {"int64"},
+        {"float16"},
+    ]
+
+
+def test_a_guess_of_roundings_stands_for_no_larger_errors(result: Make, measure: Callable[..., Measure]) -> None:
+    few, many_ulp = (
+        result(
+            id=str(ulp),
+            shapes={"input0": (int(ulp),)},
+            reason=Reason.VALUE,
+            measures=[
+                measure(
+                    dtype="float16",
+                    mismatched=8,
+                    max_ulp_error=ulp,
+                    rule=RuleUsed(layer="operator", name="ulp", text=""),
+                )
+            ],
+        )
+        for ulp in (2.0, 900.0)
+    )
+    (group,) = failure_groups([few, many_ulp])
+    assert group.first is many_ulp
