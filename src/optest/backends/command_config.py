@@ -235,18 +235,25 @@ class _Reader(SectionReader):
                 self.say(where, "has no tensor, but should name one, such as input0")
         return entries
 
+    def input_files(self) -> set[str]:
+        """The positional names of the inputs that have an entry, also of those that the case has not."""
+        entries = self._entries("inputs", self.section.get("inputs"))
+        return {self._positional(where, name) for where, name, _ in entries} - {""}
+
     def _tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec]) -> str | None:
-        """The positional name of a tensor."""
-        signature = self.case.descriptor.tensors
-        try:
-            side, index = signature.locate(name)
-        except UnknownName as error:
-            self.say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
-            return None
-        tensor = f"{side}{index}"
-        if tensor not in specs and specs:
+        """The positional name of a tensor of the case."""
+        tensor = self._positional(where, name)
+        if tensor and tensor not in specs and specs:
             self.say(where, f"names {name!r}, but the case has {', '.join(specs)} here")
         return tensor if tensor in specs else None
+
+    def _positional(self, where: str, name: str) -> str:
+        try:
+            side, index = self.case.descriptor.tensors.locate(name)
+        except UnknownName as error:
+            self.say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
+            return ""
+        return f"{side}{index}"
 
     def _file(self, key: str, tensor: str, spec: TensorSpec, entry: Mapping[str, Any], default: str) -> TensorFile:
         where = f"{key}.{tensor}"
@@ -303,27 +310,34 @@ class _Reader(SectionReader):
 def why_outside(case: TestCase, section: str) -> str | None:
     """Why the case is outside of what the section ``promises``, None if it is inside or nothing is promised.
 
-    A promised command gets what it depends on by tokens: an attribute without one has to have its default, and a case
-    without the size of a token (``{shape0[1]}`` of a vector) is none for it.
+    A promised command gets what it depends on by tokens and files: an attribute without a token has to have its
+    default, and an optional input beside those that are named has to be left out. A case without a named input, or
+    without the size of a token (``{shape0[1]}`` of a vector), is none for it.
     """
     stated: Any = case.backend_config.get(section, {})
     if not isinstance(stated, Mapping) or "promises" not in stated:
         return None
-    reader = SectionReader(case, section, "")
+    reader = _Reader(case, section)
     capability, ignored = _promised(reader)
+    files = reader.input_files()
     if reader.problems:
         return None  # told as what is wrong with the section
     if outside := capability.lacks(case):
         return outside
-    used = {token for text in _texts(stated) for token in tokens_of(text)}
+    used = files | {token for text in _texts(stated) for token in tokens_of(text)}
     for attribute in case.descriptor.attributes:
         value = case.attributes.get(attribute.name, attribute.default)
         names = (attribute.name, *attribute.aliases)
         is_taken = any(name in ignored or f"attr:{name}" in used for name in names)
         if not is_taken and (attribute.is_required or value != attribute.default):
-            return f"the command takes no {{attr:{attribute.name}}}, which is {value!r} here"
-    missing = sorted(token for token in used - {*case_tokens(case)} if _OF_A_SIZE.fullmatch(token))
-    missing = [token for token in missing if token not in {argument.path for argument in case.inputs}]
+            shown = [*value] if isinstance(value, tuple) else value
+            return f"the command takes no {{attr:{attribute.name}}}, which is {shown!r} here"
+    given = {argument.path: argument.name for argument in case.inputs}
+    optional = {each.name for each in case.descriptor.tensors.inputs if each.optional}
+    for path, name in given.items() if any(token.startswith("input") for token in used) else ():
+        if name in optional and path not in used:
+            return f"the command takes no {{{path}}}, the optional {name}"
+    missing = sorted(token for token in used - {*case_tokens(case), *given} if _OF_A_SIZE.fullmatch(token))
     return f"the command takes {{{missing[0]}}}, which the case has not" if missing else None
 
 

@@ -61,11 +61,14 @@ class OperatorLine:
         known = {Status.PASSED: self.passed, Status.SKIPPED: self.gaps, Status.XFAILED: self.expected}
         return known.get(status, self.unchecked)
 
+    def reasons(self) -> list[str]:
+        """Why cases were not run, the commonest first."""
+        return [why for why, _ in _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})]
+
     def remark(self) -> str:
         """Where it is not all passed: in which case sets; for an operator of which nothing ran, why."""
         if not self.ran:
-            (why, _), *_ = _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})
-            return f"nothing ran: {why}"
+            return f"nothing ran: {self.reasons()[0]}"
         shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "gaps": self.gaps}
         return "; ".join(f"{word} in {_by_set(counts)}" for word, counts in shown.items() if counts)
 
@@ -114,13 +117,13 @@ def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:
 
 
 def gap_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
-    """Why cases were not run and of which operators, the commonest first; of which nothing ran, says its own line.
+    """Why cases were not run and of which operators, the commonest first. Where nothing ran for one, its line says so.
 
     Reasons that differ in values alone are one.
     """
     reasons: dict[str, Counter[str]] = {}
     for line in lines:
-        for reason, count in line.gap_reasons.items() if line.ran else ():
+        for reason, count in line.gap_reasons.items() if line.ran or line.reasons()[1:] else ():
             reasons.setdefault(reason, Counter())[line.operator] += count
     return _grouped(reasons)
 
