@@ -113,8 +113,9 @@ def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_P
 def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
     bad = list(dict.fromkeys(facts.values.get(name) for facts in wrong))
     good = list(dict.fromkeys(facts.values.get(name) for facts in right))
-    if len(good) == len(right) and all(isinstance(each, str) for each in good):  # a name of the case's own
-        return
+    seen = {*bad, *good}
+    if 2 * len(seen) > len(wrong) + len(right) and all(isinstance(each, (str, type(None))) for each in seen):
+        return  # names of the cases' own, as of files and of values in a model
     if len(good) == 1 and good[0] not in bad and len(bad) > 1:
         words = f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {_shown(good[0])}"
         yield _Property(words=words, holds=lambda facts: facts.values.get(name) != good[0])

@@ -161,3 +161,13 @@ def test_a_guess_of_roundings_stands_for_no_larger_errors(result: Make, measure:
     )
     (group,) = failure_groups([few, many_ulp])
     assert group.first is many_ulp
+
+
+@pytest.mark.parametrize(("texts", "words"), [(20, ""), (4, "only with given=3 (all 5 such cases, none of 16 others)")])
+def test_texts_that_hardly_repeat_are_names_and_no_pattern(result: Make, texts: int, words: str) -> None:
+    """As the values in a model that a traced node gets; some nodes share one, and some have none."""
+    results = [result(id=str(at), attributes={"given": str(at % texts), "kind": "same"}) for at in range(20)]
+    results.append(result(id="none", attributes={"kind": "same"}))
+    failed = [each for each in results if each.attributes.get("given") == "3"]
+    passed = [each for each in results if each not in failed]
+    assert pattern_of(failed, passed) == words
