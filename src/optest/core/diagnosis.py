@@ -291,10 +291,9 @@ def _is_nearer(comparison: Comparison, expected: Sequence[Expected]) -> bool:
 
 
 def _distance(output: Array, expected: Expected) -> float:
-    """The sum of the squared errors of an output, infinite where one is. The right value is rounded as the output is:
-    in 16 bits, roundings of the large values hide what is wrong with the others."""
-    kind = expected.dtype
-    got, right = _number(output), _number(round_to(expected.value, kind) if kind.is_inexact else expected.value)
+    """The sum of the squared errors of an output, beyond the rounding to its dtype; infinite where one is."""
+    rounded = round_to(expected.value, expected.dtype) if expected.dtype.is_inexact else expected.value
+    got, right = _number(output), _number(rounded)
     same = (got == right) | (np.isnan(got) & np.isnan(right))
     total = float(np.sum(np.square(np.abs(np.where(same, 0.0, got - right)))))
     return np.inf if np.isnan(total) else total

@@ -61,14 +61,11 @@ class OperatorLine:
         known = {Status.PASSED: self.passed, Status.SKIPPED: self.gaps, Status.XFAILED: self.expected}
         return known.get(status, self.unchecked)
 
-    def reasons(self) -> list[str]:
-        """Why cases were not run, the commonest first."""
-        return [why for why, _ in _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})]
-
     def remark(self) -> str:
         """Where it is not all passed: in which case sets; for an operator of which nothing ran, why."""
         if not self.ran:
-            return f"nothing ran: {self.reasons()[0]}"
+            (why, _), *_ = _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})
+            return f"nothing ran: {why}"
         shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "gaps": self.gaps}
         return "; ".join(f"{word} in {_by_set(counts)}" for word, counts in shown.items() if counts)
 
@@ -123,7 +120,8 @@ def gap_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]
     """
     reasons: dict[str, Counter[str]] = {}
     for line in lines:
-        for reason, count in line.gap_reasons.items() if line.ran or line.reasons()[1:] else ():
+        says_all = not line.ran and len(set(map(skeleton, line.gap_reasons))) == 1
+        for reason, count in () if says_all else line.gap_reasons.items():
             reasons.setdefault(reason, Counter())[line.operator] += count
     return _grouped(reasons)
 

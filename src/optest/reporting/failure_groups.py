@@ -46,8 +46,6 @@ _VALUE = re.compile(
     rf"|{_NUMBER}|True|False|None"
     r")(?![\w.]*\w)",
 )
-_Kind = tuple[str, bool, str]
-"""Of wrong values: the operator, whether they have to be equal (as integers have), the parameter that tells of them."""
 _WIDTH = 40
 """Characters that the values of one place take, where there are more than two."""
 
@@ -77,19 +75,17 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
             operators.setdefault(symptom, set()).add(result.operator)
     across = {symptom for symptom, of in operators.items() if len(of) >= _ACROSS}
     passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
-    kinds = {
-        id(result): (operator, _is_exact(result), parameter)
-        for operator, members in failed.items()
-        for result, parameter in zip(members, telling_parameters(members, passed.get(operator, ())), strict=True)
-    }
+    parameters: dict[int, str] = {}
+    for operator, members in failed.items():
+        parameters |= telling_parameters(members, passed.get(operator, ()))
     groups: dict[Hashable, list[CaseResult]] = {}
     by_mark: dict[Hashable, Hashable] = {}
     for result in bad:
-        marks = _marks(result, across, kinds[id(result)])
+        marks = _marks(result, across, parameters[id(result)])
         key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
-    return [_group(members, failed, passed) for members in _with_hosts(list(groups.values()), kinds)]
+    return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
@@ -121,20 +117,17 @@ def _pattern(members: Sequence[CaseResult], failed: Sequence[CaseResult], passed
     return of_group and f"{of_group}; {rest} more cases of it fail in other ways"
 
 
-def _with_hosts(groups: list[list[CaseResult]], kinds: Mapping[int, _Kind]) -> list[list[CaseResult]]:
-    """Wrong values without a diagnosis go with those of their kind that have one, if a parameter tells of both. If none
-    does, only those go of so few elements that no diagnosis can fit."""
-    of_values = [group for group in groups if group[0].reason in _OF_VALUES]
-    diagnosed = [(group, {kinds[id(each)] for each in group}) for group in of_values if _diagnosis(group[0])]
+def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
+    """Wrong values of so few elements that no diagnosis can fit go with those of their operator that have one."""
+    diagnosed = [group for group in groups if _diagnosis(group[0])]
     kept = []
     for group in groups:
-        own = kinds[id(group[0])]
-        hosts = [host for host, of in diagnosed if (of == {own} if own[2] else own in of)]
+        hosts = [each for each in diagnosed if _origin(each[0]) == _origin(group[0])]
         if _diagnosis(group[0]) or not hosts or group[0].reason not in _OF_VALUES:
             kept.append(group)
             continue
-        max(hosts, key=len).extend(each for each in group if own[2] or _is_small(each))
-        if rest := [each for each in group if not (own[2] or _is_small(each))]:
+        max(hosts, key=len).extend(each for each in group if _is_small(each))
+        if rest := [each for each in group if not _is_small(each)]:
             kept.append(rest)
     return kept
 
@@ -144,26 +137,28 @@ def _is_small(result: CaseResult) -> bool:
     return bool(measures) and all(measure.compared < _TOO_FEW for measure in measures)
 
 
-def _is_exact(result: CaseResult) -> bool:
-    rules = [measure.rule.name for measure in result.verdict.measures if measure.is_off and measure.rule]
-    return set(rules) == {"exact"}
+def _origin(result: CaseResult) -> tuple[str, bool]:
+    """Numbers that have to be equal, as integers, come from other code of an operator than those with roundings."""
+    rules = {measure.rule.name for measure in result.verdict.measures if measure.is_off and measure.rule}
+    return result.operator, rules == {"exact"}
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
     return texts(result.verdict.details.get("diagnosis"))
 
 
-def _marks(result: CaseResult, across: Container[Hashable], kind: _Kind) -> list[Hashable]:
-    """What failures have in common that are alike; one is enough."""
+def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> list[Hashable]:
+    """What failures have in common that are alike; one is enough. Wrong values without a diagnosis have the parameter
+    that tells of them in common, also with a diagnosis that names it."""
     if raised := _raised_there(result):
         return [raised]
-    verdict = result.verdict
+    diagnosis = _diagnosis(result)
     marks: list[Hashable] = [symptom for symptom in _symptoms(result) if symptom in across]
-    sentences = [skeleton(_ASIDE.sub("", sentence)) for sentence in _diagnosis(result)]
-    marks += [(result.operator, result.status, words) for words in sentences]
-    if not marks:
-        text = kind if result.reason in _OF_VALUES else skeleton(verdict.message)
-        marks.append((result.operator, result.status, result.reason, text))
+    marks += [(result.operator, result.status, skeleton(_ASIDE.sub("", sentence))) for sentence in diagnosis]
+    if result.reason in _OF_VALUES and (not diagnosis or any(parameter in each.split() for each in diagnosis)):
+        marks.append((*_origin(result), result.status, result.reason, parameter))
+    elif not marks:
+        marks.append((result.operator, result.status, result.reason, skeleton(result.verdict.message)))
     return marks
 
 
@@ -188,14 +183,9 @@ def _complexity(result: CaseResult) -> tuple[Any, ...]:
     measures, attributes = result.verdict.measures, (result.identifier or result.id).count("=")
     elements = sum(math.prod(shape) for shape in result.shapes.values())
     unexplained = not _diagnosis(result) and not any(map(lean_text, measures))
-    of_steps = any(map(looks_rounded_between, measures))  # a guess, that has to fit all of a group
-    return (of_steps, unexplained, len(layouts_of(result)), attributes, elements, -_badness(result))
-
-
-def _badness(result: CaseResult) -> float:
-    used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
-    finite = [each for each in used if math.isfinite(each)]
-    return max(finite, default=0.0)
+    of_steps = any(map(looks_rounded_between, measures))  # a guess, which has to fit all of a group
+    worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
+    return (of_steps, unexplained, len(layouts_of(result)), attributes, elements, -worst)
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:

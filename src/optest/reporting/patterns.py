@@ -62,7 +62,8 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> st
         return ""
     least = passes.index(min(passes))
     few = passes[least] <= _FEW_PASSES * count
-    both = None if few else _parting_pair(shared, right)
+    pairs = () if few else combinations(shared, 2)
+    both = next((pair for pair in pairs if not any(all(each.holds(facts) for each in pair) for facts in right)), None)
     if both is not None:
         return f"only {both[0].words} and {both[1].words} (all {count} such cases, none of {len(passed)} others)"
     such = count + passes[least]
@@ -71,32 +72,20 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> st
     return f"only {shared[least].words} ({count} of {such} such cases, none of {total - such} others)"
 
 
-def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> list[str]:
-    """For each failure of an operator the parameter that tells most of it, ``dtype`` or the name of an attribute; empty
+def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> dict[int, str]:
+    """By the id of each failure of an operator the parameter that tells most of it, ``dtype`` or an attribute; empty
     where chance may explain how many cases with that dtype, or without the attribute's usual value, fail."""
     values = [_facts(each).values for each in (*failed, *passed)]
-    told = [(-math.log(_CHANCE), "")] * len(failed)
+    rate, told = len(failed) / len(values), [(-math.log(_CHANCE), "")] * len(failed)
     for name in dict.fromkeys(name for each in values for name in each):
         usual = Counter(each.get(name) for each in values).most_common(1)[0][0]
         kinds = [each.get(name) if name == "dtype" else each.get(name) == usual for each in values]
         wrong, such = Counter(kinds[: len(failed)]), Counter(kinds)
         for place, kind in enumerate(kinds[: len(failed)]):
-            told[place] = max(told[place], (_surprise(wrong[kind], such[kind], len(failed) / len(values)), name))
-    return [name for _, name in told]
-
-
-def _surprise(count: int, of: int, rate: float) -> float:
-    """How little chance explains ``count`` or more failures ``of`` so many, each at a rate (Chernoff's exponent)."""
-    passed = of - count
-    exponent = count * math.log(count / of / rate) + (passed and passed * math.log(passed / of / (1 - rate)))
-    return exponent if count > of * rate else 0.0
-
-
-def _parting_pair(shared: Sequence[_Property], right: Sequence[_Facts]) -> tuple[_Property, _Property] | None:
-    for one, other in combinations(shared, 2):
-        if not any(one.holds(each) and other.holds(each) for each in right):
-            return one, other
-    return None
+            parts = ((wrong[kind], rate), (such[kind] - wrong[kind], 1 - rate))
+            exponent = sum(part * math.log(part / such[kind] / share) for part, share in parts if part)
+            told[place] = max(told[place], (exponent if wrong[kind] > rate * such[kind] else 0.0, name))
+    return {id(each): name for each, (_, name) in zip(failed, told, strict=True)}
 
 
 def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
