@@ -113,7 +113,7 @@ class Graph:
     @property
     def random(self) -> str:
         """An operator whose results are drawn at random, "" if there is none."""
-        return next((each.op_type for each in self.nodes if _is_random(each)), "")
+        return next((each.op_type for each in self.nodes if _is_random(each, self.constant)), "")
 
     def place_of(self, number: int) -> str:
         """Where a node is from, in words: the module and the line of code that torch's exporter keeps."""
@@ -278,6 +278,9 @@ def _widen_constant(node: Any) -> None:
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
-def _is_random(node: Any) -> bool:
+def _is_random(node: Any, constant: Callable[[str], Array | None]) -> bool:
     """Dropout draws where it is told that a model is trained."""
-    return node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2]))
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return node.op_type in _RANDOM
+    is_trained = constant(node.input[2])
+    return is_trained is None or bool(is_trained)

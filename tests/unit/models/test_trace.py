@@ -221,6 +221,15 @@ def test_the_reference_is_in_float64_and_long_sums_may_err(tmp_path: Path) -> No
     assert errors.max() > 2.0**-24 * np.abs(wide["product"]).max()
 
 
+@pytest.mark.parametrize(("is_trained", "drawn"), [(False, ""), (True, "Dropout")])
+def test_dropout_draws_where_the_model_is_trained(is_trained: bool, drawn: str) -> None:
+    node = onnx.helper.make_node("Dropout", ["x", "", "trained"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy")
+    constants = [onnx.helper.make_tensor("trained", onnx.TensorProto.BOOL, [], [is_trained])]
+    content = onnx.helper.make_model(onnx.helper.make_graph([node], "m", [x], [y], constants)).SerializeToString()
+    assert Graph(content).random == drawn
+
+
 def test_a_program_says_how_it_computes(tmp_path: Path) -> None:
     text = str(program_of(model(written(tmp_path / "m.onnx"), backend="openvino", variant="f32")))
     assert "6 nodes of float32, which openvino runs in its own way" in text

@@ -166,6 +166,22 @@ class _NarrowSine:
 narrow_sine = _NarrowSine()
 
 
+@pytest.mark.parametrize(
+    ("forward", "drawn"),
+    [
+        (lambda self, x: torch.nn.functional.dropout(x, 0.2, self.training) + 1, ""),
+        (lambda self, x: torch.nn.functional.scaled_dot_product_attention(x[None], x[None], x[None]), ""),
+        (lambda self, x: torch.nn.functional.rrelu(x) + 1, ""),
+        (lambda self, x: torch.nn.functional.dropout(x, 0.2, True) + 1, "aten.dropout.default"),
+        (lambda self, x: x + torch.rand_like(x), "aten.rand_like.default"),
+    ],
+    ids=["dropout not trained", "attention", "rrelu not trained", "dropout trained", "drawn"],
+)
+def test_what_draws_random_numbers_is_told_from_what_could(forward: Callable, drawn: str) -> None:
+    model = model_of(forward)
+    assert graph_of(model, arrays(model.inputs(0))).random == drawn
+
+
 def test_operators_in_place_and_regions_become_nodes_that_stand_alone() -> None:
     def forward(self, x):
         y = self.linear(x)

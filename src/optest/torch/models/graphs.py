@@ -71,9 +71,7 @@ class Graph:
 
     @property
     def random(self) -> str:
-        tag = torch.Tag.nondeterministic_seeded
-        drawn = (number for number, node in enumerate(self.nodes) if tag in getattr(node.target, "tags", ()))
-        return next(map(self.operator, drawn), "")
+        return next((self.operator(number) for number, node in enumerate(self.nodes) if _is_random(node)), "")
 
     def place_of(self, number: int) -> str:
         """The module, and place and statement of the innermost frame that is not torch's own."""
@@ -122,6 +120,16 @@ class Graph:
         if any(each.dtype == torch.float32 for each in tensors_in(value)):
             raise Fault(Reason.REFERENCE_FAILED, f"{node.target} ({node.name}) yields float32 from float64")
         return value
+
+
+def _is_random(node: Any) -> bool:
+    """Dropout and its like draw where a model is trained, and where the probability is not 0."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    arguments = node.target._schema.arguments
+    values = {each.name: each.default_value for each in arguments if each.has_default_value()}
+    values |= dict(zip([each.name for each in arguments], node.args, strict=False)) | node.kwargs
+    return not any(values[name] in (False, 0) for name in ("train", "training", "dropout_p", "p") if name in values)
 
 
 def _uses(node: Any) -> tuple[str, ...]:
