@@ -22,7 +22,6 @@ __all__ = [
     "gist",
     "headline",
     "lean_text",
-    "looks_rounded_between",
     "measure_lines",
     "rule_text",
     "rules_text",
@@ -144,7 +143,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
-    if not rounds_less and looks_rounded_between(measure):
+    if not rounds_less and _looks_rounded_between(measure):
         lines.append(
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
             "What is expected is computed in float32 and rounded once, at the end"
@@ -152,7 +151,7 @@ def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
     return lines
 
 
-def looks_rounded_between(measure: Measure) -> bool:
+def _looks_rounded_between(measure: Measure) -> bool:
     if measure.dtype not in _HALVES or not measure.mismatched or measure.nonfinite_mismatched:
         return False
     few = measure.max_ulp_error is not None and measure.max_ulp_error <= _FEW_ULP

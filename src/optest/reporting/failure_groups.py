@@ -9,10 +9,10 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optest.reporting.explain import explain, lean_text, looks_rounded_between, texts
+from optest.reporting.explain import explain, lean_text, texts
 from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
-from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
 
 __all__ = [
     "FailureGroup",
@@ -69,11 +69,8 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     """
     listed = list(results)
     bad = [result for result in listed if result.status in BAD_STATUSES]
-    operators: dict[Hashable, set[str]] = {}
-    for result in bad:
-        for symptom in _symptoms(result):
-            operators.setdefault(symptom, set()).add(result.operator)
-    across = {symptom for symptom, of in operators.items() if len(of) >= _ACROSS}
+    said = Counter(symptom for _, symptom in {(each.operator, text) for each in bad for text in _symptoms(each)})
+    across = {symptom for symptom, count in said.items() if count >= _ACROSS}
     passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
     parameters: dict[int, str] = {}
     for operator, members in failed.items():
@@ -179,13 +176,13 @@ def _raised_there(result: CaseResult) -> tuple[Any, ...]:
 def _complexity(result: CaseResult) -> tuple[Any, ...]:
     """The simplest call first: dense, with attributes at their defaults, of few elements; the worst of equal ones.
 
-    Before all others stand those of which something can be said."""
+    Before all others stand those of which something can be said; what 16 bits may explain has to fit all of a group."""
     measures, attributes = result.verdict.measures, (result.identifier or result.id).count("=")
     elements = sum(math.prod(shape) for shape in result.shapes.values())
-    unexplained = not _diagnosis(result) and not any(map(lean_text, measures))
-    of_steps = any(map(looks_rounded_between, measures))  # a guess, which has to fit all of a group
+    is_narrow = any(dtype(measure.dtype).bits < 32 for measure in measures)
     worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
-    return (of_steps, unexplained, len(layouts_of(result)), attributes, elements, -worst)
+    said = (not _diagnosis(result), is_narrow, not any(map(lean_text, measures)))
+    return (*said, len(layouts_of(result)), attributes, elements, -worst)
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:

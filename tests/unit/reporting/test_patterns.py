@@ -142,25 +142,16 @@ def test_integers_do_not_hide_roundings(result: Make, measure: Callable[..., Mea
     ]
 
 
-def test_a_guess_of_roundings_stands_for_no_larger_errors(result: Make, measure: Callable[..., Measure]) -> None:
-    few, many_ulp = (
-        result(
-            id=str(ulp),
-            shapes={"input0": (int(ulp),)},
-            reason=Reason.VALUE,
-            measures=[
-                measure(
-                    dtype="float16",
-                    mismatched=8,
-                    max_ulp_error=ulp,
-                    rule=RuleUsed(layer="operator", name="ulp", text=""),
-                )
-            ],
-        )
-        for ulp in (2.0, 900.0)
+def test_what_may_be_roundings_in_16_bits_stands_for_no_wider_dtype(
+    result: Make, measure: Callable[..., Measure]
+) -> None:
+    """The block of a wrong eps, say, would ask whether steps are rounded to float16."""
+    narrow, wide = (
+        result(id=dtype, shapes={"input0": (size,)}, reason=Reason.VALUE, measures=[measure(dtype=dtype, mismatched=8)])
+        for dtype, size in (("float16", 8), ("float32", 64))
     )
-    (group,) = failure_groups([few, many_ulp])
-    assert group.first is many_ulp
+    (group,) = failure_groups([narrow, wide])
+    assert group.first is wide
 
 
 @pytest.mark.parametrize(("texts", "words"), [(20, ""), (4, "only with given=3 (all 5 such cases, none of 16 others)")])
