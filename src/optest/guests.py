@@ -205,13 +205,15 @@ def guests() -> tuple[Guest, ...]:
     return tuple(load_object(path) for path in _GUESTS)
 
 
-def backends_of(is_stated: Callable[[str], bool]) -> list[str]:
-    """The guests' backends of which an option is stated; ``is_stated`` says so of an option's name."""
-    return [
-        guest.backend
+def backends_of(is_stated: Callable[[str], bool]) -> dict[str, set[str]]:
+    """The guests' backends of which an option is stated, with these options; ``is_stated`` says so of an option's
+    name."""
+    stated = {
+        guest.backend: {option.name for option in guest.options if option.repro and is_stated(option.name)}
         for guest in guests()
-        if guest.backend and any(option.repro and is_stated(option.name) for option in guest.options)
-    ]
+        if guest.backend
+    }
+    return {backend: names for backend, names in stated.items() if names}
 
 
 def run_hooks() -> Iterator[RunHooks]:

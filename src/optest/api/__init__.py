@@ -80,11 +80,12 @@ def run(
 
     Raises:
         OptestError: for anything that keeps the run from starting.
+        KeyboardInterrupt: after Ctrl-C, SIGTERM or SIGHUP.
     """
     given = _options(locals(), "stream")
     from optest.api.running import run as run_given
 
-    return run_given(given, stream=stream or io.StringIO())
+    return _unless_interrupted(run_given(given, stream=stream or io.StringIO()))
 
 
 def check(
@@ -119,6 +120,7 @@ def check(
 
     Raises:
         OptestError: for anything that keeps the check from starting.
+        KeyboardInterrupt: after Ctrl-C, SIGTERM or SIGHUP.
     """
     if isinstance(function, str):
         options["function"] = function
@@ -135,7 +137,14 @@ def check(
         raise UsageError(f"function is {function!r}, but should be callable, or text such as 'my_kernels:softmax'")
     elif numerics is not None:
         raise UsageError("numerics is for functions of this process; a backend, or @optest.kernel, declares its own")
-    return check_given(given, stream=stream or io.StringIO(), driver=driver)
+    return _unless_interrupted(check_given(given, stream=stream or io.StringIO(), driver=driver))
+
+
+def _unless_interrupted(report: Report) -> Report:
+    """The signal that ended a run is for the whole program: half a report would look like one without failures."""
+    if report.summary.interrupted:
+        raise KeyboardInterrupt(f"what ran until then is in {report.directory.journal_path}")
+    return report
 
 
 def _options(arguments: dict[str, Any], *others: str) -> RunOptions:

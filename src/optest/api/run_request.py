@@ -212,9 +212,13 @@ def _backend_of_sources(sources: Sequence[SourceDocument]) -> dict[str, Any]:
 
 
 def with_backend_of_options(given: Mapping[str, Any], **plan: Any) -> Settings:
-    """The settings; where no backend is named, that of the options which are stated (``--library``) is."""
+    """The settings; where no backend is named, the one that takes the options which are stated (``--library``) is."""
     settings = resolve(given, **plan)
-    known = backends_of(settings.stated) if not settings["backend"] else []
+    options = backends_of(settings.stated) if not settings["backend"] else {}
+    known = [*options]
+    if len(known) > 1:
+        every = set().union(*options.values())
+        known = [name for name in known if every.issubset(options_of(backend_manager.get(name)))]
     return resolve({**given, "backend": known[0]}, **plan) if len(known) == 1 else settings
 
 

@@ -218,15 +218,16 @@ def _stated(text: str) -> Kernel:
     function = load_extension("function", path)
     if not callable(function):
         raise UsageError(f"--function {text}: {path} is {function!r}, but should be a function")
-    return kernel_of(function, operator, path.rpartition(":")[2])
+    return kernel_of(function, operator, path.replace(":", ".").rpartition(".")[2])
 
 
-def kernel_of(function: Callable[..., Any], operator: str = "", otherwise: str = "") -> Kernel:
-    """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name."""
+def kernel_of(function: Callable[..., Any], operator: str = "", name: str = "") -> Kernel:
+    """The kernel that a function is declared as, else one without promises for ``operator``, or that of its name:
+    ``name``, which it may have in its module alone."""
     for declared in reversed(_KERNELS):
         if declared.function is function and operator in ("", declared.operator):
             return declared
-    name = operator or str(getattr(function, "__name__", otherwise))
+    name = operator or name or str(getattr(function, "__name__", ""))
     return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
 
 

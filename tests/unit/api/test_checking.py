@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -315,6 +317,14 @@ def test_an_option_of_one_backend_names_it() -> None:
     assert (request.run.driver.name, request.run.settings["backend"]) == ("torch", "torch")
     with pytest.raises(UsageError, match="no backend is named"):
         check_request({"op": ("relu",), "torch_device": "cpu", "mapping": "infiniop"})
+
+
+def test_options_of_two_backends_name_the_one_that_takes_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("kernels_on_a_device")
+    vars(module)["relu"] = lambda x: np.maximum(x, 0)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    request = check_request({"function": ("kernels_on_a_device:relu",), "torch_device": "cpu"})
+    assert request.run.driver.name == "function"
 
 
 def test_samples_that_cannot_be_made_are_named() -> None:

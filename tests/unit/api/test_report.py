@@ -85,6 +85,20 @@ def test_a_crash_and_a_change_of_the_process_end_one_case() -> None:
     assert not calls
 
 
+@pytest.mark.usefixtures("forks")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_is_for_the_whole_program(number: int) -> None:
+    """Half a report would look like one without failures."""
+    program = os.getpid()
+
+    def interrupts(x: Any, dim: int = -1) -> Any:
+        os.kill(program, number)
+        return softmax(x, dim)
+
+    with pytest.raises(KeyboardInterrupt, match=r"journal\.jsonl"):
+        optest.check(interrupts, op="softmax", **ASKED)
+
+
 def test_without_forks_functions_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

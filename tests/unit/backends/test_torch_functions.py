@@ -85,6 +85,14 @@ def switches(x: torch.Tensor):
     torch.set_default_dtype(torch.float64)
     return torch.round(x)
 
+buffers = {}
+
+@optest.kernel("erf", dtypes=("float32", "bfloat16"), layouts=("dense",), ranks=(2,))
+def one_buffer(x: torch.Tensor):
+    # not dense, so that arrays of NumPy in bfloat16 are copies, as those of tensors on a device are
+    y = buffers.setdefault((x.shape, x.dtype), torch.empty(x.shape[::-1], dtype=x.dtype).t())
+    return y.copy_(torch.erf(x.float()))
+
 @optest.kernel("top_k_top_p_sampling")
 def draws(logits: torch.Tensor, top_k=None, top_p=None, dtype="int32"):
     torch.manual_seed(1)
@@ -148,6 +156,12 @@ def test_several_outputs() -> None:
 )
 def test_what_is_wrong_with_its_outputs(name: str, reason: Reason) -> None:
     assert reasons(asked(name)) == {reason}
+
+
+def test_a_buffer_for_all_results_is_found_where_arrays_are_copies() -> None:
+    bad = [each for each in asked("one_buffer").results if each.status in BAD_STATUSES]
+    assert {(each.dtypes[0], each.reason) for each in bad} == {(kind, Reason.STATE) for kind in ("float32", "bfloat16")}
+    assert all("overwrote the result of the call before it" in each.verdict.message for each in bad)
 
 
 def test_torch_compile_compiles_as_it_does_without() -> None:
