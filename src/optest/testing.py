@@ -52,6 +52,8 @@ from optest.spec import (
 
 __all__ = ["Numerics", "Rule", "RuleClass", "assert_close", "assert_right"]
 
+__tracebackhide__ = True
+"""pytest shows the line of the test alone."""
 _OF_THE_CALLER = frozenset({Reason.BAD_CASE, Reason.REFERENCE_FAILED})
 """Reasons that say nothing of the kernel."""
 _RULES = {
@@ -87,7 +89,6 @@ def assert_right(
         UsageError: for an operator, attribute, input or tolerance that does not fit, and for an output that shares
             memory with an input, whose values from before the call are then unknown.
     """
-    __tracebackhide__ = True
     tensors = _inputs(inputs)
     outputs = _outputs(actual)
     _require_own_memory(outputs, tensors)
@@ -120,7 +121,6 @@ def assert_close(
         UsageError: for a rule that needs the terms of an operator, and for an ``expected`` that shares memory with
             ``actual``.
     """
-    __tracebackhide__ = True
     outputs, wanted = _outputs(actual), _outputs(expected, "expected")
     if not wanted:
         raise UsageError("expected has no tensor: nothing can be compared")
@@ -259,7 +259,10 @@ def _case(
     if not isinstance(op, str):
         raise UsageError(f"op is {op!r}, but should be the name of an operator: 'softmax'")
     load_extensions()
-    stated = operators.spelling(op) or operators.get(op)
+    try:
+        stated = operators.spelling(op) or operators.get(op)
+    except UnknownName as error:
+        raise error.with_traceback(None) from None
     if isinstance(stated, OperatorDescriptor) and stated.reference is None:
         raise UsageError(f"{op} has no reference, so nobody knows what is right; use assert_close with what you expect")
     known = [each.name for each in stated.tensors.inputs]
@@ -336,7 +339,10 @@ def _case_of_pairs(
         specs.append(TensorSpec(dtype=own if is_wider else kind, shape=each.array.shape))
         values.append(widen(each.array) if is_wider else each.array)
     driver.wanted = values
-    stated = () if tolerance is None else (Tolerance.from_mapping(tolerance),)
+    try:
+        stated = () if tolerance is None else (Tolerance.from_mapping(tolerance),)
+    except UnknownName as error:
+        raise error.with_traceback(None) from None
     return TestCase(
         descriptor=OperatorDescriptor(name="assert_close", signature=f"-> {', '.join(names)}", rule=rule),
         inputs=(),
@@ -353,7 +359,6 @@ def _require_right(case: TestCase, inputs: Sequence[Array], outputs: Sequence[_T
         AssertionError: with the failure block.
         UsageError: for what is no fault of who made the outputs.
     """
-    __tracebackhide__ = True
     try:
         expected, notes = expected_outputs([case], inputs, None, driver)
         answer = _answer(case, outputs)

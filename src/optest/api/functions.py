@@ -15,7 +15,6 @@ from optest.core.extensions import load_extensions
 from optest.core.forked import InForks
 from optest.errors import UsageError
 from optest.operators import operators
-from optest.registry import load_object
 from optest.spec import Numerics, OperatorDescriptor, TestCase
 
 __all__ = ["FunctionsHere", "backend_of"]
@@ -88,24 +87,21 @@ class FunctionsHere(FunctionBackend):
 
     def __init__(self, functions: Mapping[str, Kernel]) -> None:
         super().__init__()
-        self._functions = functions
+        self._kernels.update(functions)
         self.asked = tuple(functions)
         self.name = ",".join(each.name for each in functions.values())
 
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
-        return None if descriptor.name in self._functions else f"not among {', '.join(self._functions)}"
+        return None if descriptor.name in self._kernels else f"not among {', '.join(self._kernels)}"
 
     def _kernel(self, case: TestCase) -> Kernel | None:
-        return self._functions.get(case.descriptor.name)
+        return self._kernels.get(case.descriptor.name)
 
 
 class _InForks(FunctionsHere):
     """Calls each of them in a fork of this process, for each case anew."""
 
     def executor(self, folder: Path) -> Executor:  # noqa: ARG002 - part of the protocol
-        if any(each.arrays == "torch" for each in self._functions.values()):
-            load_object("torch._dynamo:reset")  # imports it; else a mode of torch does in each fork, for seconds
-            self._calls_of_torch()
         return InForks(InProcess(self, every_measure=True))
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:

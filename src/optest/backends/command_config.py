@@ -193,8 +193,8 @@ class _Reader(SectionReader):
     ) -> tuple[TensorFile, ...]:
         """The file of every tensor in ``specs``; one that is not mentioned has the ``default`` path, or none."""
         stated: dict[str, Mapping[str, Any]] = {}
-        for where, name, entry in self._entries(key, value):
-            tensor = self._tensor(where, name, specs)
+        for where, name, entry in self.entries(key, value):
+            tensor = self.tensor(where, name, specs)
             if tensor is None:
                 continue
             if tensor in stated:
@@ -206,7 +206,7 @@ class _Reader(SectionReader):
             if tensor in stated or not partly
         )
 
-    def _entries(self, key: str, value: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
+    def entries(self, key: str, value: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
         """``(where, tensor's name, {path, dtype})`` for each entry of either form."""
         if value is None:
             return []
@@ -235,8 +235,8 @@ class _Reader(SectionReader):
                 self.say(where, "has no tensor, but should name one, such as input0")
         return entries
 
-    def _tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec]) -> str | None:
-        """The positional name of a tensor."""
+    def tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec] | None = None) -> str | None:
+        """The positional name of a tensor; with ``specs`` of one of these."""
         signature = self.case.descriptor.tensors
         try:
             side, index = signature.locate(name)
@@ -244,9 +244,9 @@ class _Reader(SectionReader):
             self.say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
             return None
         tensor = f"{side}{index}"
-        if tensor not in specs and specs:
+        if specs and tensor not in specs:
             self.say(where, f"names {name!r}, but the case has {', '.join(specs)} here")
-        return tensor if tensor in specs else None
+        return tensor if specs is None or tensor in specs else None
 
     def _file(self, key: str, tensor: str, spec: TensorSpec, entry: Mapping[str, Any], default: str) -> TensorFile:
         where = f"{key}.{tensor}"
@@ -303,25 +303,32 @@ class _Reader(SectionReader):
 def why_outside(case: TestCase, section: str) -> str | None:
     """Why the case is outside of what the section ``promises``, None if it is inside or nothing is promised.
 
-    A promised command gets what it depends on by tokens: an attribute without one has to have its default, and a case
-    without the size of a token (``{shape0[1]}`` of a vector) is none for it.
+    A promised command gets what it depends on by tokens and files: attributes without one have to have their defaults,
+    and no optional input is there beside those named. A case without one of these, or without the size of a token
+    (``{shape0[1]}`` of a vector), is none for it.
     """
     stated: Any = case.backend_config.get(section, {})
     if not isinstance(stated, Mapping) or "promises" not in stated:
         return None
-    reader = SectionReader(case, section, "")
+    reader = _Reader(case, section)
     capability, ignored = _promised(reader)
+    files = [reader.tensor(where, name) for where, name, _ in reader.entries("inputs", reader.section.get("inputs"))]
     if reader.problems:
         return None  # told as what is wrong with the section
     if outside := capability.lacks(case):
         return outside
-    used = {token for text in _texts(stated) for token in tokens_of(text)}
+    used = {*filter(None, files), *(token for text in _texts(stated) for token in tokens_of(text))}
     for attribute in case.descriptor.attributes:
         value = case.attributes.get(attribute.name, attribute.default)
         names = (attribute.name, *attribute.aliases)
         is_taken = any(name in ignored or f"attr:{name}" in used for name in names)
         if not is_taken and (attribute.is_required or value != attribute.default):
-            return f"the command takes no {{attr:{attribute.name}}}, which is {value!r} here"
+            shown = [*value] if isinstance(value, tuple) else value
+            return f"the command takes no {{attr:{attribute.name}}}, which is {shown!r} here"
+    optional = {each.name for each in case.descriptor.tensors.inputs if each.optional}
+    beside = [each for each in case.inputs if each.name in optional and each.path not in used]
+    if beside and any(token.startswith("input") for token in used):
+        return f"the command takes no {{{beside[0].path}}}, the optional {beside[0].name}"
     missing = sorted(token for token in used - {*case_tokens(case)} if _OF_A_SIZE.fullmatch(token))
     missing = [token for token in missing if token not in {argument.path for argument in case.inputs}]
     return f"the command takes {{{missing[0]}}}, which the case has not" if missing else None

@@ -259,7 +259,8 @@ class FunctionBackend(BackendDriver):
         self._named = {}
         for text in options.get("function") or ():
             found = _stated(text)
-            self._named[found.operator] = f"{found.operator}={text.rpartition('=')[2]}"
+            self._named[found.operator] = named = f"{found.operator}={text.rpartition('=')[2]}"
+            self._kernels[named] = found
 
     def case_options(self) -> Mapping[str, Any]:
         return {name: text.rpartition("=")[2] for name, text in self._named.items()}
@@ -299,6 +300,12 @@ class FunctionBackend(BackendDriver):
     def writes_inputs(self, case: TestCase) -> Sequence[str]:
         """The inputs that the function leaves its outputs in."""
         return found.in_place if (found := self._kernel(case)) else ()
+
+    def import_late(self) -> None:
+        load_object("optest.backends.arrays:to_array")
+        if any(map(self._of_torch, (*self._kernels.values(), *_DECLARED.values()))):
+            load_object("torch._dynamo:reset")  # which a mode of torch imports, for seconds
+            self._calls_of_torch()
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
         """Return what the function for the case's operator returns or leaves in its inputs, as arrays.

@@ -12,7 +12,7 @@ import numpy as np
 
 from optest.backends.command_config import TensorFile
 from optest.numerics import Array, dtype_of, numpy_dtype, round_to, widen
-from optest.spec import Fault, Reason
+from optest.spec import DTYPES, Fault, Reason
 
 __all__ = [
     "locked",
@@ -107,10 +107,12 @@ def _refuse_other_bytes(file: TensorFile, path: Path, held: Array) -> None:
 
 
 def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
-    itemsize = file.dtype.itemsize_bytes
-    held = f"{size // itemsize} elements" if size % itemsize == 0 else f"{size / itemsize:.2f} elements"
+    count, kind = file.spec.elements, file.dtype.kind
     shape = "x".join(map(str, file.spec.shape)) or "scalar"
+    alike = [f"{each}[{shape}]" for each in DTYPES if each.kind is kind and each.itemsize_bytes * count == size]
+    of = f", as {' or '.join(alike[:2])} has," if alike else ","
+    held = f"{round(size / file.dtype.itemsize_bytes, 2):.15g} elements in place of {count}"
     return (
-        f"{file.tensor}: {path} has {size} bytes, but should have {file.nbytes} for {file.dtype}[{shape}]; "
-        f"it is {'too short' if size < file.nbytes else 'too long'}: {held} in place of {file.spec.elements}"
+        f"{file.tensor}: {path} has {size} bytes{of} but should have {file.nbytes} for {file.dtype}[{shape}]; "
+        f"it is {'too short' if size < file.nbytes else 'too long'}: {held}"
     )

@@ -24,6 +24,11 @@ class RunsInForks(metaclass=Ability):
         """
 
 
+class ImportsLate(metaclass=Ability):
+    def import_late(self) -> None:
+        """Import what ``run`` does, before forks do: calls nothing of the user's, opens no device, may raise."""
+
+
 class NeedsEnvironment(metaclass=Ability):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""

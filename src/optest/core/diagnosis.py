@@ -35,7 +35,7 @@ from optest.core.layers import composed_outputs, is_composed
 from optest.core.operands import ELEMENTWISE
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN
-from optest.numerics import bits, dtype_of
+from optest.numerics import bits, dtype_of, round_to
 from optest.spec import Check, CheckState, Fault, Reason, Status, TensorSpec, Terms, TestCase, Verdict
 
 __all__ = ["diagnosed"]
@@ -291,8 +291,9 @@ def _is_nearer(comparison: Comparison, expected: Sequence[Expected]) -> bool:
 
 
 def _distance(output: Array, expected: Expected) -> float:
-    """The sum of the squared errors of an output, infinite where one is."""
-    got, right = _number(output), _number(expected.value)
+    """The sum of the squared errors of an output, beyond the rounding to its dtype; infinite where one is."""
+    rounded = round_to(expected.value, expected.dtype) if expected.dtype.is_inexact else expected.value
+    got, right = _number(output), _number(rounded)
     same = (got == right) | (np.isnan(got) & np.isnan(right))
     total = float(np.sum(np.square(np.abs(np.where(same, 0.0, got - right)))))
     return np.inf if np.isnan(total) else total

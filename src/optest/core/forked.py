@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
+from optest.backends import BackendDriver, backend_manager
+from optest.backends.worker_abilities import ImportsLate
 from optest.core.border import UserInterrupt
 from optest.core.executors import InProcess
-from optest.core.expected import expected_outputs, is_own
-from optest.core.inputs import make_inputs
+from optest.core.expected import is_own
 from optest.core.messages import Ran, ToParent, as_execution, decode_for_parent, encode
+from optest.core.monkeypatches import patch_watch
 from optest.core.phases import Phase
-from optest.core.runner import ExecutionResult
+from optest.core.runner import ExecutionResult, execute
 from optest.core.verdicts import excused
 from optest.core.worker_death import death, descriptors_spoilt, overtime
+from optest.operators import operators
 from optest.process import fork_and_run, leave
-from optest.spec import Fault, TestCase, Timings, Verdict
+from optest.registry import load_object
+from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, Verdict, dtype
 
-__all__ = ["InForks"]
+__all__ = ["InForks", "prepare_fork", "warm_up"]
 
 _USUAL_S = 300.0
 
@@ -34,15 +39,12 @@ class InForks:
     looks_ahead: ClassVar[bool] = False
 
     inside: InProcess
-    _prepared: set[str] = field(default_factory=set)
 
-    def execute(
-        self,
-        cases: Sequence[TestCase],
-        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> ExecutionResult:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:  # noqa: ARG002
         """Run the cases in a fork, which has the case's deadline for all its phases together."""
-        self._prepare(cases[0])
+        if self.inside.watch(cases[0]) is not None:
+            warm_up()
+            prepare_fork(cases[0], self.inside.driver)
         deadline_s = cases[0].timeout_s or _USUAL_S
         fork = fork_and_run(lambda: self._answer(cases))
         try:
@@ -63,15 +65,6 @@ class InForks:
             return _all_with(descriptors_spoilt("its answer cannot be read", {"phase": "answer"}), cases)
         return as_execution(ran, cases)
 
-    def _prepare(self, case: TestCase) -> None:
-        """Import here, once for an operator, what each fork would; and look around, for the same reason."""
-        name, is_ours = case.descriptor.name, is_own(case.reference or case.descriptor.reference)
-        if name not in self._prepared and is_ours and case.generator is None:  # what may die, dies in a fork
-            self._prepared.add(name)
-            with suppress(Fault):  # its fork meets the same
-                expected_outputs([case], make_inputs(case)[0], None, self.inside.driver)
-        self.inside.watch(case)
-
     def _answer(self, cases: Sequence[TestCase]) -> bytes:
         try:
             execution = self.inside.execute(cases)
@@ -81,6 +74,28 @@ class InForks:
 
     def close(self) -> None:
         return None
+
+
+@cache
+def warm_up() -> None:
+    """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
+    load_object("numpy.ma:is_masked")  # which np.unique imports
+    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
+    descriptor = operators.get("add")
+    first = Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn"))
+    inputs = (first, replace(first, name="other", path="input1"))
+    case = TestCase(descriptor=descriptor, inputs=inputs, outputs=(spec,), attributes=descriptor.bind({}))
+    encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
+
+
+def prepare_fork(case: TestCase, driver: BackendDriver) -> None:
+    """Import here what each fork would, and watch it; nothing of the case is called, as what may die dies in a fork."""
+    with suppress(Exception):  # the fork meets the same
+        if isinstance(driver, ImportsLate):
+            driver.import_late()
+        for hook in filter(is_own, (case.reference or case.descriptor.reference, case.descriptor.terms)):
+            load_object(str(hook))
+    patch_watch().replaced()
 
 
 def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> ExecutionResult:

@@ -21,6 +21,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.command_abilities import configure
 from optest.backends.worker_abilities import RunsInForks
 from optest.core.extensions import load_extensions
+from optest.core.forked import prepare_fork, warm_up
 from optest.core.messages import (
     Asked,
     Broken,
@@ -49,14 +50,14 @@ from optest.process import (
     end_children,
     fork_server,
 )
-from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, Timings, dtype
+from optest.spec import Fault, Reason, TestCase
 
 __all__ = ["broken", "cases_of", "main"]
 
 _LONG_S = 3600.0
 _DYING_S = 5.0
 """How long a fork whose pipes are gone may take to end: the system may have much to take back."""
-_LOOK_S = 0.001
+_LOOK_S = 0.0002
 _CASES_BEFORE_FREEZE = 4
 """By then modules and libraries are loaded: the collector need not walk over them again, as a probe for leaks makes it
 do with every case (half of the time of a C library's check)."""
@@ -72,16 +73,18 @@ def main(arguments: list[str]) -> None:
         assert isinstance(hello, Hello)
         try:
             serving = _Serving(hello, phases, *_load(hello))
+            in_forks = hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1)
+            if in_forks:
+                adopt_orphans()
+                warm_up()
+                refuse_patches(serving.patches, "a plug-in")  # watches what was imported
+                gc.collect()
+                gc.freeze()
         except OptestError as error:
             channel.send(encode(broken(0, error)))
             return
         channel.send(encode(Ready()))
-        if hello.fresh or (isinstance(serving.driver, RunsInForks) and threading.active_count() == 1):
-            adopt_orphans()
-            _warm_up()
-            _serve_in_forks(serving, channel)
-        else:
-            _serve(serving, channel)
+        (_serve_in_forks if in_forks else _serve)(serving, channel)
 
 
 def _serve(serving: _Serving, channel: Channel) -> None:
@@ -92,6 +95,8 @@ def _serve(serving: _Serving, channel: Channel) -> None:
         phases.write(Phase.ANSWER)
         channel.send(encode(answer))
         phases.write(Phase.IDLE)
+        if serving.hello.fresh:
+            return
         if _is_last(answer):
             _wait_to_be_ended()
         answered += 1
@@ -133,20 +138,19 @@ def _serve_in_forks(serving: _Serving, channel: Channel) -> None:
         if answer is None:
             answer = _died(message, serving, *_end(fork), spoilt)
             fork = None
-        elif serving.hello.fresh:
-            fork.channel.close()
+        channel.send(answer)
+        if fork is not None and serving.hello.fresh:
             _ends_soon(fork)
             _end(fork)
             fork = None
-        channel.send(answer)
 
 
 def _before_fork(message: bytes, driver: BackendDriver) -> None:
-    if not isinstance(driver, RunsInForks):
-        return
     with suppress(OptestError, Fault):
         for case in cases_of(_asked(message)):
-            driver.before_fork(case)
+            if isinstance(driver, RunsInForks):
+                driver.before_fork(case)
+            prepare_fork(case, driver)
 
 
 def _ask(fork: ForkedServer, message: bytes) -> tuple[bytes | None, str]:
@@ -203,20 +207,6 @@ def _load(hello: Hello) -> tuple[BackendDriver, PatchWatch, SideEffects]:
     configure(driver, hello.options)
     refuse_patches(patches, f"backend {hello.driver!r}")
     return driver, patches, SideEffects(patches, in_worker=not hello.fresh)
-
-
-def _warm_up() -> None:
-    """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
-    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
-    descriptor = operators.get("add")
-    arguments = tuple(
-        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
-        for index, name in enumerate(("input", "other"))
-    )
-    case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
-    encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
-    gc.collect()
-    gc.freeze()
 
 
 def broken(number: int, error: OptestError) -> Broken:

@@ -114,13 +114,14 @@ def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:
 
 
 def gap_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
-    """Why cases were not run and of which operators, the commonest first; of which nothing ran, says its own line.
+    """Why cases were not run and of which operators, the commonest first. Where nothing ran for one, its line says so.
 
     Reasons that differ in values alone are one.
     """
     reasons: dict[str, Counter[str]] = {}
     for line in lines:
-        for reason, count in line.gap_reasons.items() if line.ran else ():
+        says_all = not line.ran and len(set(map(skeleton, line.gap_reasons))) == 1
+        for reason, count in () if says_all else line.gap_reasons.items():
             reasons.setdefault(reason, Counter())[line.operator] += count
     return _grouped(reasons)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optest.reporting.explain import explain, lean_text, texts
-from optest.reporting.patterns import layouts_of, pattern_of
+from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
-from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
 
 __all__ = [
     "FailureGroup",
@@ -69,19 +69,19 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     """
     listed = list(results)
     bad = [result for result in listed if result.status in BAD_STATUSES]
-    operators: dict[Hashable, set[str]] = {}
-    for result in bad:
-        for symptom in _symptoms(result):
-            operators.setdefault(symptom, set()).add(result.operator)
-    across = {symptom for symptom, of in operators.items() if len(of) >= _ACROSS}
+    said = Counter(symptom for _, symptom in {(each.operator, text) for each in bad for text in _symptoms(each)})
+    across = {symptom for symptom, count in said.items() if count >= _ACROSS}
+    passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
+    parameters: dict[int, str] = {}
+    for operator, members in failed.items():
+        parameters |= telling_parameters(members, passed.get(operator, ()))
     groups: dict[Hashable, list[CaseResult]] = {}
     by_mark: dict[Hashable, Hashable] = {}
     for result in bad:
-        marks = _marks(result, across)
+        marks = _marks(result, across, parameters[id(result)])
         key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
-    passed, failed = by_operator(each for each in listed if each.status is Status.PASSED), by_operator(bad)
     return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
 
 
@@ -119,7 +119,7 @@ def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
     diagnosed = [group for group in groups if _diagnosis(group[0])]
     kept = []
     for group in groups:
-        hosts = [each for each in diagnosed if each[0].operator == group[0].operator]
+        hosts = [each for each in diagnosed if _origin(each[0]) == _origin(group[0])]
         if _diagnosis(group[0]) or not hosts or group[0].reason not in _OF_VALUES:
             kept.append(group)
             continue
@@ -134,21 +134,28 @@ def _is_small(result: CaseResult) -> bool:
     return bool(measures) and all(measure.compared < _TOO_FEW for measure in measures)
 
 
+def _origin(result: CaseResult) -> tuple[str, bool]:
+    """Numbers that have to be equal, as integers, come from other code of an operator than those with roundings."""
+    rules = {measure.rule.name for measure in result.verdict.measures if measure.is_off and measure.rule}
+    return result.operator, rules == {"exact"}
+
+
 def _diagnosis(result: CaseResult) -> Sequence[str]:
     return texts(result.verdict.details.get("diagnosis"))
 
 
-def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
-    """What failures have in common that are alike; one is enough."""
+def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> list[Hashable]:
+    """What failures have in common that are alike; one is enough. Wrong values without a diagnosis have the parameter
+    that tells of them in common, also with a diagnosis that names it."""
     if raised := _raised_there(result):
         return [raised]
-    verdict = result.verdict
+    diagnosis = _diagnosis(result)
     marks: list[Hashable] = [symptom for symptom in _symptoms(result) if symptom in across]
-    sentences = [skeleton(_ASIDE.sub("", sentence)) for sentence in _diagnosis(result)]
-    marks += [(result.operator, result.status, words) for words in sentences]
-    if not marks:
-        text = () if result.reason in _OF_VALUES else skeleton(verdict.message)
-        marks.append((result.operator, result.status, result.reason, text))
+    marks += [(result.operator, result.status, skeleton(_ASIDE.sub("", sentence))) for sentence in diagnosis]
+    if result.reason in _OF_VALUES and (not diagnosis or any(parameter in each.split() for each in diagnosis)):
+        marks.append((*_origin(result), result.status, result.reason, parameter))
+    elif not marks:
+        marks.append((result.operator, result.status, result.reason, skeleton(result.verdict.message)))
     return marks
 
 
@@ -169,17 +176,13 @@ def _raised_there(result: CaseResult) -> tuple[Any, ...]:
 def _complexity(result: CaseResult) -> tuple[Any, ...]:
     """The simplest call first: dense, with attributes at their defaults, of few elements; the worst of equal ones.
 
-    Before all others stand those of which something can be said."""
-    words = result.identifier or result.id
+    Before all others stand those of which something can be said; what 16 bits may explain has to fit all of a group."""
+    measures, attributes = result.verdict.measures, (result.identifier or result.id).count("=")
     elements = sum(math.prod(shape) for shape in result.shapes.values())
-    unexplained = not _diagnosis(result) and not any(map(lean_text, result.verdict.measures))
-    return (unexplained, len(layouts_of(result)), words.count("="), elements, -_badness(result))
-
-
-def _badness(result: CaseResult) -> float:
-    used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
-    finite = [each for each in used if math.isfinite(each)]
-    return max(finite, default=0.0)
+    is_narrow = any(dtype(measure.dtype).bits < 32 for measure in measures)
+    worst = max(filter(math.isfinite, (measure.worst_used or 0.0 for measure in measures)), default=0.0)
+    said = (not _diagnosis(result), is_narrow, not any(map(lean_text, measures)))
+    return (*said, len(layouts_of(result)), attributes, elements, -worst)
 
 
 def group_lines(group: FailureGroup, *, with_map: bool = False) -> list[str]:

@@ -5,6 +5,7 @@ whose edges an output turns wrong."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -13,7 +14,7 @@ from typing import Any
 from optest.spec import LIMIT, CaseResult, Picture, TensorSpec, dtype
 from optest.spec.tensors import format_shape
 
-__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "tile_of"]
+__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "telling_parameters", "tile_of"]
 
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
@@ -61,7 +62,8 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> st
         return ""
     least = passes.index(min(passes))
     few = passes[least] <= _FEW_PASSES * count
-    both = None if few else _parting_pair(shared, right)
+    pairs = () if few else combinations(shared, 2)
+    both = next((pair for pair in pairs if not any(all(each.holds(facts) for each in pair) for facts in right)), None)
     if both is not None:
         return f"only {both[0].words} and {both[1].words} (all {count} such cases, none of {len(passed)} others)"
     such = count + passes[least]
@@ -70,11 +72,20 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> st
     return f"only {shared[least].words} ({count} of {such} such cases, none of {total - such} others)"
 
 
-def _parting_pair(shared: Sequence[_Property], right: Sequence[_Facts]) -> tuple[_Property, _Property] | None:
-    for one, other in combinations(shared, 2):
-        if not any(one.holds(each) and other.holds(each) for each in right):
-            return one, other
-    return None
+def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> dict[int, str]:
+    """By the id of each failure of an operator the parameter that tells most of it, ``dtype`` or an attribute; empty
+    where chance may explain how many cases with that dtype, or without the attribute's usual value, fail."""
+    values = [_facts(each).values for each in (*failed, *passed)]
+    rate, told = len(failed) / len(values), [(-math.log(_CHANCE), "")] * len(failed)
+    for name in dict.fromkeys(name for each in values for name in each):
+        usual = Counter(each.get(name) for each in values).most_common(1)[0][0]
+        kinds = [each.get(name) if name == "dtype" else each.get(name) == usual for each in values]
+        wrong, such = Counter(kinds[: len(failed)]), Counter(kinds)
+        for place, kind in enumerate(kinds[: len(failed)]):
+            parts = ((wrong[kind], rate), (such[kind] - wrong[kind], 1 - rate))
+            exponent = sum(part * math.log(part / such[kind] / share) for part, share in parts if part)
+            told[place] = max(told[place], (exponent if wrong[kind] > rate * such[kind] else 0.0, name))
+    return {id(each): name for each, (_, name) in zip(failed, told, strict=True)}
 
 
 def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
@@ -91,8 +102,9 @@ def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_P
 def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
     bad = list(dict.fromkeys(facts.values.get(name) for facts in wrong))
     good = list(dict.fromkeys(facts.values.get(name) for facts in right))
-    if len(good) == len(right) and all(isinstance(each, str) for each in good):  # a name of the case's own
-        return
+    seen = {*bad, *good}
+    if 2 * len(seen) > len(wrong) + len(right) and all(isinstance(each, (str, type(None))) for each in seen):
+        return  # names of the cases' own, as of files and of values in a model
     if len(good) == 1 and good[0] not in bad and len(bad) > 1:
         words = f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {_shown(good[0])}"
         yield _Property(words=words, holds=lambda facts: facts.values.get(name) != good[0])

@@ -51,12 +51,27 @@ def test_a_wrong_result_is_told_as_a_run_tells_it() -> None:
     assert "again:" not in str(caught.value)
 
 
-def test_the_traceback_ends_at_the_line_of_the_test() -> None:
-    with pytest.raises(AssertionError) as caught:
-        assert_right(softmax(X, 2), op="softmax", inputs=[X], dim=-1)
-    shown = [entry for entry in caught.traceback if not entry.frame.f_locals.get("__tracebackhide__")]
-    assert [entry.name for entry in shown] == ["test_the_traceback_ends_at_the_line_of_the_test"]
-    assert len(caught.traceback) > 1
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: assert_right(softmax(X, 2), op="softmax", inputs=[X], dim=-1),
+        lambda: assert_right(softmax(X), op="softmx", inputs=[X]),
+        lambda: assert_right(softmax(X), op="softmax", inputs=[X, X]),
+        lambda: assert_right(softmax(X), op="softmax", inputs=[X], dims=1),
+        lambda: assert_right(softmax(X), op="softmax", inputs=X),
+        lambda: assert_right(X, op="softmax", inputs=[X]),
+        lambda: assert_close(X, X.copy(), rule="clos"),
+        lambda: assert_close(X, X.copy(), tolerance={"rto": 1}),
+    ],
+)
+def test_the_traceback_ends_at_the_line_of_the_test(call: Callable[[], None]) -> None:
+    with pytest.raises((AssertionError, UsageError)) as caught:
+        call()
+    assert len(caught.traceback) > 2
+    assert [entry.name for entry in caught.traceback.filter(caught)] == [
+        "test_the_traceback_ends_at_the_line_of_the_test",
+        "<lambda>",
+    ]
 
 
 def test_strides_of_the_input_are_part_of_the_diagnosis() -> None:

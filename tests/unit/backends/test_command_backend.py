@@ -186,6 +186,13 @@ def test_an_output_of_the_wrong_size(driver: BackendDriver, place: Path, count: 
     assert words in found.message
 
 
+@pytest.mark.parametrize(
+    ("count", "of"), [(12, "bfloat16[2x3] or float16[2x3]"), (48, "float64[2x3]"), (6, "float8_e4m3fn[2x3] or ")]
+)
+def test_an_output_of_the_size_of_another_dtype(driver: BackendDriver, place: Path, count: int, of: str) -> None:
+    assert f"{count} bytes, as {of}" in fault(driver, place, f"head -c {count} /dev/zero > {{output0}}").message
+
+
 def test_a_directory_in_place_of_an_output(driver: BackendDriver, place: Path) -> None:
     assert "is a directory" in fault(driver, place, "mkdir {output0}").message
     assert fault(driver, place, "true").reason is Reason.BAD_CASE  # and nothing removes a directory

@@ -147,3 +147,19 @@ def test_a_section_of_a_plan_promises_nothing(tmp_path: Path) -> None:
     section = {key: value for key, value in case.backend_config["command"].items() if key != "promises"}
     object.__setattr__(case, "backend_config", {"command": section})
     assert why_outside(case, "command") is None
+
+
+def test_optional_inputs_are_those_that_the_command_names(tmp_path: Path) -> None:
+    """Whether as files or as tokens; a case without one that is named is a gap, and no error that ends the check."""
+    command = ["bash", "run.sh", "{shape0}", "{attr:eps}", "{attr:normalized_shape}"]
+    both = [{"tensor": "input0", "path": "x.bin"}, {"tensor": "weight", "path": "w.bin"}]
+
+    def asked(**section: Any) -> set[tuple[str, ...]]:
+        file = config(tmp_path, rms_norm={"command": command, "promises": {"dtypes": ["float32"]}, **section})
+        found = [case for case in cases(file, op=("rms_norm",)) if why_outside(case, "command") is None]
+        return {tuple(argument.name for argument in case.inputs) for case in found}
+
+    assert asked(inputs=both) == {("input", "weight")}
+    assert asked(inputs=both[:1]) == {("input",)}
+    assert asked(command=[*command, "{input0}"]) == {("input",)}
+    assert asked() == {("input",), ("input", "weight")}

@@ -62,6 +62,11 @@ def log(x: Any, base: float) -> Any:
     return (np.log(x.astype(np.float64)) / np.log(base)).astype(x.dtype)
 
 
+def gelu_by_tanh(x: Any) -> Any:
+    wide = x.astype(np.float64)
+    return (wide / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))).astype(x.dtype)
+
+
 def product(x: Any, y: Any) -> Any:
     return (x.astype(np.float64) @ y.astype(np.float64)).astype(x.dtype)
 
@@ -94,6 +99,10 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
             [(9, 6)],
             {"attributes": {"dim": 1}},
             "ratio",
+        ),
+        *(
+            (gelu_by_tanh, "gelu", [(65,)], {"dtype": each}, "tanh not none")
+            for each in ("float32", "float16", "bfloat16")
         ),
         (lambda x: np.exp(x).astype(np.float16).astype(x.dtype), "exp", [(64,)], {}, "float16"),
         (lambda x: np.sqrt(x.astype(ml_dtypes.bfloat16).astype(x.dtype)), "sqrt", [(64,)], POSITIVE, "bfloat16"),

@@ -268,3 +268,11 @@ def test_junit_of_a_check_has_a_suite_for_each_operator(result: Make, measure: M
     assert str(texts["sum/layouts/1"]).splitlines()[1:] == ["  as sum/layouts/2", f"  again: {results[4].repro}"]
     assert "and 2 more like it: sum/layouts/1, sum/layouts/3" in str(texts["sum/layouts/2"])
     assert "3 of 2048 elements are off" in str(texts["sum/layouts/2"])
+
+
+def test_every_reason_is_said_of_an_operator_of_which_nothing_ran(result: Make) -> None:
+    whys = ["no float16 here", "no float16 here", "no negative strides"]
+    text = told([result(id=f"relu/{at}", reason=Reason.UNSUPPORTED, message=why) for at, why in enumerate(whys)])
+    assert "nothing ran: UNSUPPORTED: no float16 here\n" in text
+    assert "2 × UNSUPPORTED: no float16 here" in text
+    assert "1 × UNSUPPORTED: no negative strides" in text

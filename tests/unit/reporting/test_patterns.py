@@ -9,7 +9,7 @@ import pytest
 
 from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
-from optest.spec import CaseResult, Reason
+from optest.spec import CaseResult, Measure, Reason, RuleUsed
 
 Make = Callable[..., CaseResult]
 
@@ -105,3 +105,60 @@ def test_a_pattern_holds_for_all_that_fail(result: Make) -> None:
     patterns = {group.first.reason: group.pattern for group in failure_groups(results)}
     assert "only in float16" in patterns[Reason.VALUE]
     assert f"; {len(strided)} more cases of it fail in other ways" in patterns[Reason.VALUE]
+
+
+@pytest.mark.parametrize("diagnosis", [(), ("as if alpha were 1, its default, not 2",)])
+def test_a_parameter_tells_one_cause_from_another(result: Make, diagnosis: tuple[str, ...]) -> None:
+    """Nothing explains most of them: those with another alpha have one cause, be one of them diagnosed or not."""
+
+    def failed(each: CaseResult) -> CaseResult:
+        said = {"diagnosis": diagnosis} if each.shapes["input0"] == (4, 64) else {}
+        kept = {name: getattr(each, name) for name in ("id", "dtypes", "shapes", "case", "attributes")}
+        return result(**kept, reason=Reason.VALUE, details=said)
+
+    cases = [
+        result(id=f"{alpha} {size}", shapes={"input0": (4, size)}, attributes={"alpha": alpha})
+        for alpha in (1, 1, 1, 1, 2)
+        for size in (64, *range(8))
+    ]
+    results = [
+        failed(each) if each.attributes["alpha"] == 2 or each.shapes["input0"] == (4, 3) else each for each in cases
+    ]
+    sizes = {group.first.attributes["alpha"]: 1 + len(group.others) for group in failure_groups(results)}
+    assert sizes == {1: 4, 2: 9}
+
+
+def test_integers_do_not_hide_roundings(result: Make, measure: Callable[..., Measure]) -> None:
+    rules = [("int64", "exact"), ("float16", "accumulate")]
+    results = [
+        result(id=f"{dtype} {size}", dtypes=(dtype,), reason=Reason.VALUE, measures=[wrong])
+        for size in range(3)
+        for dtype, rule in rules
+        for wrong in [measure(dtype=dtype, mismatched=8, rule=RuleUsed(layer="operator", name=rule, text=rule))]
+    ]
+    assert [{*group.first.dtypes, *group.others[0].dtypes} for group in failure_groups(results)] == [
+        {"int64"},
+        {"float16"},
+    ]
+
+
+def test_what_may_be_roundings_in_16_bits_stands_for_no_wider_dtype(
+    result: Make, measure: Callable[..., Measure]
+) -> None:
+    """The block of a wrong eps, say, would ask whether steps are rounded to float16."""
+    narrow, wide = (
+        result(id=dtype, shapes={"input0": (size,)}, reason=Reason.VALUE, measures=[measure(dtype=dtype, mismatched=8)])
+        for dtype, size in (("float16", 8), ("float32", 64))
+    )
+    (group,) = failure_groups([narrow, wide])
+    assert group.first is wide
+
+
+@pytest.mark.parametrize(("texts", "words"), [(20, ""), (4, "only with given=3 (all 5 such cases, none of 16 others)")])
+def test_texts_that_hardly_repeat_are_names_and_no_pattern(result: Make, texts: int, words: str) -> None:
+    """As the values in a model that a traced node gets; some nodes share one, and some have none."""
+    results = [result(id=str(at), attributes={"given": str(at % texts), "kind": "same"}) for at in range(20)]
+    results.append(result(id="none", attributes={"kind": "same"}))
+    failed = [each for each in results if each.attributes.get("given") == "3"]
+    passed = [each for each in results if each not in failed]
+    assert pattern_of(failed, passed) == words
