@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,14 @@ def bisect_command(context: CommandContext, **given: Any) -> int:
         guilty = _guilty(passes, lambda left_out: differs(_at(case, "-".join([level, *left_out]))))
         if passes:
             context.echo(f"passes: {', '.join(guilty) or 'no set of them'}")
-    found = list(_regions(_at(base, level), exact=given["exact"]))
+    nodes = (each for each in traced(_at(base, level), "isolated") if each.attributes["part"] == "isolated")
+    found = list(filter(differs, nodes))
     for each in found:
         context.echo(f"node: {each.attributes['values']} ({each.where.partition(': ')[2]})")
     if found:
         context.echo(_written(found[0], Path(given["out"])))
     else:
-        context.echo(
-            "node: none by itself; the nodes are right one by one, and what the backend makes of several is not"
-        )
+        context.echo("node: none by itself; each is right alone, and what the backend makes of several is not")
     return 1
 
 
@@ -92,13 +91,6 @@ def _guilty(passes: Sequence[str], differs_without: Callable[[Sequence[str]], bo
     return left_out
 
 
-def _regions(case: TestCase, *, exact: bool) -> Iterator[TestCase]:
-    """The cases of nodes that differ, each by itself."""
-    for each in traced(case, "isolated"):
-        if each.attributes["part"] == "isolated" and (_changes_bits(each) if exact else _is_wrong(each)):
-            yield each
-
-
 def _changes_bits(case: TestCase) -> bool:
     plain = _at(case, program_of(case).levels[0])
     plain = dataclasses.replace(plain, attributes={**plain.attributes, "optimized": ""})
@@ -116,15 +108,9 @@ def _written(case: TestCase, folder: Path) -> str:
         for name, graph in (("node.onnx", program.before), ("optimized.onnx", program.graph)):
             write_atomically(folder / name, graph.cut(graph.region(outputs, inputs), program.before.types))
         save_tensors({name: subject.activation(name) for name in inputs}, folder / "inputs.safetensors", case.id)
-        stated = {
-            "file": "node.onnx",
-            "optimized": "optimized.onnx",
-            "inputs": "inputs.safetensors",
-            "backend": stated["backend"],
-            "variant": program.plain_variant,
-            "part": "outputs",
-            "values": stated["values"],
-        }
+        files = {"file": "node.onnx", "optimized": "optimized.onnx", "inputs": "inputs.safetensors"}
+        kept = {name: stated[name] for name in ("backend", "values")}
+        stated = {**files, **kept, "variant": program.plain_variant, "part": "outputs"}
     plan = case_plan(dataclasses.replace(case, attributes={name: value for name, value in stated.items() if value}))
     write_atomically(folder / "plan.yaml", f"# {case.where}\n{plan}".encode())
     return f"optest run --plan {folder / 'plan.yaml'}"

@@ -67,9 +67,7 @@ class ModelValues:
         match stated["part"]:
             case "watched":
                 real = program_of(case, stated).outputs(subject.feeds)
-                exact = Rule(
-                    kind=RuleClass.EXACT, formula="else the values traced are not the model's own", stands=True
-                )
+                exact = Rule(kind=RuleClass.EXACT, formula="else the graph traced is another", stands=True)
                 return (), [NamedOutput(name, value, rule=exact) for name, value in real.items()]
             case "continuation":
                 return (), [subject.continuation.expected]
