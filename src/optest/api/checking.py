@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from optest.api import bootstrap
 from optest.api.baseline import offers, require_new
+from optest.api.case_sets import by_signature, graph_samples, selection
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.report import Report
@@ -29,8 +30,6 @@ from optest.api.run_request import (
     with_tolerances,
 )
 from optest.api.running import run_cases, unused_expectations
-from optest.api.signature_cases import by_signature
-from optest.api.validation_cases import graph_samples, selection
 from optest.backends import BackendDriver, Capability, backend_manager
 from optest.backends.abilities import InfersShapes
 from optest.backends.command_abilities import (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from optest.api import bootstrap
@@ -30,6 +33,7 @@ from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, config_file, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
+from optest.store import write_atomically
 
 __all__ = [
     "RunRequest",
@@ -38,6 +42,7 @@ __all__ = [
     "driver_named",
     "driver_options",
     "nothing_selected",
+    "one_plan",
     "run_request",
     "selected",
     "with_backend_of_options",
@@ -459,3 +464,26 @@ def without_usual_deadline(case: TestCase, settings: Settings) -> TestCase:
     """The case for a plan, which need not state a deadline that every run keeps."""
     is_usual = case.timeout_s == settings["timeout"] and not settings.stated("timeout")
     return dataclasses.replace(case, timeout_s=None) if is_usual else case
+
+
+def one_plan(paths: Sequence[str], given: Mapping[str, Any]) -> str:
+    """The path of the only plan of ``paths``, or of one, kept beside the runs, that includes them all; backend and chip
+    are those that they agree on.
+
+    Raises:
+        UsageError, PlanError: if one of several cannot be read, or is not trusted.
+    """
+    if len(paths) == 1:
+        return paths[0]
+    settings = resolve(given)
+    if settings["untrusted"]:
+        raise UsageError("--untrusted opens what lies in the folder of one plan; state one")
+    options = [open_plan(path).options() for path in paths]
+    shared = {key: options[0].get(key) for key in ("backend", "chip") if len({each.get(key) for each in options}) == 1}
+    folder = Path(settings["runs_dir"]).parent / "plans"
+    document = {**shared, "include": [os.path.relpath(path, folder) for path in paths]}
+    text = json.dumps({key: value for key, value in document.items() if value}).encode()  # JSON is YAML
+    plan = folder / f"{hashlib.blake2b(text, digest_size=4).hexdigest()}.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(plan, text)
+    return str(plan)

@@ -43,7 +43,7 @@ def run_command(plans: tuple[str, ...], collect_only: bool, watch: bool, **given
     optest run --op matmul --dtype float16 --shape input0=64x128 --shape input1=128x32 --backend torch
     """
     if plans:
-        from optest.api.plans_together import one_plan
+        from optest.api.run_request import one_plan
 
         given["plan"] = one_plan([*([given["plan"]] if given["plan"] else []), *plans], given)
     if watch and not collect_only:

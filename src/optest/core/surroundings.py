@@ -16,9 +16,8 @@ from optest.core.layers import is_composed
 from optest.core.phases import RUN
 from optest.core.reproducible import is_reproducible
 from optest.memory.buffers import require_written
-from optest.memory.freed_blocks import fill_freed_blocks, holding, may_hold
 from optest.memory.margins import SIDES, Margins
-from optest.memory.poisons import WRITE_POISONS
+from optest.memory.poisons import WRITE_POISONS, fill_freed_blocks, holding, may_hold
 from optest.numerics import bits, same_bits
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 

@@ -11,7 +11,6 @@ from optest.process.exits import crash_below_a_shell, directory_kept, exits_refu
 from optest.process.forks import Forked, ForkedServer, fork_and_run, fork_server
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
-from optest.process.memory import available_bytes
 
 __all__ = [
     "TRACEBACK_SIGNAL",
@@ -22,7 +21,6 @@ __all__ = [
     "Forked",
     "ForkedServer",
     "adopt_orphans",
-    "available_bytes",
     "crash_below_a_shell",
     "directory_kept",
     "end_children",

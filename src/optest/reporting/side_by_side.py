@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optest.reporting.bench_table import seconds_text
-from optest.reporting.refusal_kinds import refusal_kind
 from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, Evidence, Status
 from optest.store import Journal
 
-__all__ = ["SideBySide", "rows_as_csv", "side_by_side", "text_of"]
+__all__ = ["KINDS", "SideBySide", "refusal_kind", "rows_as_csv", "side_by_side", "text_of"]
 
 MISSING = "n/a"
 ALIKE, OTHER_KIND, DIFFERENT, ALONE = "yes", "other kind", "no", MISSING
 """Whether all backends that answered did the same; refused for another kind of reason; did not; or one alone did."""
 _MOST_ROWS = 40
+
+KINDS = {
+    "unsupported": r"NotImplemented|not (yet )?(implemented|supported)|unsupported|find an implementation",
+    "dtype": r"\bdtypes?\b|data ?types?\b|(scalar|element) types?\b|not defined for|long tensor|or complex|promot",
+    "index": r"\bind(ex|ices)\b.*\b(bounds|range)\b|\btarget\b.*\bbounds\b|\bis -?\d+ at \[",
+    "dimension": r"\bax[ei]s\b|\branks?\b|\bn?dims?\d?\b.*\b(range|bounds|once|to|least|unique)\b|\bperm|\d-?D\b"
+    r"|\d-dim|\bdimension out of range|\d dimensions?\b|dimension or more|(duplicate|unique|repeated).*\bdim",
+    "shape": r"\d+x\d+|shape|\bsizes?\b|broadcast|mismatch|incompatible|\bmatch|elements?\b|channels|rows\b"
+    r"|columns\b|dimension|same reduction",
+    "attribute": r"must|should|expect|invalid|negative|positive|greater|required|cannot|divisor|divi[ds]|value|zero"
+    r"|bounds",
+}
+"""The words of each kind, as a regular expression; of several that fit, the first counts. Else it is ``other``."""
+
+_PATTERNS = {kind: re.compile(words, re.IGNORECASE | re.DOTALL) for kind, words in KINDS.items()}
+_PLACES = re.compile(r"\S*/\S*|\S*::\S*|\[\w+Error\]")
+"""Files and names of C++, which say where an error was raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +112,9 @@ def rows_as_csv(table: SideBySide) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([("call", *table.targets, "consistent"), *table.rows])
     return out.getvalue()
+
+
+def refusal_kind(message: str) -> str:
+    """The kind of an error, given as ``TypeError: text``: a key of :data:`KINDS`, or ``other``."""
+    text = _PLACES.sub("", message)
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(text)), "other")

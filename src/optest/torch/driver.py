@@ -78,13 +78,10 @@ class TensorCalls:
         if not isinstance(each, torch.Tensor):
             return each
         array = received(each, self.device)
-        first = each.data_ptr() if each.layout is torch.strided else 0
-        if first:
+        if each.layout is torch.strided and (first := each.data_ptr()):
             key = (first, each.shape, each.dtype, each.stride())
-            if key in earlier:
-                kept = earlier[key][1]
-                kept[...] = array
-                array = kept
+            if kept := earlier.get(key):
+                kept[1][...], array = array, kept[1]
             self._results[key] = (each, array)
         return array
 

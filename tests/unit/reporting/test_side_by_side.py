@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from optest.reporting.refusal_kinds import KINDS, refusal_kind
-from optest.reporting.side_by_side import rows_as_csv, side_by_side, text_of
+from optest.reporting.side_by_side import KINDS, refusal_kind, rows_as_csv, side_by_side, text_of
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, Status, Verdict
 from optest.store import Journal
 

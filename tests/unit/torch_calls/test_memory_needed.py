@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch_kit import case, tensor
 
-from optest.process import available_bytes
 from optest.spec import TensorSpec, dtype
 from optest.torch.calls import memory_needed
 from optest.torch.calls.call import torch_call
-from optest.torch.calls.memory_needed import elements_at_most, why_too_large
+from optest.torch.calls.memory_needed import available_bytes, elements_at_most, why_too_large
 
 pytestmark = pytest.mark.torch
 

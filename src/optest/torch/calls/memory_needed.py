@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import torch
 
-from optest.process import available_bytes
 from optest.spec import RuleClass, TensorSpec, TestCase
 from optest.spec.calls import Call, TensorRef
 from optest.torch.calls.call import torch_call
@@ -17,8 +18,10 @@ from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import TORCH_DTYPES
 
-__all__ = ["bytes_needed", "default_limit", "elements_at_most", "why_too_large"]
+__all__ = ["available_bytes", "bytes_needed", "default_limit", "elements_at_most", "why_too_large"]
 
+_MEMINFO = Path("/proc/meminfo")
+_LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 _LEAST_LIMIT = 2 << 30
 _SHARE = 2
 """Of what is available one part in two: the estimate is near, and other programs need some as well."""
@@ -30,6 +33,18 @@ _COPIES = 3
 _WIDE_BYTES = 8
 _WITH_GRADIENTS = 3
 """Every input has a gradient, every output one from above, and torch keeps what lies between them."""
+
+
+def available_bytes() -> int | None:
+    """Bytes that could be taken without swapping, by the machine and by the limit of its container; None where the
+    system does not say."""
+    limits = []
+    with suppress(OSError, ValueError, StopIteration):
+        line = next(each for each in _MEMINFO.read_text().splitlines() if each.startswith("MemAvailable:"))
+        limits.append(int(line.split()[1]) << 10)
+    with suppress(OSError, ValueError):  # "max" is no number: no limit
+        limits.append(int(_LIMIT.read_text()) - int(_USED.read_text()))
+    return min(limits) if limits else None
 
 
 def default_limit() -> int:

@@ -1,19 +1,26 @@
-"""Which samples are asked where no values are: every refusal, and each call once whose dtypes, shapes or attributes
-make a difference to shape inference."""
+"""Which samples of an operator are cases of a check: those that its signature gives where it states none, and, where no
+values are computed, every refusal and each call that makes a difference to shape inference."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from optest.backends import BackendDriver
 from optest.backends.abilities import CapturesPrograms, InfersShapes
-from optest.spec import Sample
+from optest.core.border import Border
+from optest.numerics import numpy_dtype
+from optest.operators.signature_samples import SignatureSamples, signature_samples
+from optest.registry import load_object
+from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TensorSpec
 from optest.spec.case import GRAPH
 
-__all__ = ["graph_samples", "selection"]
+__all__ = ["by_signature", "graph_samples", "selection"]
 
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
@@ -56,3 +63,33 @@ def _sizes(shape: Any) -> Any:
     """Sizes as broadcasting tells them apart: 0, 1, and more; layouts make no difference."""
     stated = shape.get("shape") if isinstance(shape, Mapping) else shape
     return [min(size, 2) if isinstance(size, int) else size for size in stated] if isinstance(stated, list) else stated
+
+
+def by_signature(descriptor: OperatorDescriptor) -> SignatureSamples:
+    """The samples that follow from the signature of an operator without any; of others, none and nothing to say."""
+    if descriptor.samples is not None:
+        return SignatureSamples(how="")
+
+    def takes(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> bool:
+        try:
+            with Border(descriptor.name, Reason.BAD_CASE, let_through=lambda: True):
+                _ask(descriptor, specs, attributes)
+        except Fault:
+            return False
+        return True
+
+    return signature_samples(descriptor, takes)
+
+
+def _ask(descriptor: OperatorDescriptor, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> None:
+    """Raise whatever its inference or, with ones for floats and zeros for integers, its reference raises."""
+    if descriptor.infer is not None:
+        load_object(descriptor.infer)(specs, attributes)
+    elif descriptor.reference is not None:
+        inputs = [
+            None if each is None else np.full(each.shape, each.dtype.is_inexact, numpy_dtype(each.dtype))
+            for each in specs
+        ]
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            load_object(descriptor.reference)(inputs, attributes)
