@@ -55,9 +55,10 @@ def opened_file(path: Path) -> bytes:
 
 
 class Graph:
-    """The nodes of a model in their order, and what each value is."""
+    """The nodes of a model in their order, and what each value is. ``constants`` of the model before it was optimised
+    are no inputs, where their readers are gone."""
 
-    def __init__(self, content: bytes, model: Any = None) -> None:
+    def __init__(self, content: bytes, model: Any = None, constants: Collection[str] = ()) -> None:
         self.content = content
         if model is None:
             model = onnx.load_from_string(content)
@@ -66,8 +67,9 @@ class Graph:
         self._narrow: Graph | None = None
         graph = self._model.graph
         self.nodes: Sequence[Any] = list(graph.node)
-        self._constants = {each.name: each for each in graph.initializer}
-        self.inputs = tuple(each.name for each in graph.input if each.name not in self._constants)
+        self.constants = {each.name: each for each in graph.initializer}
+        names = (each.name for each in graph.input)
+        self.inputs = tuple(each for each in names if each not in self.constants and each not in constants)
         self.outputs = tuple(each.name for each in graph.output)
         self._read_by = [tuple(_read_by(node)) for node in self.nodes]
         self._evaluators: dict[int, Any] = {}
@@ -87,7 +89,7 @@ class Graph:
     def input_specs(self) -> Iterator[tuple[str, str, list[int | str]]]:
         """Name, dtype and sizes of each input; a size that is open is its name."""
         for each in self._model.graph.input:
-            if each.name not in self._constants:
+            if each.name not in self.constants:
                 sizes = each.type.tensor_type.shape.dim
                 yield (
                     each.name,
@@ -105,7 +107,7 @@ class Graph:
         return value not in self.types or bool(self.types[value].HasField("tensor_type"))
 
     def constant(self, value: str) -> Array | None:
-        found = self._constants.get(value)
+        found = self.constants.get(value)
         return None if found is None else numpy_helper.to_array(found)
 
     def readers(self, value: str) -> list[tuple[Any, int]]:
@@ -128,13 +130,13 @@ class Graph:
 
     def region(self, outputs: Sequence[str], given: Collection[str]) -> Region:
         """The nodes that make ``outputs`` of the values in ``given`` and, beyond these, of the graph's inputs."""
-        return region_of(outputs, given, self.makers, self._read_by.__getitem__, self._constants.keys())
+        return region_of(outputs, given, self.makers, self._read_by.__getitem__, self.constants.keys())
 
     def cut(self, region: Region, types: Mapping[str, Any]) -> bytes:
         """The nodes of a region as a model; ``types`` has those that are known."""
         model = self._model_of(region, types)
         read = dict.fromkeys(name for number in region.nodes for name in self._read_by[number])
-        model.graph.initializer.extend(self._constants[name] for name in read if name in self._constants)
+        model.graph.initializer.extend(self.constants[name] for name in read if name in self.constants)
         return bytes(model.SerializeToString())
 
     def _model_of(self, region: Region, types: Mapping[str, Any]) -> Any:

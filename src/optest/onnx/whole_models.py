@@ -64,7 +64,7 @@ class OnnxProgram:
     @cached_property
     def _optimized(self) -> tuple[Graph, str]:
         content, variant = self._driver.optimized(self._content, self._variant)
-        graph = Graph(content)
+        graph = Graph(content, constants=self.before.constants)
         for what in ("inputs", "outputs"):
             own, theirs = (getattr(each, what) for each in (self.before, graph))
             if own != theirs:

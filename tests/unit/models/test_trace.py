@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import toy_optimizer
-from onnx import helper
+from onnx import helper, numpy_helper
 from planted_faults import CONFIGS, FAULTS
 from safetensors.numpy import save_file
 from small_models import VALUES, renamed, written
@@ -155,6 +155,22 @@ def test_an_optimiser_may_take_an_equal_value_in_place_of_another(tmp_path: Path
     whole = written(tmp_path / "m.onnx", doubled)
     assert rejected(model(whole, optimized=str(written(tmp_path / "o.onnx", merged))), "isolated") == []
     assert rejected(model(whole, optimized=str(written(tmp_path / "w.onnx", merged_wrongly))), "isolated") == ["total"]
+
+
+def test_constants_that_are_stated_as_inputs_may_be_merged(tmp_path: Path) -> None:
+    """As files of IR version 3 have to state them, all of the ONNX model zoo's: the optimised file keeps the inputs."""
+    constants = [numpy_helper.from_array(np.array([4], np.int64), name) for name in ("size", "same")]
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 4])]
+    inputs += [helper.make_tensor_value_info(each.name, onnx.TensorProto.INT64, [1]) for each in constants]
+    value = numpy_helper.from_array(np.array([0.5], np.float32))
+    nodes = [helper.make_node("ConstantOfShape", [each], [f"row {each}"], value=value) for each in ("size", "same")]
+    nodes += [helper.make_node("Add", ["x", "row size"], ["sum"]), helper.make_node("Mul", ["sum", "row same"], ["y"])]
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3, 4])
+    graph = helper.make_graph(nodes, "m", inputs, [output], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=3), tmp_path / "old.onnx")
+    case = model(tmp_path / "old.onnx")
+    assert len(program_of(case).graph._model.graph.input) == 2
+    assert {*statuses(case, "isolated").values(), *statuses(case, "accumulated").values()} == {Status.PASSED}
 
 
 def test_outputs_that_an_optimiser_renames_adds_or_drops_are_refused(tmp_path: Path) -> None:
