@@ -305,7 +305,7 @@ class FunctionBackend(BackendDriver):
         load_object("optest.backends.arrays:to_array")
         if any(map(self._of_torch, (*self._kernels.values(), *_DECLARED.values()))):
             load_object("torch._dynamo:reset")  # which a mode of torch imports, for seconds
-            self._calls_of_torch()
+            load_object("optest.torch.driver:TensorCalls")  # whose device is for the fork to open
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
         """Return what the function for the case's operator returns or leaves in its inputs, as arrays.
