@@ -304,7 +304,6 @@ class FunctionBackend(BackendDriver):
     def import_late(self) -> None:
         load_object("optest.backends.arrays:to_array")
         if any(map(self._of_torch, (*self._kernels.values(), *_DECLARED.values()))):
-            load_object("torch._dynamo:reset")  # which a mode of torch imports, for seconds
             load_object("optest.torch.driver:TensorCalls")  # whose device is for the fork to open
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.function import outputs_of
 from optest.memory.buffers import Buffer
@@ -16,6 +15,7 @@ from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, contiguous_strides
 from optest.spec import dtype as dtype_called
+from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, require_expressible, span_of
 from optest.torch.triton_interpreter import Region, watched_loads
 
@@ -27,7 +27,7 @@ _MOST_ALLOCATIONS = 1 << 10
 _ALLOCATES = re.compile("aten::((new_)?(empty|zeros|ones|full)(_like|_strided|_permuted)?|clone|_to_copy)")
 
 
-class GuardedMemory(TorchDispatchMode):  # type: ignore[misc]
+class GuardedMemory(DispatchMode):
     """While it is active, what torch allocates lies between guard zones; memory without values holds the poison.
 
     Each allocation has a :class:`Buffer` on the host, whose bytes are those of its storage on the device. Allocations

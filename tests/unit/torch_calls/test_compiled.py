@@ -20,6 +20,7 @@ from optest.errors import UnknownName
 from optest.spec import Fault, Reason, Status
 from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.eager import TorchBackend
 
 ROWS = torch.arange(12.0).reshape(3, 4)
@@ -162,6 +163,25 @@ def _whose_way_back_takes(wait_s: float) -> TorchBackend:
     quick = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=slow)
     torch._dynamo.register_backend(quick, name=name)
     return by(name)
+
+
+def test_the_compiler_leaves_dispatch_modes_as_they_are() -> None:
+    was_compiled = set()
+
+    class Mode(DispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            was_compiled.add(torch.compiler.is_compiling())
+            return func(*args, **(kwargs or {}))
+
+    @torch.compile(backend="eager")
+    def breaks(given: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return given.clone() + 1
+
+    for _ in range(2):
+        with Mode():
+            breaks(ROWS)
+    assert was_compiled == {False}
 
 
 SAYS = """

@@ -123,11 +123,15 @@ def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
         "import sys\n"
         "from optest.api import cases\n"
         "from optest.torch.eager import TorchBackend\n"
+        "from optest.backends.function import FunctionBackend\n"
         "from optest.core.runner import execute, why_not_run\n"
         "driver = TorchBackend()\n"
         "driver.configure({})\n"
         f"(case,) = cases(plan={str(tmp_path)!r} + '/m.yaml')\n"
         "assert why_not_run(case, driver) is None\n"
+        "assert execute([case], driver).verdicts[0].status.value == 'passed'\n"
+        "driver = FunctionBackend()\n"
+        f"(case,) = cases(plan={str(tmp_path)!r} + '/f.yaml')\n"
         "assert execute([case], driver).verdicts[0].status.value == 'passed'\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )
@@ -137,5 +141,7 @@ def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
     )
     with open(f"{tmp_path}/m.yaml", "w") as file:
         file.write(plan)
+    with open(f"{tmp_path}/f.yaml", "w") as file:
+        file.write("cases: [{op: relu, shapes: {input0: 3x4}, backend_config: {function: {relu: 'torch:relu'}}}]\n")
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import dtype_of
 from optest.spec import Fault, Reason
@@ -20,6 +19,7 @@ from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 from optest.torch.calls.binding import CannotBind, named_arguments, schema_that_takes
 from optest.torch.calls.descriptors import descriptor_of
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, constant, find
+from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.fact_sheet import facts_of, is_known_by_schema
 from optest.torch.facts import ChangedInputs
 from optest.torch.tensors import copied
@@ -115,7 +115,7 @@ def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.is_contiguous() else copied(tensor)  # torch differentiates a clone
 
 
-class OperatorsSeen(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+class OperatorsSeen(DispatchMode):
     """The operators that reach a kernel of torch while inside; the item of a list of tensors does not."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.numerics import Array, dtype_of
 from optest.torch.calls.call import TorchCall, with_rounded_scalars
 from optest.torch.calls.gradients import Draw, in_float64, roundings, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
+from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
 from optest.torch.tensors import WIDE, as_array, is_inexact, widened
@@ -138,7 +138,7 @@ def _seen_by_autograd() -> Iterator[None]:
         torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)
 
 
-class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+class RoundedSteps(DispatchMode):
     """Within, every result that a dtype of this ``unit`` roundoff does not hold is off by up to three halves of it.
 
     ``least`` is half of the smallest number of that dtype, and 0 if nothing is ever so small. What an operator is taken

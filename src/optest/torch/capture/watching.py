@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from optest.spec.call_names import canonical
@@ -20,6 +19,7 @@ from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
 from optest.torch.capture.places import is_of_initialisation, place_of_call, warnings_at_the_model
 from optest.torch.capture.values import Described, described
+from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.tensors import tensors_of
 
 __all__ = ["LEVELS", "CapturedCase", "Recorder", "Selection", "watched"]
@@ -171,7 +171,7 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc] # torch leaves it wit
         return self._watch.call(func, args, kwargs or {})
 
 
-class _Dispatched(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+class _Dispatched(DispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, recorder: Recorder) -> None:

@@ -1,0 +1,34 @@
+"""Base of the dispatch modes of torch that this package defines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["DispatchMode"]
+
+_EVAL_FRAME = torch._C._dynamo.eval_frame
+_CAN_SKIP = hasattr(_EVAL_FRAME, "set_code_exec_strategy")
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[misc]  # torch leaves it without types
+    """Keep torch.compile out of ``__torch_dispatch__`` without importing the compiler.
+
+    torch's own way (``torch._disable_dynamo``) imports torch._dynamo and sympy at the first call: as long as importing
+    torch itself, in every process, even if nothing is compiled. Here the frame evaluator of the compiler, which is part
+    of torch's library, is told to run these frames, and all that they call, as they are.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return whether torch is to do that itself, as it has to in versions whose frame evaluator cannot."""
+        return not _CAN_SKIP
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if _CAN_SKIP:
+            skip = _EVAL_FRAME._FrameAction.SKIP
+            strategy = _EVAL_FRAME._FrameExecStrategy(skip, skip)
+            _EVAL_FRAME.set_code_exec_strategy(cls.__torch_dispatch__.__code__, strategy)
