@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 import warm_python
 from hypothesis import HealthCheck, settings
@@ -64,6 +65,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Modules with slow tests come first, so that no core waits for the last of them."""
     with_slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in with_slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a component that is not here, before its fixtures are set up."""
+    for marker in item.iter_markers():
+        if reason := needs.missing(
+            " ".join(marker.args) if marker.name == "needs" else needs.MARKERS.get(marker.name, "")
+        ):
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that imports an optional package that is not here; any other failed import stays an error."""
+    report = yield
+    call = report.call
+    cause = call.excinfo.value.__cause__ if call.excinfo else None
+    if isinstance(cause, ModuleNotFoundError) and (package := (cause.name or "").partition(".")[0]) in needs.OPTIONAL:
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: {needs.missing(package)}")
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

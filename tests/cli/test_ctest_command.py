@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from user_shell import Ended, Shell, user_environment
 
-pytestmark = pytest.mark.skipif(not shutil.which("ctest"), reason="needs CMake")
+pytestmark = pytest.mark.needs("cmake")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ctest"
-BUILDS_CXX = bool(shutil.which("g++")) and Path("/usr/include/gtest/gtest.h").exists()
 PASSED, SKIPPED = "passed", "skipped"
 
 
@@ -250,7 +249,7 @@ def test_ctrl_c_leaves_no_test_alive(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.cxx
-@pytest.mark.skipif(not BUILDS_CXX, reason="needs g++ and GoogleTest")
+@pytest.mark.needs("gtest")
 def test_the_example_and_its_header(ctest: Shell, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for words in (["-B", "build", "-S", str(EXAMPLE)], ["--build", "build", "-j2"]):

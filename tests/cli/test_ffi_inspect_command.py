@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from user_shell import Shell
 
 pytestmark = [
     pytest.mark.cxx,
-    pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc"),
 ]
 
 

@@ -32,10 +32,7 @@ from optest.spec import (
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: requirements-test.txt")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("chromium jinja2")]
 
 NASTY = "</script><img src=https://example.invalid/x onerror=alert(1)>\"'&amp; \\uD800 \\0"
 KERNELS = """

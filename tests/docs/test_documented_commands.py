@@ -4,13 +4,12 @@ A fenced block ``console`` holds ``$ command`` lines, each followed by what it p
 line, ``...`` alone on a line for any number of lines, and a last line ``[exit status 1]`` for the status (else 0).
 Lines that are shown stand in the output in that order, and without ``...`` between them right below each other.
 A page's blocks run in one copy of the examples, in order; of a shell's state only ``export NAME=VALUE`` is kept.
-``<!-- needs: torch -->`` before a block names programs, modules or absolute paths without which it is left out;
+``<!-- needs: torch -->`` before a block names components (tests/plugins/needs.py) without which it is left out;
 ``<!-- file: NAME -->`` before any other fenced block writes that block to a file.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -23,6 +22,7 @@ from typing import Any
 
 import pytest
 import warm_python
+from needs import missing
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/README.md")])
@@ -54,15 +54,6 @@ def steps(text: str) -> list[Step]:
                 for step in commands(fence["body"])
             ]
     return found
-
-
-def is_there(need: str) -> bool:
-    return all(
-        Path(each).exists()
-        if each.startswith("/")
-        else shutil.which(each) is not None or importlib.util.find_spec(each) is not None
-        for each in need.split()
-    )
 
 
 def commands(body: str) -> list[Step]:
@@ -168,8 +159,8 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
             (copy / step.file).parent.mkdir(parents=True, exist_ok=True)
             (copy / step.file).write_text(step.content)
             continue
-        if not is_there(step.needs):
-            left_out.append(step)
+        if reason := missing(step.needs):
+            left_out.append(reason)
             continue
         if exported := re.fullmatch(r"export (\w+)=(\S*)", step.command):
             environment[exported[1]] = exported[2]
@@ -178,10 +169,10 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
         output = done.stdout + done.stderr
         where = f"{page.relative_to(ROOT)}: $ {step.command}\n{output}"
         assert done.returncode == step.status, f"status {done.returncode}, but should be {step.status}\n{where}"
-        missing = first_missing(step.shown, [line for line in output.splitlines() if line.strip()])
-        assert missing is None, f"not printed here: {missing}\n{where}"
+        absent = first_missing(step.shown, [line for line in output.splitlines() if line.strip()])
+        assert absent is None, f"not printed here: {absent}\n{where}"
     if left_out:
-        pytest.skip(f"needs {left_out[0].needs}: {len(left_out)} commands were left out, the others are right")
+        pytest.skip(f"{left_out[0]}; {len(left_out)} commands were left out, the others are right")
 
 
 def test_a_shown_line_is_looked_for_in_its_place() -> None:
@@ -202,9 +193,7 @@ def test_the_reader_reads() -> None:
     assert (run.command, run.shown, run.status) == ("cat a.txt", ["x: …"], 1)
     (torch,) = steps("<!-- needs: torch -->\n```console\n$ true\n```\n")
     assert (torch.needs, write.needs) == ("torch", "")
-    assert is_there("bash")
-    assert not is_there("no-such-program")
-    assert is_there("bash /etc")
-    assert not is_there("bash /no/such/path")
+    assert not missing("bash pytest")
+    assert missing("bash no-such-program") == "needs no-such-program: apt-get install no-such-program"
     assert pattern_of("x: …").fullmatch("  x: 1")
     assert not pattern_of("x: …").fullmatch("y: 1")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("make")]
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -42,7 +41,6 @@ from optest.spec import (
 
 pytestmark = [
     pytest.mark.cxx,
-    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
 ]
 
 DRIVER = FfiBackend()

@@ -23,7 +23,6 @@ from optest.spec import BAD_STATUSES, CaseResult, Reason
 
 pytestmark = [
     pytest.mark.cxx,
-    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
 ]
 
 FAULTS = {

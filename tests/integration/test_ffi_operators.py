@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from optest.spec import CheckState, Reason, Status
 
 pytestmark = [
     pytest.mark.cxx,
-    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
 ]
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ pytestmark = [
     pytest.mark.cxx,
     pytest.mark.heavy,
     pytest.mark.torch,
-    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
 ]
 
 

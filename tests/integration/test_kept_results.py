@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import yaml
 from optest.api.running import run
 from optest.spec import CaseResult, Check, CheckState, Reason, Status
 
-pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
+pytestmark = pytest.mark.cxx
 
 HEADER = "#include <stddef.h>\nRESULT f(size_t n, const float *x, const float *w, float *y);\n"
 SOURCE = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import io
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +13,14 @@ from ffi_plans import run_ffi_plan
 
 from optest.api import checking
 from optest.api.running import run
-from optest.clib.ffi.preprocessor import find_header
-from optest.errors import OptestError, Unavailable
+from optest.errors import OptestError
 from optest.spec import CheckState, Reason, Status
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openblas"
 LIBRARY = "libopenblas.so.0"
 
 
-def missing() -> str:
-    """Why OpenBLAS cannot be asked here; empty if it can."""
-    if not shutil.which("cc"):
-        return "needs a C compiler"
-    try:
-        ctypes.CDLL(LIBRARY)
-        find_header("cblas.h")
-    except (OSError, Unavailable):
-        return "needs OpenBLAS: apt-get install libopenblas-dev"
-    return ""
-
-
-pytestmark = [pytest.mark.cxx, pytest.mark.skipif(bool(missing()), reason=missing() or "it is here")]
+pytestmark = [pytest.mark.cxx, pytest.mark.blas]
 
 
 def failures(results: Any) -> list[tuple[str, str]]:
@@ -168,12 +154,10 @@ def test_the_same_mapping_written_rightly_passes(tmp_path: Path) -> None:
     assert result.status is Status.PASSED, result.verdict.message
 
 
+@pytest.mark.needs("liquid")
 def test_a_function_that_writes_into_its_input_is_caught(tmp_path: Path) -> None:
     """liquid_vectorf_abs of 1.5.0 (Debian 12) does: why the built-in mapping does not have it."""
-    try:
-        liquid = ctypes.CDLL("libliquid.so")
-    except OSError:
-        pytest.skip("needs liquid-dsp: apt-get install libliquid-dev")
+    liquid = ctypes.CDLL("libliquid.so")
     liquid.liquid_libversion.restype = ctypes.c_char_p
     if liquid.liquid_libversion() != b"1.5.0":
         pytest.skip("another version of liquid-dsp may be right")

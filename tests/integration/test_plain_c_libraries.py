@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import io
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ffi_plans import ffi_case, run_ffi_plan
 from optest.api.checking import check
 from optest.spec import CaseResult, Reason, Status
 
-pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
+pytestmark = pytest.mark.cxx
 
 SOURCES = Path(__file__).parent / "plain_styles"
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -166,10 +166,9 @@ def test_three_faces_agree(project: Path, file: str, words: tuple[str, ...], sta
     assert sorted(told) == sorted({name for name, _, _ in by_optest[1]})
 
 
+@pytest.mark.cxx
 @pytest.mark.heavy
 def test_the_example_by_three_faces(tmp_path: Path) -> None:
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
     folder = tmp_path / "vector_add"
     shutil.copytree(ROOT / "examples/scenes/vector_add", folder)
     (tmp_path / "pytest.ini").write_text(INI)

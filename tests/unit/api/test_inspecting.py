@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from optest.errors import UsageError
 
 pytestmark = [
     pytest.mark.cxx,
-    pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc"),
 ]
 
 HEADER = """

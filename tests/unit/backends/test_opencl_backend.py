@@ -14,8 +14,7 @@ from optest.api.report import Report
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, Reason, Status
 
-cl = pytest.importorskip("pyopencl")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs("opencl")]
 
 SOURCE = """\
 __kernel void relu(__global const float *x, __global float *y, int n) {
@@ -55,14 +54,6 @@ RELU = {
     "local": [64],
     "promises": {"dtypes": "float32"},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device() -> None:
-    try:
-        cl.get_platforms()[0].get_devices()
-    except (cl.Error, IndexError):
-        pytest.skip("there is no OpenCL device; Debian's pocl-opencl-icd is one")
 
 
 def asked(folder: Path, operator: str = "relu", source: str = SOURCE, *, sets: str = "", **changes: Any) -> Report:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,6 @@ SOURCE = Path(__file__).parents[3] / "examples" / "c_library"
 
 pytestmark = [
     pytest.mark.cxx,
-    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
 ]
 
 

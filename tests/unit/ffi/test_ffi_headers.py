@@ -286,7 +286,6 @@ def test_headers_of_cxx_with_functions_of_c_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.blas
-@pytest.mark.skipif(not CBLAS.exists(), reason="needs libopenblas-dev")
 def test_cblas() -> None:
     header = read_headers([CBLAS])
     gemm = header.prototype("cblas_sgemm")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from optest.clib.ffi.signatures import Header
 from optest.clib.library.values import field_of, structure_of
 from optest.errors import UsageError
 
-pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
+pytestmark = pytest.mark.cxx
 
 HEADER = """
 #include <stddef.h>

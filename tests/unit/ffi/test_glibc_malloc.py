@@ -10,7 +10,6 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from shutil import which
 
 import pytest
 
@@ -18,7 +17,7 @@ from optest.memory import glibc
 
 pytestmark = [
     pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc"),
-    pytest.mark.skipif(which("gcc") is None, reason="needs gcc"),
+    pytest.mark.cxx,
 ]
 
 ASKED = """
