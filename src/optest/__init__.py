@@ -25,6 +25,10 @@ _PLACES = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name == "testing":
         import optest.testing as module

@@ -45,6 +45,8 @@ class Option:
     choices: tuple[str, ...] = ()
     repeat: bool = False
     """Every use is collected."""
+    splits: bool = False
+    """One use may have several values with commas between them; only for values without commas of their own."""
     bare: str = ""
     """The value of a flag that stands without one."""
     minimum: int | None = None

@@ -147,6 +147,9 @@ class _Tensor(NamedTuple):
 
 def _tensor(name: str, value: Any) -> _Tensor:
     """A tensor as an array; what is none is kept as it is."""
+    if callable(value):
+        called = getattr(value, "__name__", type(value).__name__)
+        raise UsageError(f"{name} is {called} itself, but should be a result of it; call it: {called}(x)")
     try:
         array = to_array(value)
     except (KeyError, TypeError, ValueError, BufferError, RuntimeError) as error:

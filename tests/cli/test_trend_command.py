@@ -87,6 +87,8 @@ def test_history_says_since_when(optest: Shell, plan: Callable[[str], Path], tmp
     data = json.loads(optest("history", "b", "--keep", "kept.sqlite", "--format", "json").out)
     assert (len(data["runs"]), [each["case"] for each in data["cases"]]) == (4, ["b"])
     assert data["cases"][0]["runs"] == 4
+    assert "[case] a" not in optest("history", "[cb]").out
+    assert "unknown case 'c'" in optest("history", "c").err
 
 
 def test_a_changed_function_is_no_flaky_case(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> None:

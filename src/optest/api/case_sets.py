@@ -17,10 +17,10 @@ from optest.core.border import Border
 from optest.numerics import numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, signature_samples
 from optest.registry import load_object
-from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TensorSpec
+from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier
 from optest.spec.case import GRAPH
 
-__all__ = ["by_signature", "graph_samples", "selection"]
+__all__ = ["by_signature", "graph_samples", "selection", "smoke_samples"]
 
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
@@ -52,6 +52,31 @@ def graph_samples(driver: BackendDriver, own: Iterable[Sample]) -> list[Sample]:
             calls.setdefault(repr(each.case.get(key)), each)
         chosen |= {id(each): each for each in islice(calls.values(), _GRAPHS)}
     return [Sample(case_set=GRAPH, case=each.case, tier=each.tier) for each in chosen.values()]
+
+
+def smoke_samples(own: Sequence[Sample], dtypes: Iterable[str]) -> list[Sample]:
+    """Return, for each of these dtypes that no smoke sample of an operator has, the smoke call in it.
+
+    That is the sample with the same shapes and attributes, or else the first one in the dtype alone.
+    """
+    smoke = [each for each in own if each.tier is Tier.SMOKE]
+
+    def rank(sample: Sample) -> tuple[bool, int, int]:
+        call = sample.case.get("shapes"), sample.case.get("attributes")
+        is_other = all(call != (each.case.get("shapes"), each.case.get("attributes")) for each in smoke)
+        return is_other, len(_dtypes(sample)), TIERS.index(sample.tier)
+
+    found = []
+    for name in dtypes:
+        in_dtype = [each for each in own if name in _dtypes(each) and "expects_error" not in each.case]
+        if in_dtype and Tier.SMOKE not in (each.tier for each in in_dtype):
+            found.append(min(in_dtype, key=rank))
+    return found
+
+
+def _dtypes(sample: Sample) -> set[str]:
+    stated = sample.case.get("dtypes") or ()
+    return {stated} if isinstance(stated, str) else set(stated.values() if isinstance(stated, Mapping) else stated)
 
 
 def _signature(case: Mapping[str, Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from optest.api import bootstrap
 from optest.api.baseline import offers, require_new
-from optest.api.case_sets import by_signature, graph_samples, selection
+from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
 from optest.api.report import Report
@@ -464,8 +464,10 @@ def _cases_of(
         own = list(driver.samples(list(zip(own, cases_of_samples(descriptor, own, request, host).cases, strict=True))))
     own = [*own, *graph_samples(driver, own)] if settings["group"] == VALIDATION else own
     tiers = TIERS[: TIERS.index(Tier(settings["tier"])) + 1]
+    smoke = smoke_samples(own, [each.name for each in stated.dtypes]) if tiers == (Tier.SMOKE,) else []
+    kept = {id(each) for each in (*smoke, *(each for each in own if each.tier in tiers))}
     is_asked = selection(driver) if settings["group"] == VALIDATION else lambda _: True
-    return cases_of_samples(descriptor, own, request, host, wanted=lambda each: each.tier in tiers and is_asked(each))
+    return cases_of_samples(descriptor, own, request, host, wanted=lambda each: id(each) in kept and is_asked(each))
 
 
 def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | None:

@@ -13,7 +13,7 @@ from optest.errors import NothingSelected, OptestError, UnknownName, UsageError,
 from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
 from optest.operators import operators
-from optest.plan.select import glob_pattern, parse_keyword
+from optest.plan.select import matching_ids, parse_keyword
 from optest.reporting.meanings import Meaning, named_meanings
 from optest.settings import OPTIONS, resolve
 from optest.spec import Reason, TestCase, dtype_names
@@ -170,8 +170,8 @@ def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
             return cases
         raise UsageError(f"{len(cases)} cases are selected; name one: optest explain CASE")
     named = [case for case in cases if case_id in (case.id, case.key)]
-    pattern = glob_pattern(case_id)
-    named = named or [case for case in cases if pattern.fullmatch(case.id)]
+    selected = set() if named else matching_ids(case_id, [case.id for case in cases])
+    named = named or [case for case in cases if case.id in selected]
     if not named:
         raise unknown_among("case", case_id, [case.id for case in cases], "`optest list cases` with the same flags")
     return named

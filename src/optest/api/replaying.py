@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +22,7 @@ from optest.core.kept_tensors import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.operators import operators
+from optest.plan.select import matching_ids
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
 from optest.spec import BAD_STATUSES, BackendTarget, CaseResult
@@ -176,7 +176,8 @@ def _meant(journal: Journal, selection: str, where: str) -> list[CaseResult]:
     by_key = [each for each in results if len(selection) >= 4 and each.key.startswith(selection)]
     if len({each.key for each in by_key}) > 1:
         raise UsageError(f"result {selection!r} fits {len(by_key)} cases: {', '.join(each.id for each in by_key)}")
-    fitting = by_key[-1:] or [each for each in results if fnmatchcase(each.id, selection)]
+    selected = matching_ids(selection, [each.id for each in results])
+    fitting = by_key[-1:] or [each for each in results if each.id in selected]
     if fitting:
         return fitting
     run = journal.info.run_id if journal.info is not None else "latest"

@@ -9,7 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from optest.api.listing import unknown_among
 from optest.errors import UnknownName, UsageError
+from optest.plan.select import matching_ids
 from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import exit_status_of, report_from_journal
@@ -143,7 +145,11 @@ def history(
     runs = runs if keep is None else kept_runs(Path(keep), runs)
     if not runs:
         raise UsageError(f"there are no runs under {root} of which there could be a history")
-    made = history_of(runs, globs)
+    ids = dict.fromkeys(name for run in runs for name in run.results)
+    selected = {glob: matching_ids(glob, ids) for glob in globs}
+    for glob in (glob for glob in globs if not selected[glob]):
+        raise unknown_among("case", glob, list(ids), "`optest history -v`")
+    made = history_of(runs, set().union(*selected.values()))
     lines = history_lines(made, verbose=settings["verbose"] > 0)
     return _written(_as_json(history_data(made)) if form == "json" else "\n".join([*lines, ""]), output), 0
 

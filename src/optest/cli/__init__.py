@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
@@ -62,9 +63,15 @@ cli.add_command(completion_command)
 add_guest_commands(cli)
 
 
-def main(command: click.Command = cli) -> NoReturn:
-    """Entry point of the console script, and of a file that is a command; never returns."""
+def main(arguments: Sequence[str] | None = None, *, command: click.Command = cli) -> int:
+    """Run a command line, ``main(["run", "--op", "relu"])``, print what it prints, and return its exit status.
+
+    Without ``arguments`` it is the entry point of the console script: it reads ``sys.argv`` and ends the process with
+    that status.
+    """
     find_modules_here()
+    if arguments is not None:
+        return _status_of_call(command, [str(each) for each in arguments])
     decided = _decide_exits()
     decided.append(_status_of_call(command))
     sys.exit(decided[0])
@@ -87,9 +94,9 @@ def _decide_exits() -> list[int]:
     return decided
 
 
-def _status_of_call(command: click.Command) -> int:
+def _status_of_call(command: click.Command, arguments: list[str] | None = None) -> int:
     try:
-        returned = command.main(standalone_mode=False)
+        returned = command.main(arguments, None if arguments is None else "optest", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

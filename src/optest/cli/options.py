@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from optest.guests import guests
-from optest.settings import OPTIONS, Option
+from optest.settings import OPTIONS, Option, split_values
 
 __all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "echo_all", "options_of"]
 
@@ -35,12 +36,13 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = self._with_numbers_joined(ctx, args)
+        words = tuple(args)  # click takes words off `args`
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError:
-            self._require_own_values(ctx)
+            self._require_own_values(ctx, words)
             raise
-        self._require_own_values(ctx)
+        self._require_own_values(ctx, words)
         return rest
 
     def _with_numbers_joined(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
@@ -54,7 +56,7 @@ class Command(click.Command):
                 joined.append(word)
         return joined
 
-    def _require_own_values(self, ctx: click.Context) -> None:
+    def _require_own_values(self, ctx: click.Context, words: Sequence[str]) -> None:
         if ctx.resilient_parsing:  # half a line, to be completed
             return
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
@@ -63,7 +65,7 @@ class Command(click.Command):
             stated = ctx.params.get(option.name or "")
             for value in stated if isinstance(stated, tuple) else (stated,):
                 if isinstance(value, str) and value.partition("=")[0] in flags:
-                    own = option.opts[-1] if option.opts[-1][:2] == "--" else option.opts[0]
+                    own = next((word for word, following in pairwise(words) if following == value), option.opts[-1])
                     raise click.UsageError(f"{own} needs a value, but {value} comes next, which is an option", ctx)
 
 
@@ -151,7 +153,8 @@ def options_of(
 
 def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callable[[Function], Function]:
     """An option whose value is None or () if it was not given: defaults belong to the settings."""
-    keywords: dict[str, Any] = {"help": text, "metavar": option.metavar or None, "required": option.required}
+    metavar = f"{option.metavar},..." if option.splits else option.metavar
+    keywords: dict[str, Any] = {"help": text, "metavar": metavar or None, "required": option.required}
     keywords["hidden"], flags = option.hidden, flags or option.flags
     completer = completer_of(option.completes or option.name)
     if completer is not None:
@@ -168,8 +171,13 @@ def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callab
         case "ints":
             keywords |= {"type": click.STRING, "multiple": True, "callback": _integers}
         case kind:
-            keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
+            callback = _once if not option.repeat else _split if option.splits else None
+            keywords |= {"type": _TYPES[kind], "multiple": True, "callback": callback}
     return click.option(option.name, *flags, **keywords)
+
+
+def _split(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    return split_values(values)
 
 
 def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:

@@ -25,4 +25,4 @@ def scene_command(collect_only: bool, **given: Any) -> int:
 
 def run_module() -> NoReturn:
     """Run the file that runs as the program, and end with its exit status."""
-    main(scene_command)
+    sys.exit(main(command=scene_command))

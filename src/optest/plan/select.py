@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import translate
+from itertools import islice, product
 from typing import TypeAlias
 
 from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
-__all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select", "selects"]
+__all__ = ["by_urgency", "glob_pattern", "in_shard", "matching_ids", "parse_keyword", "parse_shard", "select"]
 
 Predicate: TypeAlias = Callable[[str], bool]
 _MOST_NAMED = 12
@@ -28,9 +30,9 @@ def select(
 ) -> list[TestCase]:
     """Return the cases that pass every filter, in order.
 
-    ``globs`` match whole ids, where ``*`` and ``?`` are the only wildcards (brackets are part of ids); ``tags`` keep
-    cases with one of them, ``skip_tags`` drop these; ``ops`` are names or aliases of operators; ``priority_max`` keeps
-    cases that are as urgent; ``shard`` (2, 5) is the second of five parts.
+    ``globs`` match whole ids, as :func:`matching_ids` reads them; ``tags`` keep cases with one of them, ``skip_tags``
+    drop these; ``ops`` are names or aliases of operators; ``priority_max`` keeps cases that are as urgent; ``shard``
+    (2, 5) is the second of five parts.
 
     Raises:
         UnknownName: for a tag or operator that no case has, with the nearest that one has.
@@ -108,7 +110,7 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     ids = [case.id for case in cases]
     found: set[str] = set()
     for glob in globs:
-        matching = {each for each in ids if selects(glob, each)}
+        matching = matching_ids(glob, ids)
         if not matching:
             there = f"there are {', '.join(ids)}" if len(ids) <= _MOST_NAMED else "`optest list` shows the ids"
             hint = did_you_mean(glob, ids, there, text="did you mean {!r}?")
@@ -117,22 +119,36 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     return found
 
 
+_MOST_READINGS = 256
+"""Eight pairs of brackets, each as text and as a set."""
 _SCENE = re.compile(r"(?:.*::)?(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
 
 
-def selects(glob: str, name: str) -> bool:
-    """Whether ``--case`` selects an id: the id or a glob over it; of a scene, ``Foo[cpusim]::case``, also ``case``,
-    ``Foo::case`` and ``Foo::``."""
-    if glob == name or glob_pattern(glob).fullmatch(name):
-        return True
+def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
+    """Return the ids that a glob of ``*``, ``?`` and ``[abc]`` matches as a whole.
+
+    Of a scene, ``Foo[cpusim]::case``, the glob may also match ``case``, ``Foo::case`` or ``Foo::``. Ids contain
+    brackets, so these are text first; only if no id matches, each pair may also be a set of characters.
+    """
+    names = {each: (each, *_short_names(each)) for each in ids}
+    parts = re.split(r"(\[[^\]]+\])", glob)
+    choices = [dict.fromkeys((part.replace("[", "[[]"), part)[: 1 + index % 2]) for index, part in enumerate(parts)]
+    readings = islice(product(*choices), _MOST_READINGS)
+    with_sets = re.compile("|".join(translate("".join(reading)) for reading in readings))
+    for pattern in (glob_pattern(glob), with_sets):
+        if found := {each for each, own in names.items() if any(map(pattern.fullmatch, own))}:
+            return found
+    return set()
+
+
+def _short_names(name: str) -> tuple[str, ...]:
     match = _SCENE.fullmatch(name)
-    return match is not None and glob in (match["case"], f"{match['scene']}::{match['case']}", f"{match['scene']}::")
+    return (match["case"], f"{match['scene']}::{match['case']}", f"{match['scene']}::") if match is not None else ()
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """``*`` and ``?`` are the only wildcards: brackets are part of ids."""
-    wildcards = {"*": ".*", "?": "."}
-    return re.compile("".join(wildcards.get(char) or re.escape(char) for char in glob), re.DOTALL)
+    """Compile a glob whose only wildcards are ``*`` and ``?``: brackets are text."""
+    return re.compile(translate(glob.replace("[", "[[]")))
 
 
 _TOKEN = re.compile(r"""\s*(?P<token>[()]|"[^"]*"|'[^']*'|[^\s()"']+)""")

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -131,15 +130,15 @@ def is_flaky(known: Sequence[tuple[KeptRun, bool]], case: str) -> bool:
     return len(turns) > 1 or any(one and one == other for one, other in prints)
 
 
-def history_of(runs: Sequence[KeptRun], globs: Sequence[str] = ()) -> History:
-    """The history of the cases whose ids these globs fit, of all if there are none; ``runs`` with the oldest first."""
+def history_of(runs: Sequence[KeptRun], ids: Collection[str] = ()) -> History:
+    """Return the history of the cases with these ids, of all if there are none; ``runs`` with the oldest first."""
     by_target: dict[str, list[KeptRun]] = {}
     for run in runs:
         by_target.setdefault(run.target, []).append(run)
     cases, errors = list[CaseHistory](), dict[tuple[str, str], dict[str, float]]()
     for target, own in by_target.items():
         every = dict.fromkeys(name for run in reversed(own) for name in run.results)
-        names = [name for name in every if not globs or name in globs or any(fnmatchcase(name, each) for each in globs)]
+        names = [name for name in every if not ids or name in ids]
         cases += [_case_history(name, target, own) for name in names]
         for run in own:
             for each in (result for name in names for result in run.results.get(name, ())):

@@ -19,7 +19,7 @@ from typing import Any
 
 from optest.errors import OptestError, UnknownName, UsageError
 from optest.guests import Values
-from optest.plan.select import selects
+from optest.plan.select import matching_ids
 from optest.plan.sources import Collected, SourceRequest
 from optest.process import exits_refused
 from optest.registry import load_file, loaded_from
@@ -140,7 +140,9 @@ def left_by_options(cases: Sequence[tuple[type[SceneTestCase], SceneCase, str]],
     wanted = {"include": (True, False), "only": (True,), "exclude": (False,)}[manual]
     left = [fit and case.is_manual_on(platform) in wanted for fit, (_, case, platform) in zip(fits, cases, strict=True)]
     for selector in options["case"]:
-        matches = [selects(selector, _name(*each)) for each in cases]
+        names = [_name(*each) for each in cases]
+        selected = matching_ids(selector, names)
+        matches = [name in selected for name in names]
         if any(matches) and not any(map(and_, matches, left)):
             only_manual = any(map(and_, matches, fits)) and manual == "exclude"
             why = "manual cases alone; add --manual include" if only_manual else _NOT_LEFT

@@ -10,7 +10,7 @@ from typing import Any
 from optest.errors import UnknownName, UsageError
 from optest.guests import Option, guests
 
-__all__ = ["OPTIONS", "Option", "RunOptions"]
+__all__ = ["OPTIONS", "Option", "RunOptions", "split_values"]
 
 
 _FLAG: dict[str, Any] = {"type": "bool", "default": False}
@@ -42,7 +42,7 @@ _PLUGINS = "Modules that register backends and operators of one's own; OPTEST_PL
 _VARIANT = "How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]"
 _CONFIG = "The commands of a backend that runs programs, by operator; only these are checked."
 _KEYWORD = "Only cases whose id, operator or tags match: words with and, or, not."
-_CASE = "Only cases with such an id; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable."
+_CASE = "Only cases with such an id, as a glob of * ? [12]; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable."
 _PRIORITY_MAX = "Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none."
 _SHARD = "Only the I-th of N parts; a case is in the same part whatever else is run."
 _RERUN_FAILED = "Only what went wrong in the latest or the named run; alone, with that run's options."
@@ -79,6 +79,7 @@ _CORE: tuple[Option, ...] = (
         common=True,
         flags=("-o", "--op"),
         repeat=True,
+        splits=True,
         metavar="NAME",
         commands=("run", "list", "check"),
         help=_OP,
@@ -120,8 +121,8 @@ _CORE: tuple[Option, ...] = (
         commands=("run", "list", "check", "scene", "pytest", "model"),
         help=_CASE,
     ),
-    _selected(name="tag", repeat=True, metavar="TAG", help="Only cases with one of these tags."),
-    _selected(name="skip_tag", repeat=True, metavar="TAG", help="No cases with these tags."),
+    _selected(name="tag", repeat=True, splits=True, metavar="TAG", help="Only cases with one of these tags."),
+    _selected(name="skip_tag", repeat=True, splits=True, metavar="TAG", help="No cases with these tags."),
     _selected(name="priority_max", type="int", minimum=0, metavar="N", commands=("run", "list"), help=_PRIORITY_MAX),
     _selected(name="shard", metavar="I/N", help=_SHARD),
     _selected(
@@ -142,7 +143,7 @@ _CORE: tuple[Option, ...] = (
     ),
     _sets(name="tier", common=True, type="choice", choices=("smoke", "parity", "full"), default="parity", help=_TIER),
     _sets(name="group", type="choice", choices=("validation",), in_trends=True, help=_GROUP),
-    _sets(name="case_set", common=True, flags=("--set",), repeat=True, metavar="SET", help=_CASE_SET),
+    _sets(name="case_set", common=True, flags=("--set",), repeat=True, splits=True, metavar="SET", help=_CASE_SET),
     _backend(
         name="expectations",
         common=True,
@@ -189,7 +190,7 @@ _CORE: tuple[Option, ...] = (
     _timed(name="bench_time", default="0.2s", metavar="TIME", help=_BENCH_TIME),
     _timed(name="fail_if_slower", type="float", minimum=1, commands=("check",), metavar="RATIO", help=_FAIL_IF_SLOWER),
     _timed(name="bench_against", metavar="BACKEND", commands=("run",), help=_BENCH_AGAINST),
-    _shown(name="report", common=True, repeat=True, metavar="NAME", help=_REPORT),
+    _shown(name="report", common=True, repeat=True, splits=True, metavar="NAME", help=_REPORT),
     _shown(name="report_path", common=True, metavar="FILE|DIR", completes="file", help=_REPORT_PATH),
     _shown(
         name="timeline", metavar="FILE", completes="file", commands=("run", "check", "scene", "pytest"), help=_TIMELINE
@@ -266,7 +267,7 @@ class RunOptions(Mapping[str, Any]):
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
         self._stated = {
-            name: _checked(by_name[name], _repeated(value) if by_name[name].repeat else _single(value))
+            name: _checked(by_name[name], _several(by_name[name], value) if by_name[name].repeat else _single(value))
             for name, value in stated.items()
             if value is not None
         }
@@ -311,6 +312,18 @@ def _repeated(value: Any) -> Any:
         return tuple(f"{name}={text}" for name, text in texts.items())
     several = (value,) if isinstance(value, (str, PathLike)) or not isinstance(value, Iterable) else value
     return tuple(map(_single, several))
+
+
+def _several(option: Option, value: Any) -> tuple[Any, ...]:
+    several = _repeated(value)
+    return split_values(several) if option.splits and all(isinstance(each, str) for each in several) else several
+
+
+def split_values(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the parts of all values between commas; "" for a value without any, so that it can be refused."""
+    return tuple(
+        part for value in values for part in [part.strip() for part in value.split(",") if part.strip()] or [""]
+    )
 
 
 def _single(value: Any) -> Any:

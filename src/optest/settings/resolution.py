@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.settings.config_file import ConfigFile, config_file
-from optest.settings.options import OPTIONS, Option
+from optest.settings.options import OPTIONS, Option, split_values
 from optest.settings.variables import environment
 
 __all__ = ["Origin", "Settings", "Value", "plugin_modules", "resolve"]
@@ -110,6 +110,7 @@ def _configured(file: ConfigFile) -> dict[str, Value]:
         if option.repeat != isinstance(stated, list) and not (option.repeat and isinstance(stated, str)):
             raise UsageError(f"{where} is {stated!r}, but should be {'a list' if option.repeat else 'one value'}")
         texts = [str(each) for each in (stated if isinstance(stated, list) else [stated])]
+        texts = list(split_values(texts)) if option.splits else texts
         if option.completes in ("file", "folder"):
             paths = [os.path.normpath(os.path.join(file.folder, each)) for each in texts]
             texts = [

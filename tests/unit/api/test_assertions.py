@@ -111,11 +111,19 @@ def test_another_structure_is_a_failure(actual: Any, reason: str) -> None:
         ({"tolerance": {"rtl": 1}}, "unknown key 'rtl' of tolerance"),
         ({"numerics": Numerics(denormals="flsh")}, "numerics.denormals = 'flsh'"),
         ({"op": "uniform_"}, "unknown operator"),
+        ({"inputs": [softmax]}, "input0 is softmax itself, but should be a result of it; call it"),
     ],
 )
 def test_a_wrong_call_is_no_failure_of_the_kernel(given: Mapping[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         assert_right(softmax(X), **{"op": "softmax", "inputs": [X], **given})
+
+
+@pytest.mark.parametrize("function", [softmax, lambda x: x, Dlpack, [softmax]])
+def test_a_function_in_place_of_its_result(function: Any) -> None:
+    for call in (lambda: assert_right(function, "softmax", [X]), lambda: assert_close(function, X)):
+        with pytest.raises(UsageError, match="itself, but should be a result of it; call it"):
+            call()
 
 
 def test_shapes_that_do_not_fit_are_an_error() -> None:

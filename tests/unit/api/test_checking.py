@@ -276,6 +276,8 @@ def test_a_refusal_that_is_a_fault_of_another_kind_is_none(tmp_path: Path) -> No
     ("options", "numbers"),
     [
         ({"tier": "smoke"}, ["ordinary/1"]),
+        ({"tier": "smoke", "dtype": "float16"}, ["ordinary/2"]),
+        ({"tier": "smoke", "dtype": "float16,float32"}, ["ordinary/1", "ordinary/2"]),
         ({"tier": "full"}, ["ordinary/1", "ordinary/2", "layouts/1", "refused/1", "sizes/1"]),
         ({"case_set": ("layouts", "refused")}, ["layouts/1", "refused/1"]),
         ({"dtype": "float16"}, ["ordinary/2"]),
@@ -290,6 +292,15 @@ def test_a_refusal_that_is_a_fault_of_another_kind_is_none(tmp_path: Path) -> No
 def test_what_is_asked(options: dict[str, Any], numbers: list[str]) -> None:
     found = check_request({"op": ("doubled",), "backend": "right", **options}).run.cases
     assert [case.id.partition("[")[0] for case in found] == [f"doubled/{number}" for number in numbers]
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("softmax", "float16"), ("relu", "int8"), ("index_select", "bfloat16")])
+def test_the_smoke_call_in_another_dtype(name: str, dtype: str) -> None:
+    given = {"op": (name,), "backend": "numpy", "tier": "smoke"}
+    (usual,), (other,) = (check_request({**given, **more}).run.cases for more in ({}, {"dtype": dtype}))
+    assert other.dtypes[0].name == dtype
+    assert [each.spec.shape for each in usual.inputs] == [each.spec.shape for each in other.inputs]
+    assert dict(usual.attributes) == dict(other.attributes)
 
 
 @pytest.mark.parametrize(

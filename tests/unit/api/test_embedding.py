@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
+import optest
 from optest.api import RunOptions, bootstrap, cases, run
+from optest.cli import main
 from optest.core.runner import TestRunner
 from optest.core.worker_process import WorkerProcess
 from optest.errors import UnknownName, UsageError
@@ -27,6 +30,21 @@ def test_the_runner_of_the_seed() -> None:
     (result,) = TestRunner(seed=5, fail_fast=True).run(cases(**MATMUL), on_result=on_result)
     assert (result.status, result.seed) == (Status.PASSED, 5)
     assert heard == [("matmul[float16](8x9, 9x7)", 0, 1)]
+
+
+def test_the_command_line_as_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+    before = os._exit
+    assert main(["list", "operators", "--op", "relu"]) == 0
+    assert capsys.readouterr().out.startswith("relu ")
+    assert main(["run", "--op", "rleu"]) == 2
+    assert "did you mean relu" in capsys.readouterr().err
+    assert os._exit is before
+
+
+def test_public_names_can_be_completed() -> None:
+    assert {"check", "kernel", "run", "testing"} <= set(dir(optest))
+    assert "TYPE_CHECKING" not in dir(optest)
+    assert all(hasattr(optest, name) for name in dir(optest))
 
 
 def test_a_seed_of_the_runner_changes_the_inputs_and_the_key() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plan_kit import cases_of
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.select import parse_keyword, select
+from optest.plan.select import matching_ids, parse_keyword, select
 
 CASES = cases_of(
     """\
@@ -37,6 +37,15 @@ def test_globs_take_brackets_as_they_are() -> None:
     assert ids(globs=["add[float16]*"]) == [ADD]
     assert ids(globs=["tail ???", "relu*"]) == [TAIL, RELU]
     assert ids(globs=["*"]) == [ADD, TAIL, RELU]
+
+
+def test_brackets_are_sets_only_if_no_id_has_them() -> None:
+    names = [f"softmax/ordinary/{n}[float32](4x37)" for n in (1, 2, 3)]
+    assert matching_ids("*/[12][float32]*", names) == {*names[:2]}
+    assert matching_ids("*ordinary/[!1-2]*", names) == {names[2]}
+    assert matching_ids("*/1[float32](*", names) == {names[0]}
+    assert matching_ids("tile-64[seed=0]", ["tile-640", "tile-64[seed=0]"]) == {"tile-64[seed=0]"}
+    assert matching_ids("[a]" * 40, ["a" * 40]) == set()
 
 
 def test_tags() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.select import selects
+from optest.plan.select import matching_ids
 from optest.scenes import SceneTestCase, scene_test
 from optest.scenes.cases import is_scene, left_by_options
 from optest.settings import resolve
@@ -94,13 +94,18 @@ def test_an_unknown_runtime_is_told_with_those_that_there_are() -> None:
         ("TestA[cpusim]::default", True, False),
         ("TestA", False, False),
         ("Test*", True, True),
+        ("Test[AC]::*", True, False),
+        ("Test[!A][cpusim]::default", False, True),
+        ("def????", True, True),
         ("::default", False, False),
         ("defaul", False, False),
     ],
 )
 def test_selectors(selector: str, first: bool, second: bool) -> None:
-    assert selects(selector, "TestA[cpusim]::default") is first
-    assert selects(selector, "TestB[cpusim]::default") is second
+    ids = ["TestA[cpusim]::default", "TestB[cpusim]::default"]
+    assert matching_ids(selector, ids) == {
+        name for name, is_meant in zip(ids, (first, second), strict=True) if is_meant
+    }
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ def test_a_value_of_another_type(stated: dict[str, Any], words: str) -> None:
 
 
 def test_one_value_several_and_paths() -> None:
+    assert dict(RunOptions(case_set="special, ties", op=["relu,elu", "exp"])) == {
+        "case_set": ("special", "ties"),
+        "op": ("relu", "elu", "exp"),
+    }
     given = RunOptions(op="relu", expectations=Path("a.yaml"), shape={"input0": [2, 3]}, timeout=1, seed=0)
     assert dict(given) == {
         "op": ("relu",),
