@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
+from optest.core.rounded_calls import RoundedCall  # noqa: E402
 from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
-from optest.torch.calls import rounded_steps  # noqa: E402
 from optest.torch.calls.call import torch_call  # noqa: E402
 from optest.torch.calls.gradients import upstream_gradients  # noqa: E402
 from optest.torch.calls.rounded_steps import RoundedSteps, _gradients_of  # noqa: E402
@@ -119,15 +119,15 @@ MOVED: dict[Any, Any] = {}
 @pytest.fixture(autouse=True)
 def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What roundings make of a call is the same whatever it is held against, and takes seconds."""
-    moved = rounded_steps.RoundedCall.moved
+    moved = RoundedCall.moved
 
     def remembered(asked: Any, number: int, share: float, *, takes_apart: bool) -> Any:
-        key = (call_text(asked.call.call), tuple(asked.units), number, share, takes_apart)
+        key = (call_text(asked.evaluate.call.call), tuple(asked.units), number, share, takes_apart)
         if key not in MOVED:
             MOVED[key] = moved(asked, number, share, takes_apart=takes_apart)
         return MOVED[key]
 
-    monkeypatch.setattr(rounded_steps.RoundedCall, "moved", remembered)
+    monkeypatch.setattr(RoundedCall, "moved", remembered)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from optest.core.rounded_calls import mixed_words
 from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
@@ -29,7 +30,6 @@ __all__ = [
     "expected_gradients",
     "has_floating_input",
     "in_float64",
-    "roundings",
     "upstream_gradients",
     "upstream_of",
 ]
@@ -112,13 +112,9 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
 # digits, so that it is the same one in each dtype that a gradient may have.
 
 _WORD = np.uint64
-_INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
-"""Of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford."""
 
 _SHOWN_BYTES = 256
 _SIXTY_FOURTHS = 64.0
-_SIZES = 1 << 20
-_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +132,7 @@ class Upstream:
 
     def _reals(self, number: int, part: int, shape: Sequence[int]) -> torch.Tensor:
         seed = int.from_bytes(blake2b(b"%s/%d/%d" % (self.key, number, part), digest_size=8).digest(), "little")
-        words = _mixed(seed, prod(shape))
+        words = mixed_words(seed, prod(shape))
         sign = np.where(words >> _WORD(63), 1.0, -1.0)
         if self.is_whole:
             size = 1.0 + (words & _WORD(7)).astype(np.float64)
@@ -153,28 +149,6 @@ def upstream_of(text: str, inputs: Sequence[Any], *, is_whole: bool) -> Upstream
         some = np.ascontiguousarray(array[tuple(slice(0, 2) for _ in array.shape)])
         digest.update(some.tobytes()[:_SHOWN_BYTES])
     return Upstream(digest.digest(), is_whole)
-
-
-def roundings(name: str, shape: Sequence[int]) -> torch.Tensor:
-    """Numbers from 1/2 to 3/2 of either sign in float64, by a name. Of differing sizes no two cancel."""
-    seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
-    count = prod(shape)
-    drawn = np.empty(count)
-    for start in range(0, count, _BLOCK):  # what fits a cache is drawn several times faster
-        words = _mixed(seed, min(_BLOCK, count - start), start)
-        size = 0.5 + (words & _WORD(_SIZES - 1)).astype(np.float64) / _SIZES
-        drawn[start : start + _BLOCK] = np.where(words >> _WORD(63), size, -size)
-    return torch.from_numpy(drawn.reshape(tuple(shape)))
-
-
-def _mixed(seed: int, count: int, start: int = 0) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Word ``start + i`` is a function of the seed and its number; all arithmetic is modulo 2**64."""
-    with np.errstate(over="ignore"):
-        words = np.arange(start + 1, start + count + 1, dtype=_WORD) * _WORD(_INCREMENT) + _WORD(seed)
-        words = (words ^ (words >> _WORD(30))) * _WORD(_FIRST)
-        words = (words ^ (words >> _WORD(27))) * _WORD(_SECOND)
-        mixed: np.ndarray[Any, np.dtype[np.uint64]] = words ^ (words >> _WORD(31))
-    return mixed
 
 
 # What the gradients of a call should be, and which rule judges each of them.

@@ -18,30 +18,26 @@ from itertools import product
 from math import sqrt
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from optest.numerics import Array, dtype_of
+from optest.core.rounded_calls import Rounding, off_by_a_rounding, roundings
+from optest.numerics import Array
 from optest.torch.calls.call import TorchCall, with_rounded_scalars
-from optest.torch.calls.gradients import Draw, in_float64, roundings, upstream_gradients
+from optest.torch.calls.gradients import Draw, in_float64, upstream_gradients
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
 from optest.torch.tensors import WIDE, as_array, is_inexact, widened
 
-__all__ = ["RoundedCall", "RoundedSteps", "gradients_of", "results_of", "smallest_rounding"]
+__all__ = ["RoundedSteps", "TorchEvaluation", "gradients_of", "results_of"]
 
 _ACCUMULATED = 2.0**-24
 """Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
 
-_DOUBLE = 2.0**-52
 _LEAST = 2.0**-150
 """Half of the smallest number of that arithmetic."""
-
-_BLOCK = 1 << 14
-"""Elements that are looked at in one go: what fits a cache, and no thread has to be waited for."""
 
 
 @lru_cache(maxsize=4096)
@@ -193,7 +189,7 @@ class RoundedSteps(DispatchMode):
         if shared is not None and not shared.is_write:
             return value  # a view
         if is_of_matrix and value.dim() > 1 and value.numel() and shared is None:
-            off = times * self._unit * self._drawn(value)
+            off = times * self._unit * torch.from_numpy(self._drawn(value))
             return value + off * value.abs().amax((-2, -1), keepdim=True)
         factor = _factor(value, self._drawn(value), times * self._unit, self._unit, self._least)
         return value * factor if shared is None else value.mul_(factor)
@@ -201,11 +197,13 @@ class RoundedSteps(DispatchMode):
     def _terms_off(self, func: Any, operands: Sequence[Any], found: torch.Tensor) -> torch.Tensor:
         """A sum of products with what the roundings of its terms leave, which do not cancel as the terms do."""
         scattered = func(*(each.abs().square() for each in operands)).sqrt()
-        return found + min(self._unit, _ACCUMULATED) * self._drawn(found) * scattered
+        return found + min(self._unit, _ACCUMULATED) * torch.from_numpy(self._drawn(found)) * scattered
 
-    def _drawn(self, value: torch.Tensor) -> torch.Tensor:
+    def _drawn(self, value: torch.Tensor) -> Array:
         self._step += 1
-        return roundings(f"{self._name}/step{self._step}", value.shape).mul_(self._share)
+        drawn = roundings(f"{self._name}/step{self._step}", value.shape)
+        drawn *= self._share
+        return drawn
 
 
 def _in_a_row(facts: Facts, args: Sequence[Any]) -> int:
@@ -215,125 +213,39 @@ def _in_a_row(facts: Facts, args: Sequence[Any]) -> int:
     return max(1, int(args[0].shape[0])) if facts.rounds_at_every_step else 1
 
 
-def _factor(values: torch.Tensor, drawn: torch.Tensor, off: float, unit: float, least: float) -> torch.Tensor:
-    """What makes each value off by a rounding where it needs one; ``drawn``, whose memory it takes, says up or down."""
-    if not unit:
-        return drawn.fill_(1.0)
+# The call as the sampler of :mod:`optest.core.rounded_calls` evaluates it.
+
+
+def _factor(values: torch.Tensor, drawn: Array, off: float, unit: float, least: float) -> torch.Tensor:
+    """Return what makes each value off by a rounding; ``drawn``, whose memory it takes, says up or down."""
     wide = values.detach().resolve_conj().resolve_neg()
     components = (wide.real, wide.imag) if wide.is_complex() else (wide,)
     parts = [each.to(torch.float64).reshape(-1).numpy() for each in components]
-    factors: Any = drawn.view(-1).numpy()
-    with np.errstate(all="ignore"):
-        for start in range(0, len(factors), _BLOCK):
-            some = [each[start : start + _BLOCK] for each in parts]
-            factor = factors[start : start + _BLOCK]
-            factor *= off
-            sizes = np.abs(some[0]) if len(some) == 1 else np.hypot(*some)
-            is_low = bool(np.any(sizes * unit < least))
-            if is_low:
-                factor *= np.clip(least / sizes, unit, 1.0) / unit
-            factor[np.logical_and.reduce([_is_held(each, unit, least if is_low else 0.0) for each in some])] = 0.0
-            factor += 1.0
-    return drawn
-
-
-def _is_held(values: Any, unit: float, least: float) -> Any:
-    """Where a dtype of this unit roundoff has the very value, as it has small whole numbers: positions, counts."""
-    shifted = values * (unit / _DOUBLE * 2.0 + 1.0)  # the digits that are too many fall off
-    held = shifted - (shifted - values) == values
-    if not least:
-        return held
-    is_low = np.abs(values) * unit < least
-    return held & (~is_low | (np.remainder(values, 2.0 * least) == 0.0))
-
-
-# A call in float64 whose inputs, gradients from above and steps are moved by about one rounding, some times over.
-
-# Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
-# first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
-# of nine results is known to about a quarter (1/√18 where they are normal).
-_DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
-
-_Make = Callable[[TorchCall, Sequence[torch.Tensor], Draw], list[Array]]
+    return torch.from_numpy(off_by_a_rounding(parts, drawn, off, unit, least))
 
 
 @dataclass(frozen=True, slots=True)
-class RoundedCall:
-    """A call in float64 whose numbers are moved by about one rounding.
-
-    ``units`` are the unit roundoffs of its inputs, ``step`` is that of what comes after the coarsest of them, and
-    ``least`` half of the smallest number that is rounded so.
-    """
+class TorchEvaluation:
+    """A call of torch, with what ``make`` yields of it: results, or gradients for what comes from above."""
 
     call: TorchCall
     inputs: Sequence[Any]
-    make: _Make
-    units: Sequence[float]
-    step: float
-    least: float
+    make: Callable[[TorchCall, Sequence[torch.Tensor], Draw], list[Array]]
 
-    @classmethod
-    def of(cls, call: TorchCall, inputs: Sequence[Any], actual: Sequence[Any], make: _Make) -> RoundedCall:
-        units = _units(inputs, actual)
-        step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
-        least = max((smallest_rounding(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0)
-        return cls(call, inputs, make, units, step, least)
-
-    def exact(self) -> list[Array]:
-        """What the call yields without any rounding."""
-        return self._made(widened(self.inputs), upstream_gradients(self.call, self.inputs))
-
-    def _made(self, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
-        return self.make(with_rounded_scalars(self.call, self.inputs), tensors, draw)
-
-    def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
-        """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
-        draw = upstream_gradients(self.call, self.inputs)
-        tensors = [
-            each if not unit else each * (1.0 + share * unit * roundings(f"{number}/{index}", each.shape))
-            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
-        ]
+    def __call__(self, arrays: Sequence[Array], rounding: Rounding | None) -> list[Array]:
+        tensors = widened(arrays)
+        call, draw = with_rounded_scalars(self.call, self.inputs), upstream_gradients(self.call, self.inputs)
+        if rounding is None:
+            return self.make(call, tensors, draw)
 
         def above(output_number: int, output: torch.Tensor) -> torch.Tensor:
-            off = roundings(f"{number}/above{output_number}", output.shape)
-            return draw(output_number, output) * (1.0 + share * self.step * off)
+            off = torch.from_numpy(roundings(f"{rounding.name}/above{output_number}", output.shape))
+            return draw(output_number, output) * (1.0 + rounding.share * rounding.unit * off)
 
-        with RoundedSteps(self.step, str(number), share=share, takes_apart=takes_apart, least=self.least):
-            return self._made(tensors, above)
-
-    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
-        """What the call yields where each floating input has its elements in other places, each input in its own."""
-        tensors = [
-            each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
-            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
-        ]
-        return self._made(tensors, upstream_gradients(self.call, self.inputs))
-
-    def draws(self, *, share: float = 1.0, takes_apart: bool) -> list[list[Array]]:
-        """What the call yields for each draw of roundings, all of them ``share`` as large."""
-        return [self.moved(number, sign * share, takes_apart=takes_apart) for number, sign in _DRAWS]
-
-
-def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
-    """The unit roundoff of each input, 0 for what is not rounded.
-
-    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
-    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
-    """
-    units = [_unit(array) for array in inputs]
-    stated = max((_unit(each) for each in actual), default=0.0)
-    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
-
-
-def _unit(array: Array) -> float:
-    entry = dtype_of(array.dtype)
-    return entry.unit_roundoff if entry.is_inexact else 0.0
-
-
-def smallest_rounding(array: Array) -> float:
-    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
-    entry = dtype_of(array.dtype)
-    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
+        with RoundedSteps(
+            rounding.unit, rounding.name, share=rounding.share, takes_apart=rounding.takes_apart, least=rounding.least
+        ):
+            return self.make(call, tensors, above)
 
 
 def results_of(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:

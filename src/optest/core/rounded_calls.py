@@ -1,0 +1,175 @@
+"""A call in float64 whose inputs and steps are off by about one rounding, evaluated some times over.
+
+It is the sampler behind the allowance of functions without a rule (:mod:`optest.core.closeness`). Whoever makes the
+call, and knows its steps, hands over ``evaluate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from optest.numerics import Array, dtype_of, widen
+
+__all__ = ["RoundedCall", "Rounding", "mixed_words", "off_by_a_rounding", "roundings", "smallest_rounding"]
+
+_DOUBLE = 2.0**-52
+_SIZES = 1 << 20
+_BLOCK = 1 << 14
+"""Elements that are drawn in one go: what fits a cache, and no thread has to be waited for."""
+
+_WORD = np.uint64
+_INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
+"""Of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford."""
+
+
+def roundings(name: str, shape: Sequence[int]) -> Array:
+    """Numbers from 1/2 to 3/2 of either sign in float64, by a name. Of differing sizes no two cancel."""
+    seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    count = prod(shape)
+    drawn = np.empty(count)
+    for start in range(0, count, _BLOCK):  # what fits a cache is drawn several times faster
+        words = mixed_words(seed, min(_BLOCK, count - start), start)
+        size = 0.5 + (words & _WORD(_SIZES - 1)).astype(np.float64) / _SIZES
+        drawn[start : start + _BLOCK] = np.where(words >> _WORD(63), size, -size)
+    return drawn.reshape(tuple(shape))
+
+
+def mixed_words(seed: int, count: int, start: int = 0) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Word ``start + i`` is a function of the seed and its number; all arithmetic is modulo 2**64."""
+    with np.errstate(over="ignore"):
+        words = np.arange(start + 1, start + count + 1, dtype=_WORD) * _WORD(_INCREMENT) + _WORD(seed)
+        words = (words ^ (words >> _WORD(30))) * _WORD(_FIRST)
+        words = (words ^ (words >> _WORD(27))) * _WORD(_SECOND)
+        mixed: np.ndarray[Any, np.dtype[np.uint64]] = words ^ (words >> _WORD(31))
+    return mixed
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """By how much every step of a call is off: a ``share`` of the ``unit`` roundoff, up or down as ``name`` draws it.
+
+    ``least`` is half of the smallest number of the dtype, and 0 if nothing is ever so small.
+    """
+
+    unit: float
+    name: str
+    share: float
+    least: float
+    takes_apart: bool = True
+    """Every operator is taken apart into the steps that are known of it; else it is one step."""
+
+
+def off_by_a_rounding(parts: Sequence[Array], drawn: Array, off: float, unit: float, least: float) -> Array:
+    """Return the factor that makes each value off by a rounding if it needs one.
+
+    ``parts`` are the flat values, or their real and imaginary parts; ``drawn``, whose memory is used, says up or down.
+    """
+    factors = drawn.reshape(-1)
+    if not unit:
+        factors[...] = 1.0
+        return drawn
+    with np.errstate(all="ignore"):
+        for start in range(0, len(factors), _BLOCK):
+            some = [each[start : start + _BLOCK] for each in parts]
+            factor = factors[start : start + _BLOCK]
+            factor *= off
+            sizes = np.abs(some[0]) if len(some) == 1 else np.hypot(*some)
+            is_low = bool(np.any(sizes * unit < least))
+            if is_low:
+                factor *= np.clip(least / sizes, unit, 1.0) / unit
+            factor[np.logical_and.reduce([_is_held(each, unit, least if is_low else 0.0) for each in some])] = 0.0
+            factor += 1.0
+    return drawn
+
+
+def _is_held(values: Any, unit: float, least: float) -> Any:
+    """Where a dtype of this unit roundoff has the very value, as it has small whole numbers: positions, counts."""
+    shifted = values * (unit / _DOUBLE * 2.0 + 1.0)  # the digits that are too many fall off
+    held = shifted - (shifted - values) == values
+    if not least:
+        return held
+    is_low = np.abs(values) * unit < least
+    return held & (~is_low | (np.remainder(values, 2.0 * least) == 0.0))
+
+
+# Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
+# first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
+# of nine results is known to about a quarter (1/√18 where they are normal).
+_DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
+
+Evaluate = Callable[[Sequence[Array], "Rounding | None"], list[Array]]
+"""From the inputs, float64 where they are inexact, and the rounding of each step, None for none, to the outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedCall:
+    """A call in float64 whose numbers are moved by about one rounding.
+
+    ``units`` are the unit roundoffs of its inputs, ``step`` is that of what comes after the coarsest of them, and
+    ``least`` half of the smallest number that is rounded so.
+    """
+
+    evaluate: Evaluate
+    inputs: Sequence[Array]
+    units: Sequence[float]
+    step: float
+    least: float
+
+    @classmethod
+    def of(cls, evaluate: Evaluate, inputs: Sequence[Array], actual: Sequence[Array]) -> RoundedCall:
+        units = _units(inputs, actual)
+        step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
+        least = max((smallest_rounding(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0)
+        return cls(evaluate, inputs, units, step, least)
+
+    def exact(self) -> list[Array]:
+        """What the call yields without any rounding."""
+        return self.evaluate(list(map(widen, self.inputs)), None)
+
+    def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
+        """What the call yields with inputs and steps that are off by a share of a rounding."""
+        arrays = [
+            widen(each) if not unit else widen(each) * (1.0 + share * unit * roundings(f"{number}/{index}", each.shape))
+            for index, (each, unit) in enumerate(zip(self.inputs, self.units, strict=True))
+        ]
+        return self.evaluate(arrays, Rounding(self.step, str(number), share, self.least, takes_apart))
+
+    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
+        """What the call yields where each floating input has its elements in other places, each input in its own."""
+        arrays = [
+            np.roll(widen(each).reshape(-1), shift * (index + 1)).reshape(each.shape) if unit else widen(each)
+            for index, (each, unit) in enumerate(zip(self.inputs, self.units, strict=True))
+        ]
+        return self.evaluate(arrays, None)
+
+    def draws(self, *, share: float = 1.0, takes_apart: bool) -> list[list[Array]]:
+        """What the call yields for each draw of roundings, all of them ``share`` as large."""
+        return [self.moved(number, sign * share, takes_apart=takes_apart) for number, sign in _DRAWS]
+
+
+def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
+    """The unit roundoff of each input, 0 for what is not rounded.
+
+    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
+    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
+    """
+    units = [_unit(array) for array in inputs]
+    stated = max((_unit(each) for each in actual), default=0.0)
+    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
+
+
+def _unit(array: Array) -> float:
+    entry = dtype_of(array.dtype)
+    return entry.unit_roundoff if entry.is_inexact else 0.0
+
+
+def smallest_rounding(array: Array) -> float:
+    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
+    entry = dtype_of(array.dtype)
+    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
