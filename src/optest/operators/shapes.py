@@ -11,11 +11,13 @@ from typing import Any
 
 from optest.registry import load_object
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec.declared_shapes import Shape as Shape
+from optest.spec.declared_shapes import Specs as Specs
+from optest.spec.declared_shapes import given as given
+from optest.spec.declared_shapes import require_index as require_index
 from optest.spec.tensors import dense as dense
 
-Specs = Sequence[TensorSpec | None]
 Attributes = Mapping[str, Any]
-Shape = tuple[int, ...]
 Outputs = tuple[TensorSpec, ...]
 """What inference gives."""
 Inference = Callable[[Specs, Attributes], Outputs]
@@ -86,7 +88,6 @@ def reduced_dims(dims: int | Sequence[int] | None, rank: int) -> frozenset[int]:
     return frozenset(normalized)
 
 
-_INDICES = ("int64", "int32")
 _ORDER = ("bool", "uint8", "int8", "int16", "int32", "int64")
 
 
@@ -158,13 +159,6 @@ def as_float(result: DType) -> DType:
     return result if result.is_inexact else dtype("float32")
 
 
-def given(specs: Specs, index: int, name: str) -> TensorSpec:
-    spec = specs[index] if index < len(specs) else None
-    if spec is None:
-        raise UnfitArguments(f"{name} is missing, but should be given")
-    return spec
-
-
 def all_given(specs: Specs, *names: str) -> list[TensorSpec]:
     """The first inputs, which go by these names."""
     return [given(specs, index, name) for index, name in enumerate(names)]
@@ -201,11 +195,6 @@ def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
 def require_shape(spec: TensorSpec, name: str, shape: Shape, why: str = "") -> None:
     if spec.shape != shape:
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should be {format_shape(shape)}{why}")
-
-
-def require_index(spec: TensorSpec, name: str) -> None:
-    if spec.dtype.name not in _INDICES:
-        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDICES)}")
 
 
 def require_float(spec: TensorSpec, name: str) -> None:

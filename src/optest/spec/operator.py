@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import compress, product
 from typing import Any
 
 from optest.errors import UnknownName
+from optest.spec.declared_shapes import OFFSETS, DeclaredTensor, fitted, read_declaration
 from optest.spec.dtypes import dtype
 from optest.spec.invariants import read_invariants
 from optest.spec.references import Rule
@@ -34,6 +36,35 @@ class Interval:
     low: float = float("-inf")
     high: float = float("inf")
     avoid: float = 0.0
+
+
+_FLOATS = (("float32",), ("float16",), ("bfloat16",), ("float64",))
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """Hooks that follow from a signature with dtypes and sizes."""
+
+    signature: Signature
+    attributes: tuple[Attribute, ...]
+    ranges: Mapping[str, Interval]
+
+    def _fitted(
+        self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]
+    ) -> tuple[Any, tuple[TensorSpec, ...]]:
+        """An attribute of type int is the size of its name, unless it is the place of a dimension."""
+        sizes = {each.name for each in self.attributes if each.type == "int" and not each.names_dimensions}
+        known = {name: value for name, value in attributes.items() if name in sizes and value is not None}
+        return fitted(specs, self.signature.declaration, **known)
+
+    def infer(self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Sequence[TensorSpec]:
+        return self._fitted(specs, attributes)[1]
+
+    def domain(self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
+        sizes, _ = self._fitted(specs, attributes)
+        limited = [each for each in read_declaration(self.signature.declaration)[0] if hasattr(sizes, each.limit)]
+        most = {each.name: getattr(sizes, each.limit) - (each.kind != OFFSETS) for each in limited}
+        return {**{name: Interval(low=0.0, high=float(max(0, size))) for name, size in most.items()}, **self.ranges}
 
 
 class Tier(str, Enum):
@@ -70,11 +101,14 @@ class OperatorDescriptor:
     Attributes:
         name: canonical name; ``aliases`` are accepted wherever it is.
         alias_tensors: by alias, the signature under which a plan that uses it may name the tensors, too.
-        signature: a :class:`Signature`, or its text: ``"input, other -> out"``.
+        signature: a :class:`Signature`, or its text: ``"input, other -> out"``; with dtypes and sizes,
+            ``"x: T[rows, depth], index: index(rows)[count] -> T[count, depth]"``, it also gives ``infer``, the ranges
+            of indices, and the cases of ``optest check``.
         attributes: what a case may state beside its tensors; any other attribute is an error.
         open_attributes: accept attributes that are not declared, as they are written.
         dtype_variants: the input dtypes that are defined, a tuple for each combination; a tuple of one
-            stands for all inputs alike; none at all admits every dtype.
+            stands for all inputs alike, or for those of a capital if the signature declares dtypes; none at all admits
+            every dtype.
         infer: dotted path or function ``(input specs, attributes) -> output specs``; raises
             :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
         reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
@@ -145,8 +179,45 @@ class OperatorDescriptor:
             object.__setattr__(self, "signature", Signature.parse(self.signature))
         variants = tuple(tuple(dtype(name).name for name in variant) for variant in self.dtype_variants)
         object.__setattr__(self, "dtype_variants", variants)
+        if self.tensors.declaration:
+            self._follow_declaration()
         if self.invariants:
             read_invariants(self.invariants, self.tensors)
+
+    def _follow_declaration(self) -> None:
+        """Fill in inference, ranges and combinations of dtypes from the signature.
+
+        Raises:
+            ValueError: for a declaration that cannot be read.
+            UnknownName: for a dtype that there is not.
+        """
+        inputs, outputs = read_declaration(self.tensors.declaration)
+        # `dataclasses.replace` hands over the hooks of an earlier declaration
+        earlier = getattr(self.domain, "__self__", None)
+        ranges = earlier.ranges if isinstance(earlier, _Declared) else self.domain
+        hooks = _Declared(self.tensors, self.attributes, ranges if isinstance(ranges, Mapping) else {})
+        if outputs and (self.infer is None or isinstance(getattr(self.infer, "__self__", None), _Declared)):
+            object.__setattr__(self, "infer", hooks.infer)
+        if isinstance(ranges, Mapping) and any(each.limit for each in inputs):
+            object.__setattr__(self, "domain", hooks.domain)
+
+        def named(tensor: DeclaredTensor, name: str, index: str, is_wide: bool) -> str:
+            if tensor.kind in ("index", OFFSETS):
+                return index
+            if tensor.kind and not tensor.kind.isupper():
+                return dtype(tensor.kind).name
+            return tensor.wide if is_wide and tensor.wide and dtype(name).bits == 16 else name
+
+        rows = [
+            tuple(named(each, *variant, index, is_wide) for each in inputs) if len(variant) == 1 else variant
+            for variant in self.dtype_variants or _FLOATS
+            for index in ("int64", "int32")
+            for is_wide in (False, True)
+        ]
+        # those of all inputs come first: a dtype is looked up by the place of its input
+        kept = list(product(*((True, False) if each.is_optional else (True,) for each in inputs)))
+        several = [tuple(compress(row, mask)) for mask in kept for row in rows if len(row) == len(inputs)]
+        object.__setattr__(self, "dtype_variants", tuple(dict.fromkeys([*several, *rows])))
 
     @property
     def tensors(self) -> Signature:

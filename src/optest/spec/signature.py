@@ -51,6 +51,8 @@ def _parameters(text: str, signature: str) -> tuple[Parameter, ...]:
     )
 
 
+DECLARED = re.compile(r"(?:(\w+)(\??)\s*:\s*)?([\w|]*)(?:\((\w+)\))?\[([^\]]*)\]")
+"""A tensor with its dtype and sizes: ``weight?: T[depth, width]``; see :mod:`optest.spec.declared_shapes`."""
 _POSITIONAL = re.compile(r"(input|output)(\d+)")
 
 
@@ -59,24 +61,29 @@ class Signature:
     """The tensors of an operator in order. Every tensor also answers to ``input0``, ``output0`` and so on.
 
     The last ``optional_outputs`` outputs may be absent, as the attributes say; with ``variadic_output`` the one
-    output ``out`` stands for any number of them: ``out0``, ``out1`` and so on.
+    output ``out`` stands for any number of them: ``out0``, ``out1`` and so on. ``declaration`` is the whole text if it
+    declares dtypes and sizes.
     """
 
     inputs: tuple[Parameter, ...]
     outputs: tuple[str, ...] = ("out",)
     optional_outputs: int = 0
     variadic_output: bool = False
+    declaration: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Read ``"input, weight?, *rest -> values, indices?"``; ``?`` is optional, ``*`` any number.
+        """Read ``"input, weight?, *rest -> values, indices?"``; ``?`` is optional, ``*`` any number. Or, with dtypes
+        and sizes, ``"x: T[rows, depth], scale: float32[depth] -> T[rows]"``.
 
         Raises:
             ValueError: if the text has another form.
         """
-        left, arrow, right = text.partition("->")
+        names = DECLARED.sub(lambda tensor: f"{tensor[1] or ''}{tensor[2] or ''}", text)
+        left, arrow, right = names.partition("->")
         inputs = _parameters(left, text) if left.strip() else ()
-        outputs = _parameters(right, text) if arrow else (Parameter(name="out"),)
+        is_named = arrow and (right.strip() or names == text)
+        outputs = _parameters(right, text) if is_named else (Parameter(name="out"),)
         optional = [each.optional for each in outputs]
         if sorted(optional) != optional or (any(each.variadic for each in outputs) and len(outputs) > 1):
             raise ValueError(f"signature is {text!r}, but optional outputs should come last, and '*out' stand alone")
@@ -85,6 +92,7 @@ class Signature:
             outputs=tuple(each.name for each in outputs),
             optional_outputs=sum(optional),
             variadic_output=any(each.variadic for each in outputs),
+            declaration=text if names != text else "",
         )
 
     def output_names(self, count: int) -> tuple[str, ...] | None:
@@ -155,6 +163,8 @@ class Signature:
         return tuple(names)
 
     def __str__(self) -> str:
+        if self.declaration:
+            return self.declaration
         shown = (f"{'*' * p.variadic}{p.name}{'?' * p.optional}" for p in self.inputs)
         required = len(self.outputs) - self.optional_outputs
         outputs = (f"{'*' * self.variadic_output}{n}{'?' * (i >= required)}" for i, n in enumerate(self.outputs))

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, MILLION, call, line, table
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import (
     BOOL,
     FLOATS,
@@ -24,6 +23,7 @@ from optest.operators.describe import (
 from optest.operators.samples import of_a_million, of_every_value, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional, require_float
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
 

@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import (
@@ -22,6 +21,7 @@ from optest.operators.shapes import (
     optional,
 )
 from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted
 
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in EVERY_FLOAT)
 

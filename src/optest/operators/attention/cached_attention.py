@@ -8,12 +8,12 @@ from typing import Any
 
 from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
 from optest.operators.calls import EVERY_FLOAT, MAIN_FLOATS, call, data, in_dtypes, reshaped
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import MOVED
 from optest.operators.samples import in_layouts_at_once, led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, below
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments
+from optest.spec.declared_shapes import fitted
 
 _PAGED = tuple((*(name,) * 3, index, index) for index in ("int64", "int32") for name in EVERY_FLOAT)
 _PREFILL = tuple((*variant, variant[3]) for variant in _PAGED)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, call
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import in_every_layout, integer_exact, refused, standard, variations
 from optest.operators.shapes import (
@@ -21,6 +20,7 @@ from optest.operators.shapes import (
     rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted
 
 _INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
 _POSITIONS = tuple((name, name, name, index) for name in EVERY_FLOAT for index in _INDICES)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.samples import led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, below, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
+from optest.spec.declared_shapes import fitted
 
 _INDICES = ("int64", "int32")
 _VARIANTS = (

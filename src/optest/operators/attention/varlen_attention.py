@@ -8,11 +8,11 @@ from typing import Any
 from optest.operators.attention.attention import SOFTCAP, WINDOW, require_shared_heads, require_window
 from optest.operators.attention.cached_attention import SCALE, VIEWS
 from optest.operators.calls import MAIN_FLOATS, call, data
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import OperatorDescriptor, Sample, Tier
+from optest.spec.declared_shapes import fitted
 
 DESCRIPTORS = in_module(
     __name__,

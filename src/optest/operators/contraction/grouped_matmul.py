@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.calls import MAIN_FLOATS, call, data, in_dtypes
-from optest.operators.declared_shapes import inference
 from optest.operators.describe import FLOATS, accumulate, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Specs, given
 from optest.spec import OperatorDescriptor, Sample, Tier
+from optest.spec.declared_shapes import inference
 
 DESCRIPTORS = in_module(
     __name__,

@@ -17,7 +17,6 @@ from optest.operators.contraction.helpers import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT8, FLOATS, INTEGERS, NUMBERS, accumulate, attribute, in_module
 from optest.operators.samples import (
     in_every_layout,
@@ -44,6 +43,7 @@ from optest.operators.shapes import (
     require_scalar,
 )
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted
 
 DESCRIPTORS = in_module(
     __name__,

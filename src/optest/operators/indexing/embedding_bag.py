@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, data, reshaped, without
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module
 from optest.operators.indexing.gather import outside, require_padding
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
@@ -23,6 +22,7 @@ from optest.operators.shapes import (
     require_rank,
 )
 from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments
+from optest.spec.declared_shapes import fitted
 
 _INDEX = ("int64", "int32")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.calls import CALM_SIZES, MAIN_FLOATS, SIZES, Call, call, data, full
-from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import BOOL, EVERY, NUMBERS, accumulate, attribute, in_module, movement
 from optest.operators.samples import (
     in_every_dtype,
@@ -30,6 +29,7 @@ from optest.operators.shapes import (
     rows_of,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted, inference
 
 MOVED = movement("elements move and never change; indices are exact")
 _INDEXED_DIM = attribute("dim|axis: int", "Dimension that is indexed.")

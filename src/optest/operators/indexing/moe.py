@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, accumulate, attribute, in_module, movement
 from optest.operators.samples import in_every_layout, in_layouts_at_once, led_by, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, below, dense, given, optional, require_index, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+from optest.spec.declared_shapes import fitted
 
 _WEIGHTED = (*FLOATS, *((half, "float32") for half in ("float16", "bfloat16")))
 _PLACED = tuple(

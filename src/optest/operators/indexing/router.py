@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module
 from optest.operators.samples import in_every_layout, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
+from optest.spec.declared_shapes import fitted
 
 _SCORES = tuple((name,) for name in MAIN_FLOATS)
 _TOPK = attribute("topk|k: int", "How many experts of each row.")

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, call, data, in_dtypes, laid, reshaped
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, exact, in_module, movement
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+from optest.spec.declared_shapes import fitted
 
 _VARIANTS = (
     *((name, index, "float32") for index in ("int32", "int64") for name in MAIN_FLOATS),

@@ -7,11 +7,11 @@ from typing import Any
 
 from optest.operators.attention.rope import rotated_size
 from optest.operators.calls import MAIN_FLOATS, Call, call, reshaped, without
-from optest.operators.declared_shapes import fitted, inference
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments
+from optest.spec.declared_shapes import fitted, inference
 
 _ACTIVATION = attribute("activation: str = 'gelu'", "Between the products.", choices=("gelu", "relu", "silu"))
 _STATES = attribute("states: bool = False", "Give what is computed on the way beside the result.")

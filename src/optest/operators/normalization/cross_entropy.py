@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, MAIN_FLOATS, SIZES, call, data, uniform
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.indexing.gather import filled, indexed, of, outside
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
@@ -23,6 +22,7 @@ from optest.operators.shapes import (
     require_shape,
 )
 from optest.spec import Interval, OperatorDescriptor, Sample
+from optest.spec.declared_shapes import fitted
 
 _OF_CLASSES = tuple((name, index) for index in ("int64", "int32") for (name,) in FLOATS)
 

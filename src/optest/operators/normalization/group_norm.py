@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, SIZES, Call, call, normal, reshaped, uniform, without
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
 from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.shapes import Attributes, Outputs, Specs, given, optional, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted
 
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
 

@@ -7,13 +7,13 @@ from math import prod
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, MILLION, Call, call, normal, without
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOAT32_PARAMETERS, FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled, of_rows, of_weight_and_bias
 from optest.operators.reduction.statistics import infer_norm
 from optest.operators.samples import in_every_layout, of_one_element, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+from optest.spec.declared_shapes import fitted
 
 NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
 MEAN_SQUARE_EPS = attribute(

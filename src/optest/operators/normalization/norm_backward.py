@@ -7,13 +7,13 @@ from math import prod
 from typing import Any
 
 from optest.operators.calls import LARGE_SIZE, MAIN_FLOATS, Call, call, normal, without
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.normalization.helpers import EPS, filled
 from optest.operators.normalization.layer_norm import MEAN_SQUARE_EPS, NORMALIZED_SHAPE, normalized_shape
 from optest.operators.samples import in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, optional
 from optest.spec import OperatorDescriptor, Sample
+from optest.spec.declared_shapes import fitted
 
 _VARIANTS = (*FLOATS, *((half, half, "float32") for half in ("float16", "bfloat16")))
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.calls import EVERY_FLOAT, LARGE_SIZE, call
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments
+from optest.spec.declared_shapes import fitted
 
 _NAMES = ("param", "grad", "exp_avg", "exp_avg_sq")
 _MOMENTS = tuple((half, half, "float32", "float32") for half in ("float16", "bfloat16"))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.calls import CALM_SIZES, call, data, reshaped
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import attribute, composed, in_module, ulp
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, below, optional, rows_of
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+from optest.spec.declared_shapes import fitted
 
 PACKED = 8
 """Weights of four bits in an int32."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.calls import CALM_SIZES, LARGE_SIZE, MAIN_FLOATS, call, reshaped
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import accumulate, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, dense, require_dimensions
 from optest.spec import Interval, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype, format_shape
+from optest.spec.declared_shapes import fitted
 
 _FLOAT8, _FLOAT32 = dtype("float8_e4m3fn"), dtype("float32")
 

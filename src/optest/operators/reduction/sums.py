@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.calls import MAIN_FLOATS, MILLION, call, normal, table
-from optest.operators.declared_shapes import inference
 from optest.operators.describe import BOOL, FLOATS, NUMBERS, accumulate, attribute, composed, in_module
 from optest.operators.reduction.helpers import (
     DIMS,
@@ -35,6 +34,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
+from optest.spec.declared_shapes import inference
 
 ONE_OR_MORE_DIMS = attribute(
     "dim|axis|axes: int|ints = None",

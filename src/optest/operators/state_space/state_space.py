@@ -7,11 +7,11 @@ from itertools import product
 from typing import Any
 
 from optest.operators.calls import CALM_SIZES, EVERY_FLOAT, MAIN_FLOATS, Call, call, reshaped, uniform, without
-from optest.operators.declared_shapes import fitted
 from optest.operators.describe import FLOATS, attribute, composed, in_module
 from optest.operators.samples import in_every_layout, in_layouts_at_once, refused, standard, variations
 from optest.operators.shapes import Attributes, Outputs, Specs, all_given, given, require_rank
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
+from optest.spec.declared_shapes import fitted
 
 _ACTIVATION = attribute(
     "activation: str = None", "silu (or swish, its other name) after it.", choices=("silu", "swish")

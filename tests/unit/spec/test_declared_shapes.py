@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
 import re
 from typing import Any
 
 import pytest
 from references import spec
 
-from optest.operators.declared_shapes import fitted, inference
-from optest.spec import TensorSpec, UnfitArguments
+from optest.errors import UnknownName
+from optest.spec import Interval, OperatorDescriptor, TensorSpec, UnfitArguments
+from optest.spec.declared_shapes import fitted, inference
 
 Specs = list["TensorSpec | None"]
 CONVOLVED = "x: T[batch, dim, *length], weight: T|float32[dim, width], state?: T[batch, dim, 2*width-1]"
@@ -48,6 +51,9 @@ def test_stars_stand_for_none_and_for_many() -> None:
         (PACKED, [WORDS, spec((2, 23))], "scales is 2x23, but should be 2x24, with columns as in packed"),
         (PACKED, [WORDS, spec((2, 24)), spec((5,), "int16")], "places is int16, but should be int64 or int32"),
         (PACKED, [WORDS, spec((2, 24)), spec((4,), "int64")], "places is 4, but should be 5, with rows as in packed"),
+        ("a: [3, 2*half]", [WORDS], "a is 4x3, but should be 3x2, as 3"),
+        ("a: [rows, 2*half]", [WORDS], "a is 4x3, but should be 4x2, as half"),
+        ("a: offsets(rows)[batch+1]", [spec((0,), "int64")], "a is 0, but should be 1, as batch"),
         ("a: []", [WORDS], "a is 4x3, but should be a scalar"),
         ("a: [*kept_sizes]", [WORDS], "a is 4x3, but should be 3, as kept sizes"),
         ("a: [*kept_sizes], b: [*kept_sizes]", [spec((3,)), WORDS], "b is 4x3, but should be 3, as kept sizes"),
@@ -57,6 +63,31 @@ def test_what_does_not_fit(declaration: str, specs: Specs, message: str) -> None
     known: dict[str, Any] = {"kept_sizes": (3,)}
     with pytest.raises(UnfitArguments, match=re.escape(message)):
         fitted(specs, declaration, **known)
+
+
+def test_descriptor_follows_its_signature() -> None:
+    signature = "x: T[rows, depth], at: index(rows)[k], w?: T|float32[depth] -> out: T[k, depth], top: float32[k]"
+    stated = OperatorDescriptor(name="own", signature=signature, dtype_variants=(("float32",), ("float16",)))
+    descriptor: Any = pickle.loads(pickle.dumps(stated))
+    x, at = spec((5, 8), "float16"), spec((3,), "int32")
+    outputs = [(each.dtype.name, each.shape) for each in descriptor.infer([x, at, None], {})]
+    assert outputs == [("float16", (3, 8)), ("float32", (3,))]
+    assert descriptor.domain([x, at, None], {}) == {"at": Interval(low=0.0, high=4.0)}
+    assert descriptor.tensors.outputs == ("out", "top")
+    legal = [descriptor.admits(names.split()) for names in ("float16 int32 float32", "float16 int64")]
+    wrong = [descriptor.admits(names.split()) for names in ("float16 float16", "bfloat16 int64")]
+    assert (legal, wrong) == ([True, True], [False, False])
+    changed: Any = dataclasses.replace(descriptor, signature="x: T[rows] -> T[rows+1]")
+    assert changed.infer([spec((5,))], {})[0].shape == (6,)
+
+
+WRONG = ("x: T[a b]", "x: T[rows/2]", "x: T[(a)]", "x: T[a], y -> out", "x: fp[a] -> T[a]")
+
+
+@pytest.mark.parametrize("declaration", WRONG)
+def test_unreadable_declaration_is_an_error(declaration: str) -> None:
+    with pytest.raises((ValueError, UnknownName)):
+        OperatorDescriptor(name="own", signature=declaration)
 
 
 @pytest.mark.parametrize("declaration", ["x T[rows]", "x: T(rows)", "x: T[rows], y", "x: T[rows] -> out T[rows]"])
