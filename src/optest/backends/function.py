@@ -1,32 +1,40 @@
-"""Python functions as a backend: one function for each operator, of NumPy arrays or of torch tensors."""
+"""Python functions as a backend: one function for each operator, of arrays of NumPy, torch or JAX."""
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import POSITIONAL, Binding, bound_arguments, names_of
 from optest.backends.capabilities import LAYOUTS, Capability, layout_of
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
 from optest.registry import is_installed, load_extension, load_object
-from optest.spec import Check, OperatorDescriptor, TestCase, dtype_names
+from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype, dtype_names
 
 __all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "kernel_of", "outputs_of"]
 
-_ARRAYS = ("numpy", "torch")
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+ARRAYS = ("numpy", "torch", "jax")
+_HOW_TO_TAKE_TENSORS = (
+    'annotate the parameter (x: torch.Tensor), or declare @optest.kernel({operator!r}, arrays="torch")'
+)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function and what it promises; a case outside of that is a declared gap.
+    """A function and its promises; cases outside of them are skipped as unsupported.
 
-    ``ignores`` are attributes that it sees from the shapes. ``arrays`` is what it takes: ``numpy`` or ``torch``.
+    ``ignores`` are attributes that it sees from the shapes. ``arrays`` is one of ``ARRAYS``, "" if its code decides.
     ``out`` are its parameters for outputs to write into, ``in_place`` the operator's inputs that it leaves them in.
     """
 
@@ -34,73 +42,96 @@ class Kernel:
     function: Callable[..., Any]
     promised: Capability
     ignores: tuple[str, ...] = ()
-    arrays: str = "numpy"
-    numerics: Numerics = field(default_factory=Numerics)
+    arrays: str = ""
+    numerics: Numerics | None = None
     out: tuple[str, ...] = ()
     in_place: tuple[str, ...] = ()
 
     @cached_property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """By name; of a function that says nothing of itself, as some of C do, any number of any kind."""
+    def signatures(self) -> Sequence[Mapping[str, inspect.Parameter]]:
+        """Parameters by name: one mapping, or one for each overload of a function of torch that is not Python's."""
         try:
-            return inspect.signature(self.function).parameters
+            return (inspect.signature(self.function).parameters,)
         except (TypeError, ValueError):
-            return inspect.signature(lambda *_, **__: None).parameters
+            is_of_torch = str(getattr(self.function, "__module__", "")).partition(".")[0] == "torch"
+            overloads = load_object("optest.torch.calls.binding:overloads_of")(self.function) if is_of_torch else ()
+            return overloads or (inspect.signature(lambda *_, **__: None).parameters,)
+
+    @cached_property
+    def takes(self) -> str:
+        """The arrays that the function takes: declared, or as its code and its module say."""
+        return self.arrays or arrays_of(self.function)
 
     def lacks(self, case: TestCase) -> str | None:
-        """Why the case is none for this function, None if it is one."""
+        """Return why the function cannot run the case, None if it can."""
         if outside := self.promised.lacks(case):
             return f"{self.name}: {outside}"
-        tensors, takes = self._tensors(case, [each.name for each in case.inputs]), self._takes(case)
-        if inspect.Parameter.VAR_POSITIONAL not in self._kinds() and len(tensors) > takes:
-            return f"{self.name} takes fewer tensors than the {len(tensors)} of the case"
         if why := self._cannot_write(case):
             return f"{self.name} {why}"
-        usual = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
-        for name, key in self._keywords(case):
-            value = case.attributes[name]
-            if not key and (name not in usual or value != usual[name]):  # it would assume the usual one
-                return f"{self.name} takes no {name}, which is {value!r} here"
-        return None
+        binding = self._binding(case)
+        return f"{self.name} {binding}" if isinstance(binding, str) else None
 
-    def call(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
-        """What the function returns for these tensors, in the operator's order, and the attributes that it takes."""
-        keywords = {key: case.attributes[name] for name, key in self._keywords(case) if key}
-        tensors, written = iter(self._tensors(case, inputs)), dict(zip(self.outputs(case), outputs, strict=False))
-        first: list[Any] = []
-        for name in [each.name for each in self.parameters.values() if each.kind in _POSITIONAL] if written else ():
-            if name not in written and (tensor := next(tensors, self)) is self:
+    def call(self, case: TestCase, arrays: str, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
+        """Call the function with the tensors and the attributes that it takes; ``arrays`` decides the type of dtypes.
+
+        Raises:
+            Fault: UNSUPPORTED for a case that it cannot run, and if it raises NotImplementedError.
+        """
+        binding = self._binding(case)
+        if isinstance(binding, str):
+            raise Fault(Reason.UNSUPPORTED, f"{self.name} {binding}")
+        given = {name: None if place is None else inputs[place] for name, place in binding.tensors.items()}
+        if binding.listed:
+            used = set(binding.tensors.values())
+            given[binding.listed] = [each for place, each in enumerate(inputs) if place not in used]
+        given |= {own: _value_of(case, name, arrays) for own, name in binding.attributes.items()}
+        given |= dict(zip(self.outputs(case), outputs, strict=False))
+        positional: list[Any] = []
+        for name, parameter in self._parameters(case).items():
+            is_left_out = parameter.default is not parameter.empty and given.get(name, None) is None
+            if parameter.kind not in POSITIONAL or name not in given or (is_left_out and not binding.spread):
                 break
-            first.append(written.pop(name) if name in written else tensor)
-        rest = list(tensors)
-        names = [each.name for each in self.parameters.values() if each.kind in _POSITIONAL][len(first) :]
-        before = next((place for place, name in enumerate(names) if name in keywords), len(rest))
-        behind = [name for name in names[before:] if name not in keywords]  # as weight is behind normalized_shape
-        by_name = dict(zip(behind, rest[before:], strict=False))
-        rest[before : before + len(by_name)] = []
-        return self.function(*first, *rest, **by_name, **keywords, **written)
+            positional.append(given.pop(name))
+        given = {name: value for name, value in given.items() if value is not None or name not in binding.tensors}
+        spread = [None if place is None else inputs[place] for place in binding.spread]
+        try:
+            return self.function(*positional, *spread, **given)
+        except NotImplementedError as error:
+            raise Fault(Reason.UNSUPPORTED, f"{self.name}: {str(error) or 'NotImplementedError'}") from None
 
     @property
     def name(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
 
     def outputs(self, case: TestCase) -> tuple[str, ...]:
-        """Its parameters for the outputs: those that it states, else those that have their names and no default."""
-        described = case.descriptor
+        """Return its parameters for the outputs: those that it declares, else those that have their names and no
+        default, if the inputs have parameters without them."""
+        described, parameters = case.descriptor, self.signatures[0]
         taken = {each.name for each in described.tensors.inputs} | {each.name for each in described.attributes}
-        return self.out or tuple(
+        found = self.out or tuple(
             name
             for name in described.tensors.outputs
-            if name not in taken and (own := self.parameters.get(name)) and own.default is own.empty
+            if name not in taken and (own := parameters.get(name)) and own.default is own.empty
         )
+        needed = sum(not each.optional for each in described.tensors.inputs)
+        rest = [name for name, each in parameters.items() if each.kind in POSITIONAL and name not in found]
+        of_attributes = {own for each in described.attributes for own in names_of(each.name, each.aliases)}
+        is_room = sum(name not in of_attributes for name in rest) >= needed or not found or self.out
+        return found if is_room or any(each.kind is each.VAR_POSITIONAL for each in parameters.values()) else ()
 
-    def _takes(self, case: TestCase) -> int:
-        """How many of its parameters may be inputs."""
-        out = self.outputs(case)
-        return sum(each.kind in _POSITIONAL and each.name not in out for each in self.parameters.values())
+    def _parameters(self, case: TestCase) -> Mapping[str, inspect.Parameter]:
+        """Return the first signature that takes the case, the first one if none does."""
+        fit = (each for each in self.signatures if not isinstance(self._bound(case, each), str))
+        return next(fit, self.signatures[0])
+
+    def _binding(self, case: TestCase) -> Binding | str:
+        return self._bound(case, self._parameters(case))
+
+    def _bound(self, case: TestCase, parameters: Mapping[str, inspect.Parameter]) -> Binding | str:
+        return bound_arguments(case, parameters, outputs=self.outputs(case), ignored=self.ignores)
 
     def _cannot_write(self, case: TestCase) -> str:
-        """Why the outputs of the case cannot be written where the function writes them."""
+        """Return why the outputs of the case cannot be written where the function writes them, "" if they can."""
         places = self.outputs(case) or self.in_place
         if places and case.outputs and len(places) != len(case.outputs):
             return f"writes {len(places)} outputs, and the case has {len(case.outputs)}"
@@ -115,29 +146,22 @@ class Kernel:
                 return f"leaves its result in {name}, which is no tensor of {output}"
         return ""
 
-    def _kinds(self) -> list[Any]:
-        return [each.kind for each in self.parameters.values()]
 
-    def _tensors(self, case: TestCase, inputs: Sequence[Any]) -> list[Any]:
-        """At their places, None for optional ones that are left out before others."""
-        placed = at_their_places(case, inputs)
-        while placed and placed[-1] is None:
-            placed.pop()
-        return placed
+def _value_of(case: TestCase, attribute: str, arrays: str) -> Any:
+    """Return an attribute's value; the name of a dtype becomes a dtype of torch or, for other arrays, of NumPy.
 
-    def _keywords(self, case: TestCase) -> Iterator[tuple[str, str]]:
-        """Each attribute that is not ignored, with the name that the function has for it, "" for none. One that is
-        None is left out where the function has a default for it."""
-        takes_all = inspect.Parameter.VAR_KEYWORD in self._kinds()
-        for attribute in case.descriptor.attributes:
-            names = (attribute.name, *attribute.aliases)
-            if attribute.name not in case.attributes or any(name in self.ignores for name in names):
-                continue
-            own = next((name for name in names if name in self.parameters), attribute.name if takes_all else "")
-            parameter = self.parameters.get(own)
-            is_usual = parameter is not None and parameter.default is not inspect.Parameter.empty
-            if case.attributes[attribute.name] is not None or not is_usual:
-                yield attribute.name, own
+    Raises:
+        Fault: UNSUPPORTED for a dtype that torch does not have.
+    """
+    value = case.attributes[attribute]
+    if not isinstance(value, str) or "dtype" not in case.descriptor.attribute(attribute).type:
+        return value
+    if arrays != "torch":
+        return load_object("optest.numerics:numpy_dtype")(dtype(value))
+    try:
+        return load_object("optest.torch.tensors:torch_dtype")(dtype(value))
+    except ValueError as error:
+        raise Fault(Reason.UNSUPPORTED, str(error)) from None
 
 
 _DECLARED: dict[str, Kernel] = {}
@@ -164,23 +188,24 @@ def kernel(
 
     It gets the operator's tensors in order and those of its attributes that it has a parameter for, and returns a
     tensor, or a tuple or dict of them. The promises are those of :class:`Capability`; cases outside of them are gaps.
-    Without ``arrays`` an annotation such as ``torch.Tensor`` decides, else it is NumPy. ``numerics`` says how it
-    computes, where that is not the way of the dtype: ``Numerics(operands="tf32")``.
+    Without ``arrays`` (``numpy``, ``torch`` or ``jax``) its annotations, its code and the imports of its module decide.
+    ``numerics`` says how it computes, where that is not the way of the dtype: ``Numerics(operands="tf32")``.
 
     ``out`` names parameters for tensors that it writes the outputs into, in the operator's order; one that is called
     like an output of the operator needs no mention. ``in_place`` names inputs of the operator that it leaves its
     outputs in. What it returns does not count, then.
 
     Raises:
-        UsageError: for a dtype or a layout that does not exist, or another word in ``arrays``.
+        UsageError: for a dtype or a layout that does not exist, another word in ``arrays``, or a parameter that
+            is among ``ignores``.
     """
     if odd := [name for name in layouts if name not in LAYOUTS]:
         raise UsageError(f"kernel for {operator}: there is no layout {odd[0]!r}; known: {', '.join(LAYOUTS)}")
     unknown = [name for name in dtypes if name not in dtype_names()]
     if unknown:
         raise UsageError(f"kernel for {operator}: there is no dtype {unknown[0]!r}; known: {', '.join(dtype_names())}")
-    if arrays and arrays not in _ARRAYS:
-        raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, but should be 'numpy' or 'torch'")
+    if arrays and arrays not in ARRAYS:
+        raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, expected one of {', '.join(ARRAYS)}")
 
     promised = Capability(
         dtypes=tuple(dtypes), ranks=tuple(ranks), layouts=tuple(layouts), broadcasts=broadcasts, refuses=refuses
@@ -189,8 +214,14 @@ def kernel(
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):
             raise UsageError(f"kernel for {operator} is {function!r}, but should be a function")
-        more: dict[str, Any] = {"numerics": numerics or Numerics(), "out": tuple(out), "in_place": tuple(in_place)}
-        declared = Kernel(operator, function, promised, tuple(ignores), arrays or _arrays_of(function), **more)
+        more: dict[str, Any] = {"numerics": numerics, "out": tuple(out), "in_place": tuple(in_place)}
+        declared = Kernel(operator, function, promised, tuple(ignores), arrays, **more)
+        for name in ignores:
+            if name in declared.signatures[0]:
+                raise UsageError(
+                    f"kernel for {operator}: {declared.name} has a parameter {name}, which `ignores` names\n"
+                    f"  leave {name} out of `ignores` to get its value, or drop the parameter"
+                )
         _DECLARED[operator] = declared
         _KERNELS.append(declared)
         return function
@@ -198,14 +229,96 @@ def kernel(
     return declare
 
 
-def _arrays_of(function: Callable[..., Any]) -> str:
-    """By its annotations; without any by the module that it belongs to, or that its own module imports."""
-    annotations = getattr(function, "__annotations__", {}).values()
-    if annotations:
-        return "torch" if any("Tensor" in str(each) for each in annotations) else "numpy"
-    used = {getattr(each, "__name__", "") for each in getattr(function, "__globals__", {}).values()}
-    is_of_torch = str(getattr(function, "__module__", "")).partition(".")[0] == "torch"
-    return "torch" if is_of_torch or ("torch" in used and "numpy" not in used) else "numpy"
+_FRAMEWORKS = {
+    "torch": "torch",
+    "triton": "torch",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "jnp": "jax",
+    "numpy": "numpy",
+    "np": "numpy",
+}
+_OF_TYPES = {"Tensor": "torch", "ndarray": "numpy", "NDArray": "numpy"}
+"""The arrays of a type by its name, for one that is imported for type checkers only."""
+_MOST_REACHED = 2000
+
+
+def arrays_of(function: Callable[..., Any]) -> str:
+    """Return the arrays that a function takes, as its source says: those of an annotated parameter, then of torch or
+    JAX if its code uses any of it, also through helper functions, closures and defaults, then of NumPy if that is
+    used, then of what its module imports."""
+    annotations = getattr(function, "__annotations__", None) or getattr(type(function).__call__, "__annotations__", {})
+    module = vars(sys.modules.get(str(getattr(function, "__module__", ""))) or object)
+    hints = [hint for name, hint in annotations.items() if name != "return"]
+    annotated = {found for hint in hints for found in _frameworks_in(hint, module)}
+    modules: list[Mapping[str, Any]] = []
+    used = set(_frameworks_used(function, modules))
+    imported = {_framework(value) for module in modules for value in module.values()}
+    for found in (annotated, used, imported):
+        for name in ("torch", "jax", "numpy"):
+            if name in found:
+                return name
+    return "numpy"
+
+
+def _framework(value: Any) -> str:
+    """Return the arrays of the package that a module, function, class or instance belongs to, "" for any other."""
+    named = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return _FRAMEWORKS.get(str(named or type(value).__module__).partition(".")[0], "")
+
+
+def _frameworks_in(annotation: Any, module: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the arrays that an annotation names, which is an object or the text of one."""
+    if isinstance(annotation, type):
+        annotation = f"{annotation.__module__}.{annotation.__qualname__}"
+    for name in re.findall(r"[A-Za-z_][\w.]*", str(annotation)):
+        first, last = name.partition(".")[0], name.rpartition(".")[2]
+        found = _framework(module[first]) if first in module else _FRAMEWORKS.get(first, _OF_TYPES.get(last, ""))
+        yield found if found != "numpy" or last in _OF_TYPES else ""  # np.dtype and np.float32 are no arrays
+
+
+def _frameworks_used(function: Any, modules: list[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the arrays of everything that a callable reaches by its code; add the globals of its own module to
+    ``modules``. Functions of installed packages are not followed: SciPy's would lead to torch."""
+    home = getattr(function, "__module__", None)
+    waiting, seen = [function], set[int]()
+    while waiting and len(seen) < _MOST_REACHED:
+        value = waiting.pop(0)
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if found := _framework(value):
+            yield found
+        elif isinstance(value, FunctionType):
+            if value.__module__ != home and "-packages" in value.__code__.co_filename:
+                continue
+            if not modules or value.__module__ == home:
+                modules.append(value.__globals__)
+            codes = [value.__code__]
+            for code in codes:  # which grows by those of inner functions
+                codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+            steps = [step for code in codes for step in dis.get_instructions(code)]
+            yield from (
+                _FRAMEWORKS.get(each.argval.partition(".")[0], "") for each in steps if "IMPORT_NAME" in each.opname
+            )
+            names = {name for code in codes for name in code.co_names}
+            reached = [value.__globals__.get(each.argval) for each in steps if "GLOBAL" in each.opname]
+            helpers = [vars(each) for each in reached if isinstance(each, ModuleType) and not _framework(each)]
+            waiting += [*reached, *(helper[name] for helper in helpers for name in names & helper.keys())]
+            waiting += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+            waiting += [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+            waiting.append(getattr(value, "__wrapped__", None))
+            for hint in value.__annotations__.values():
+                yield from _frameworks_in(hint, value.__globals__)
+        elif isinstance(value, functools.partial):
+            waiting += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, MethodType):
+            waiting += [value.__func__, value.__self__]
+        elif isinstance(value, type):
+            waiting += value.__mro__
+        elif callable(value):
+            waiting += [getattr(type(value), name, None) for name in ("__call__", "forward")]
+            waiting += [type(value), getattr(value, "__wrapped__", None), *getattr(value, "__dict__", {}).values()]
 
 
 def _stated(text: str) -> Kernel:
@@ -228,7 +341,7 @@ def kernel_of(function: Callable[..., Any], operator: str = "", name: str = "") 
         if declared.function is function and operator in ("", declared.operator):
             return declared
     name = operator or name or str(getattr(function, "__name__", ""))
-    return Kernel(name, function, Capability(refuses=False), arrays=_arrays_of(function))
+    return Kernel(name, function, Capability(refuses=False))
 
 
 class FunctionBackend(BackendDriver):
@@ -244,6 +357,8 @@ class FunctionBackend(BackendDriver):
     def __init__(self) -> None:
         self._named: dict[str, str] = {}
         self._kernels: dict[str, Kernel] = {}
+        self._learned: dict[str, str] = {}
+        """By operator, what became known by the first call: "" if NumPy's arrays are right, else why torch's are."""
         self._torch_device = ""
         self._tensor_calls: Any = None
 
@@ -256,7 +371,7 @@ class FunctionBackend(BackendDriver):
         if self._torch_device != (device := str(options.get("torch_device") or "")):
             self._torch_device, self._tensor_calls = device, None
             self._calls_of_torch()
-        self._named = {}
+        self._named, self._learned = {}, {}
         for text in options.get("function") or ():
             found = _stated(text)
             self._named[found.operator] = named = f"{found.operator}={text.rpartition('=')[2]}"
@@ -291,7 +406,11 @@ class FunctionBackend(BackendDriver):
 
     def numerics_of(self, case: TestCase) -> Numerics:
         found = self._kernel(case)
-        return self.numerics if found is None else found.numerics
+        if found is None or found.numerics is not None:
+            return self.numerics if found is None else found.numerics or self.numerics
+        if self._arrays_for(case, found) == "jax":
+            return load_object("optest.jax.backend:JaxBackend")().numerics_of(case)  # type: ignore[no-any-return]
+        return self.numerics
 
     def runs_into(self, case: TestCase) -> bool:
         """Whether the function writes into outputs that it gets."""
@@ -303,7 +422,7 @@ class FunctionBackend(BackendDriver):
 
     def import_late(self) -> None:
         load_object("optest.backends.arrays:to_array")
-        if any(map(self._of_torch, (*self._kernels.values(), *_DECLARED.values()))):
+        if any("torch" in (self.arrays, each.takes) for each in (*self._kernels.values(), *_DECLARED.values())):
             load_object("optest.torch.driver:TensorCalls")  # whose device is for the fork to open
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:
@@ -328,29 +447,59 @@ class FunctionBackend(BackendDriver):
         self._called(case, inputs, outputs)
 
     def checks(self, case: TestCase) -> Sequence[Check]:
-        found = self._kernel(case)
-        return self._tensor_calls.checks() if found and self._tensor_calls and self._of_torch(found) else ()
+        found, learned = self._kernel(case), self._learned.get(case.descriptor.name)
+        note = (Check(name="arrays", state=CheckState.NOTE, detail=learned),) if learned else ()
+        is_of_torch = found and self._tensor_calls and self._arrays_for(case, found) == "torch"
+        return (*note, *(self._tensor_calls.checks() if is_of_torch else ()))
 
     def _called(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
-        """What the function returns, tensors of torch as arrays."""
+        """Return what the function returns, tensors of torch and JAX as arrays.
+
+        If the source of a function does not say that it takes tensors and its first call fails on an array of NumPy,
+        it is called with tensors of torch; if that works, all further calls are made so.
+        """
         found = self._kernel(case)
         if found is None:
             raise Fault(Reason.UNSUPPORTED, f"no function for {case.descriptor.name}")
+        operator, arrays = case.descriptor.name, self._arrays_for(case, found)
+        try:
+            returned = self._call_with(arrays, found, case, inputs, outputs)
+        except (AttributeError, TypeError) as error:
+            if arrays != "numpy" or "ndarray" not in str(error):
+                raise
+            if not found.arrays and operator not in self._learned and is_installed("torch"):
+                with suppress(AttributeError, TypeError):
+                    returned = self._call_with("torch", found, case, inputs, outputs)
+                    raised = f"{type(error).__name__}: {error}"
+                    self._learned[operator] = (
+                        f"{found.name} gets torch tensors, since with a NumPy array it raised {raised}"
+                        f"; {_HOW_TO_TAKE_TENSORS.format(operator=operator)}"
+                    )
+                    return returned
+            hint = f"it got NumPy arrays; if it takes tensors, {_HOW_TO_TAKE_TENSORS.format(operator=operator)}"
+            vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), hint]  # Python 3.10 has no add_note
+            raise
+        if arrays == "numpy":
+            self._learned.setdefault(operator, "")
+        return returned
 
-        def call(tensors: Sequence[Any], written: Sequence[Any] = ()) -> Any:
-            try:
-                return found.call(case, tensors, written)
-            except NotImplementedError as error:
-                raise Fault(Reason.UNSUPPORTED, f"{found.name}: {str(error) or 'NotImplementedError'}") from None
-
-        if not self._of_torch(found):
+    def _call_with(
+        self, arrays: str, found: Kernel, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Any:
+        call = functools.partial(found.call, case, arrays)
+        if arrays == "jax":
+            return load_object("optest.jax.backend:called_with_arrays")(call, inputs)
+        if arrays == "numpy":
             return call(inputs, outputs)
         described = case.descriptor
         calls = self._calls_of_torch()
         return calls.outputs(call, inputs, described.tensors.outputs, outputs, may_seed=described.is_random)
 
-    def _of_torch(self, found: Kernel) -> bool:
-        return (self.arrays or found.arrays) == "torch"
+    def _arrays_for(self, case: TestCase, found: Kernel) -> str:
+        """Return what the function gets: as the backend or the kernel declares, as ``--torch-device`` implies, as its
+        first call showed, or as its source says."""
+        is_torch = self._torch_device or self._learned.get(case.descriptor.name)
+        return self.arrays or found.arrays or ("torch" if is_torch else found.takes)
 
     def _calls_of_torch(self) -> Any:
         """Raises ``Unavailable`` without torch, or without the device."""

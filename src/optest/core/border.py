@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
@@ -62,11 +63,13 @@ def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
     """A fault that names the exception and shows the last frames of the code that raised it."""
     text = text_of(error)
     exception = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    details = {
+    details: dict[str, Any] = {
         "exception": exception,
         "exception_types": [each.__name__ for each in type(error).__mro__],
         "traceback_tail": _foreign_frames(error),
     }
+    if notes := getattr(error, "__notes__", None):
+        details["notes"] = "; ".join(map(str, notes))
     return Fault(reason, f"{what} {exception}", details=details)
 
 

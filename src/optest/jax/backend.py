@@ -28,7 +28,7 @@ from optest.jax.operators.calls import JaxCall
 from optest.numerics import dtype_of, numpy_dtype
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["JaxBackend"]
+__all__ = ["JaxBackend", "called_with_arrays"]
 
 _OP_BY_OP, _JIT = "op_by_op", "jit"
 _REASONS = {"RESOURCE_EXHAUSTED": Reason.OUT_OF_MEMORY, "UNIMPLEMENTED": Reason.UNSUPPORTED}
@@ -175,6 +175,13 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
     lowered = jax.jit(lambda arrays: call.function(arrays, values)).lower(list(specs))
     compiled: Callable[[Any], Any] = lowered.compile()
     return compiled
+
+
+def called_with_arrays(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """Call a function with arrays of JAX's own; return its output, or a list or dict of them, as NumPy arrays."""
+    with _wide_types(), _faults_of_xla():
+        returned = jax.block_until_ready(function([jnp.array(each) for each in inputs]))
+        return jax.tree.map(lambda each: np.array(each) if isinstance(each, jax.Array) else each, returned)
 
 
 def _received(output: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,7 +180,8 @@ class Attribute:
     """One attribute: its name, type, default and legal values.
 
     ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``, or two of them as in
-    ``ints|str``. A default of :data:`REQUIRED` has no default; a default of None admits None.
+    ``ints|str``. A default of :data:`REQUIRED` has no default; a default of None admits None. ``implied`` is the value
+    that a function without such a parameter assumes, by the shape of the operator's first input.
     """
 
     name: str
@@ -188,6 +190,7 @@ class Attribute:
     choices: tuple[Any, ...] = ()
     aliases: tuple[str, ...] = ()
     description: str = ""
+    implied: Callable[[tuple[int, ...]], Any] | None = None
 
     def __post_init__(self) -> None:
         if not set(self.type.split("|")) <= set(_ATTRIBUTE_TYPES):

@@ -190,8 +190,10 @@ def test_refused_before_anything_runs(name: str, error: type[Exception], words: 
 def test_a_decorator_with_a_wrong_word() -> None:
     with pytest.raises(UsageError, match="there is no dtype 'float'"):
         optest.kernel("relu", dtypes=("float",))
-    with pytest.raises(UsageError, match="should be 'numpy' or 'torch'"):
-        optest.kernel("relu", arrays="jax")
+    with pytest.raises(UsageError, match="expected one of numpy, torch, jax"):
+        optest.kernel("relu", arrays="cupy")
+    with pytest.raises(UsageError, match="has a parameter normalized_shape, which `ignores` names"):
+        optest.kernel("layer_norm", ignores=("normalized_shape",))(lambda x, normalized_shape: x)
     with pytest.raises(UsageError, match="should be a function"):
         optest.kernel("relu")(3)  # type: ignore[arg-type]
 

@@ -94,9 +94,9 @@ def one_buffer(x: torch.Tensor):
     return y.copy_(torch.erf(x.float()))
 
 @optest.kernel("top_k_top_p_sampling")
-def draws(logits: torch.Tensor, top_k=None, top_p=None, dtype="int32"):
+def draws(logits: torch.Tensor, top_k=None, top_p=None, dtype=torch.int32):
     torch.manual_seed(1)
-    return logits.argmax(1).to(getattr(torch, str(dtype)))
+    return logits.argmax(1).to(dtype)
 
 class Mine(TorchDriver):
     name = "torch-driver"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,7 +16,9 @@ from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, gi
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 from optest.spec.declared_shapes import fitted
 
-NORMALIZED_SHAPE = attribute("normalized_shape: ints", "The last sizes of input.")
+NORMALIZED_SHAPE = replace(
+    attribute("normalized_shape: ints", "The last sizes of input."), implied=lambda shape: shape[-1:]
+)
 MEAN_SQUARE_EPS = attribute(
     "eps|epsilon: float = None",
     "Added to the mean square; none is 2⁻²³ for 16-bit inputs too, as torch computes it; 2⁻⁵² for float64.",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from optest.backends.arguments import Schema
 from optest.errors import UnknownName
 from optest.numerics import dtype_of
 from optest.spec import DType, OperatorDescriptor, dtype
@@ -162,6 +163,24 @@ def _schema_names(call: Call) -> tuple[str, ...] | None:
     packet = None if "::" in call.operator else getattr(torch.ops.aten, call.operator, None)
     schema = None if packet is None else schema_that_takes(call, packet)
     return None if schema is None else tuple(each.name for each in schema.arguments if not each.kwarg_only)
+
+
+def overloads_of(function: Callable[..., Any]) -> list[dict[str, inspect.Parameter]]:
+    """Return the parameters of a function that is not Python's, one mapping for each overload of ``torch.ops.aten``
+    that takes and returns tensors; none if there is no such operator."""
+    packet = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
+    found = []
+    for schema in [getattr(packet, name)._schema for name in (packet.overloads() if packet else ())]:
+        if any(each.is_out for each in schema.arguments) or not any("Tensor" in str(r.type) for r in schema.returns):
+            continue
+        parameters = {}
+        for each in schema.arguments:
+            name = "input" if each.name == "self" else each.name
+            kind = inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            default = each.default_value if each.has_default_value() else inspect.Parameter.empty
+            parameters[name] = inspect.Parameter(name, kind, default=default, annotation=Schema(each.type))
+        found.append(parameters)
+    return found
 
 
 def schema_that_takes(call: Call, packet: Any) -> Any:
