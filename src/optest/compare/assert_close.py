@@ -1,4 +1,4 @@
-"""The tolerances of ``torch.testing.assert_close`` by dtype, and whether nothing but zeros would meet a tolerance."""
+"""The tolerances of ``torch.testing.assert_close`` by dtype, and whether a constant would meet a tolerance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from optest.numerics import Array, widen
 from optest.spec import DType
 
-__all__ = ["close_tolerance", "fitting_tolerance", "zeros_are_within"]
+__all__ = ["close_tolerance", "fitting_tolerance", "mean_within", "zeros_are_within"]
 
 _HALF, _SINGLE, _DOUBLE = (1e-3, 1e-5), (1.3e-6, 1e-5), (1e-7, 1e-7)
 _BY_DTYPE = {
@@ -46,24 +46,69 @@ def fitting_tolerance(
 
 
 _BLOCK = 1 << 16
+_SAMPLE = 64
+_LEAST_DEVIATION = 0.05
+_LEAST_STEPS = 8
 
 
 def zeros_are_within(expected: Array, rtol: float, atol: float, mismatch_ratio: float = 0.0) -> bool:
-    """True if zeros pass and are not what is expected."""
+    """Return whether zeros pass and are not what is expected."""
+    return _deviation_within(expected, 0.0, rtol, atol, mismatch_ratio) is not None and bool(np.count_nonzero(expected))
+
+
+def mean_within(
+    expected: Array, output: DType, rtol: float, atol: float, mismatch_ratio: float = 0.0
+) -> float | complex | None:
+    """Return the mean of the expected values if it passes for all of them and is not what is expected, else None.
+
+    Values close to each other pass by any tolerance. So it takes three values at least, one of which is off the mean
+    by 5 % of the largest and by 8 steps of the output's dtype: a tolerance by which it passes is as wide.
+    """
+    flat = expected.reshape(-1)
+    if flat.size < 3 or flat.dtype.kind == "b":
+        return None
+    sample = _inexact(flat[:: -(-flat.size // _SAMPLE) | 1])  # odd, so as not to stay in one column
+    with np.errstate(invalid="ignore", over="ignore"):
+        size, spread = np.abs(sample).max(), np.abs(sample - sample.mean()).max()
+        if not spread > _LEAST_DEVIATION * size or (spread > 2 * (atol + rtol * size) and not mismatch_ratio):
+            return None  # as nearly always
+        total, count, largest = 0.0, 0, 0.0
+        for start in range(0, flat.size, _BLOCK):
+            block = _inexact(flat[start : start + _BLOCK])
+            finite = np.isfinite(block)
+            total, count = total + block.sum(where=finite), count + int(np.count_nonzero(finite))
+            largest = max(largest, float(np.max(np.abs(block), where=finite, initial=0.0)))
+    mean = total / max(1, count)
+    deviation = _deviation_within(expected, mean, rtol, atol, mismatch_ratio)
+    step = 2.0 * output.unit_roundoff * largest if output.is_inexact else 1.0
+    if deviation is None or deviation <= max(_LEAST_DEVIATION * largest, _LEAST_STEPS * step):
+        return None
+    return complex(mean) if flat.dtype.kind == "c" else float(mean)
+
+
+def _deviation_within(
+    expected: Array, constant: complex, rtol: float, atol: float, mismatch_ratio: float
+) -> float | None:
+    """Return how far the expected values for which a constant passes are from it at most; None if it does not pass."""
     flat = expected.reshape(-1)
     may_miss = mismatch_ratio * flat.size
-    nonzero, missed = False, 0
+    farthest, missed = 0.0, 0
     if may_miss < 1.0 and flat.size and flat.dtype.kind != "c":
         middle = float(flat[flat.size // 2])
-        if not abs(middle) <= atol + rtol * abs(middle) or isinf(middle):
-            return False  # one element is enough, and nearly every one says so
+        if not abs(middle - constant) <= atol + rtol * abs(middle) or isinf(middle):
+            return None  # one element is enough, and nearly every one says so
     for start in range(0, flat.size, _BLOCK):
-        block = widen(flat[start : start + _BLOCK])
-        magnitude = np.abs(block if block.dtype.kind in "fc" else block.astype(np.float64))
-        with np.errstate(invalid="ignore"):  # 0 times infinity: zeros are not within that
-            within = (magnitude <= atol + rtol * magnitude) & np.isfinite(magnitude)
+        block = _inexact(flat[start : start + _BLOCK])
+        with np.errstate(invalid="ignore"):  # 0 times infinity: no constant is within that
+            deviation = np.abs(block - constant)
+            within = (deviation <= atol + rtol * np.abs(block)) & np.isfinite(block)
         missed += within.size - int(np.count_nonzero(within))
         if missed > may_miss:
-            return False
-        nonzero = nonzero or bool(magnitude.any())
-    return nonzero
+            return None
+        farthest = max(farthest, float(np.max(deviation, where=within, initial=0.0)))
+    return farthest
+
+
+def _inexact(values: Array) -> Array:
+    wide = widen(values)
+    return wide if wide.dtype.kind in "fc" else wide.astype(np.float64)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.compare import Expected
-from optest.compare.assert_close import fitting_tolerance, zeros_are_within
+from optest.compare.assert_close import fitting_tolerance, mean_within, zeros_are_within
 from optest.compare.bounds import Statistic
 from optest.compare.elements import Ends, flat
 from optest.compare.kernels import BLOCK, Outcome, compare, draw
@@ -36,7 +36,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["ALWAYS_DETAILED", "admits_zeros", "has_no_number", "judge"]
+__all__ = ["ALWAYS_DETAILED", "has_no_number", "judge", "passing_constant"]
 
 _new_verdict, _new_measure = constructor(Verdict), constructor(Measure)
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
@@ -464,16 +464,22 @@ def has_no_number(expected: Expected) -> bool:
     return not any(np.isfinite(widen(values[start : start + BLOCK])).any() for start in starts)
 
 
-def admits_zeros(case: TestCase, index: int, measure: Measure, expected: Expected) -> bool:
-    """Whether rtol and atol are so wide that zeros pass too, though zeros are not what is expected.
+def passing_constant(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
+    """Name a constant output that rtol and atol are so wide as to accept though it is not what is expected: zeros, or
+    for a tolerance that a user states the mean of the expected values; "" if there is none.
 
-    The other class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
+    The other class rules follow the size of the terms, and a sum may cancel to less than its bound.
     """
     rule = measure.rule.name if measure.rule is not None and measure.compared else ""
-    allowed: tuple[float, ...] | None = None
+    values = np.asarray(expected.value)
     if rule == RuleClass.CLOSE.value:
-        allowed = fitting_tolerance(expected.dtype, expected.value)
-    elif rule == "tolerance":
-        stated = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
-        allowed = None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)
-    return allowed is not None and zeros_are_within(np.asarray(expected.value), *allowed)
+        fitting = fitting_tolerance(expected.dtype, expected.value)
+        return "nothing but zeros" if fitting is not None and zeros_are_within(values, *fitting) else ""
+    stated = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
+    if rule != "tolerance" or stated is None:
+        return ""
+    allowed = (stated.rtol, stated.atol, stated.mismatch_ratio)
+    if zeros_are_within(values, *allowed):
+        return "nothing but zeros"
+    mean = mean_within(values, expected.dtype, *allowed)
+    return "" if mean is None else f"nothing but the mean of the expected values, {mean:.3g},"

@@ -16,7 +16,7 @@ import numpy as np
 from optest.backends.abilities import Blames, JudgesItself
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
-from optest.compare.verdict import admits_zeros, has_no_number
+from optest.compare.verdict import has_no_number, passing_constant
 from optest.core.actual import BackendAnswer, further_answers, in_order
 from optest.core.border import Border
 from optest.core.comparison import Comparison
@@ -317,7 +317,7 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
 
 def _doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
     """A pass that proves little is suspect: one of an operator that is its own reference, one without a finite element,
-    or one that zeros would have got as well.
+    or one that a constant would have got as well.
 
     Where the user wrote the inputs down (data, a file, a generator of their own), the first is what was asked for.
     """
@@ -348,9 +348,8 @@ def _proves_little(case: TestCase, index: int, measure: Measure, expected: Expec
             "every element should be NaN or infinite, which a backend passes that is wrong everywhere; "
             "choose inputs whose results are numbers"
         )
-    if admits_zeros(case, index, measure, expected):
-        return "the tolerance is so wide that an output of nothing but zeros passes too; state a smaller one"
-    return ""
+    constant = passing_constant(case, index, measure, expected)
+    return f"the tolerance is so wide that an output of {constant} passes too; state a smaller one" if constant else ""
 
 
 def _has_one_answer(case: TestCase, expected: Expected) -> bool:

@@ -33,6 +33,14 @@ def test_other_ways_to_write_it(tolerance: str) -> None:
     assert result_of(**add, tolerance=tolerance).status is Status.SUSPECT
 
 
+def test_a_tolerance_that_admits_the_mean() -> None:
+    sigmoid = {"op": "sigmoid", "dtype": "float32", "shape": "input0=4x16", "generator": "uniform(low=0,high=5)"}
+    wide = result_of(**sigmoid, tolerance="rtol=0.2,atol=0.5")
+    assert wide.status is Status.SUSPECT
+    assert "the mean of the expected values, 0.8" in wide.verdict.message
+    assert result_of(**sigmoid, tolerance="rtol=1e-2,atol=1e-2").status is Status.PASSED
+
+
 def test_zeros_that_are_right_are_no_reason_to_doubt() -> None:
     relu = {"op": "relu", "dtype": "float32", "shape": "input0=9", "generator": "uniform(low=-2,high=-1)"}
     assert result_of(**relu, tolerance="atol=1e-3").status is Status.PASSED
