@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optest.reporting.failure_groups import merged_text, skeleton
-from optest.reporting.typography import by_invariants_text, duration, plural
-from optest.spec import BAD_STATUSES, CaseResult, Evidence, RunInfo, RunSummary, Status
+from optest.reporting.typography import by_invariants_text, clip, duration, plural
+from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
 __all__ = [
     "HEAD",
@@ -187,8 +187,9 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     stopped = "interrupted: " if summary.interrupted else ""
     paragraph = [f"{stopped}{_scope_line(info, summary, len(lines))}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
-    paragraph += [f"{_counted(gaps, 'declared gap')} apart from these, which show nothing"] if gaps else []
-    paragraph += [f"of {plural(len(idle), 'operator')} nothing ran: {', '.join(idle)}"] if idle else []
+    is_declared = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.gap_reasons)
+    paragraph += [f"{_counted(gaps, 'case')} skipped{' as unsupported' * is_declared}"] if gaps else []
+    paragraph += [f"of {plural(len(idle), 'operator')} nothing ran: {clip(', '.join(idle), 120)}"] if idle else []
     return paragraph
 
 

@@ -73,7 +73,7 @@ class CheckReporter(TerminalReporter):
         shown = shown if self._verbosity > 0 else folded(shown)
         if not shown:
             return
-        rows = [[each.operator, *map(count_text, columns_of(each)), clip(each.remark(), 160)] for each in shown]
+        rows = [[each.operator, *map(count_text, columns_of(each)), clip(each.remark(), 110)] for each in shown]
         text = columns([[*HEAD, ""], *rows], left=frozenset({0, len(HEAD)}))
         styles = ["dim", *(_style_of(each) for each in shown)]
         self._page.line()
@@ -81,10 +81,10 @@ class CheckReporter(TerminalReporter):
 
     def _gap_reasons(self, lines: Sequence[OperatorLine]) -> None:
         reasons = [
-            f"{operators.total()} × {clip(reason, 200)} ({clip(', '.join(operators), 80)})"
+            f"{operators.total()} × {clip(reason, 120)} ({clip(', '.join(operators), 50)})"
             for reason, operators in gap_reasons(lines)
         ]
-        self._counted("declared gaps", reasons, _GAP_ROWS)
+        self._counted("skipped", reasons, _GAP_ROWS)
 
     def _leans(self, results: Sequence[CaseResult]) -> None:
         """What passed, but lies on one side of the true values; it fails nothing."""

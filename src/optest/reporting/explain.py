@@ -189,10 +189,11 @@ def timings_text(timings: Timings) -> str:
 
 
 def _what_the_name_hides(result: CaseResult) -> list[str]:
-    """A case with a name of its own also says what it computes, and where it is written."""
-    if not result.identifier:
+    """A case with a name of its own also says what it computes, and where it is written, unless that is in optest."""
+    is_ours = result.where.startswith("optest.")
+    if not result.identifier or (is_ours and result.id.endswith(result.identifier.removeprefix(result.operator))):
         return []
-    where = f", {result.where}" if result.where else ""
+    where = f", {result.where}" if result.where and not is_ours else ""
     return [printable(f"  case: {result.identifier}{where}")]
 
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from optest.reporting.explain import explain, lean_text, texts
@@ -35,6 +36,14 @@ _TOO_FEW = 4
 """Elements of which nothing can be said with certainty."""
 _ASIDE = re.compile(r" \(.*\)")
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.M)
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<")
+_UNPACKING = re.compile(r"\b(?:not enough|too many) (?=values to unpack)")
+"""Both say that a shape has another number of dimensions."""
+_FOLDER = re.compile(r"[^\s:]*/")
+"""Of a path; it may be that of one case alone."""
+_WORD = re.compile(r"[^\W\d_]+")
+_LATE = {Reason.RAISED: 1, Reason.NOT_REFUSED: 2, Reason.WRONG_ERROR: 2}
+"""Shown after wrong values, memory and state: a kernel often raises for calls that it was never meant for."""
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
 _DTYPE = "|".join(sorted(map(re.escape, dtype_names()), key=len, reverse=True))
 _VALUE = re.compile(
@@ -64,8 +73,12 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     """What is not well, grouped by what is said of it; ``results`` are all of the run, the passed ones too.
 
     Wrong values are alike where one operator has them and a sentence of their diagnoses is the same, or where neither
-    has one. Other failures are alike where their messages differ in values alone. What says the very same of several
-    operators is one group.
+    has one. Exceptions are alike where one line raised one type with words that differ in values alone; other failures
+    where their messages do, with the last line that a program wrote, or what is wrong with a call that was accepted.
+    What says the very same of several operators is one group, unless their code is in different files.
+
+    Wrong values, memory and state come before exceptions, and these before refusals; plain calls before others. The
+    first group of each operator comes before the second of any.
     """
     listed = list(results)
     bad = [result for result in listed if result.status in BAD_STATUSES]
@@ -82,7 +95,21 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
-    return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
+    found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
+    found.sort(key=_urgency)
+    seen: Counter[str] = Counter()
+    turns: list[int] = []
+    for group in found:
+        turns.append(seen[group.first.operator])
+        seen[group.first.operator] += 1
+    return [group for _, group in sorted(zip(turns, found, strict=True), key=itemgetter(0))]
+
+
+def _urgency(group: FailureGroup) -> tuple[int, bool, int]:
+    """Where a group is shown: by the kind of reason, plain calls first, then those with most cases."""
+    first = group.first
+    is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
+    return _LATE.get(first.reason, 0) if first.reason else 0, not is_plain, -len(group.others)
 
 
 def by_operator(results: Iterable[CaseResult]) -> dict[str, list[CaseResult]]:
@@ -98,9 +125,9 @@ def _group(
     passed: Mapping[str, Sequence[CaseResult]],
 ) -> FailureGroup:
     first = min(members, key=_complexity)
-    one_operator = all(each.operator == first.operator for each in members)
+    has_pattern = all(each.operator == first.operator for each in members) and first.reason is not Reason.NOT_REFUSED
     right = passed.get(first.operator, ())
-    pattern = _pattern(members, failed[first.operator], right) if one_operator else ""
+    pattern = _pattern(members, failed[first.operator], right) if has_pattern else ""
     return FailureGroup(first=first, others=tuple(each for each in members if each is not first), pattern=pattern)
 
 
@@ -155,22 +182,47 @@ def _marks(result: CaseResult, across: Container[Hashable], parameter: str) -> l
     if result.reason in _OF_VALUES and (not diagnosis or any(parameter in each.split() for each in diagnosis)):
         marks.append((*_origin(result), result.status, result.reason, parameter))
     elif not marks:
-        marks.append((result.operator, result.status, result.reason, skeleton(result.verdict.message)))
+        code = result.verdict.details.get("exit_code")
+        marks.append((result.operator, result.status, result.reason, code, _source(result), skeleton(_text(result))))
     return marks
 
 
 def _symptoms(result: CaseResult) -> list[Hashable]:
     """What is said of a failure beyond its reason, value for value; nothing for wrong values that nothing explains."""
-    texts = _diagnosis(result) or ([] if result.reason in _OF_VALUES else [result.verdict.message])
-    return [(result.status, text) for text in texts if text]
+    said = _diagnosis(result) or ([] if result.reason in _OF_VALUES else [_text(result)])
+    return [(result.status, text, _source(result)) for text in said if text]
+
+
+def _text(result: CaseResult) -> str:
+    """The message; of a program that failed with the last line that it wrote, of a call that was accepted what is
+    wrong with it."""
+    details, message = result.verdict.details, result.verdict.message
+    if result.reason is Reason.NOT_REFUSED:
+        return result.description or str(details.get("why") or message)
+    if "exit_code" not in details:
+        return message
+    last = str(details.get("stderr_tail") or details.get("stdout_tail") or "").strip().rpartition("\n")[2]
+    return f"{message}: {_FOLDER.sub('', last)}"
+
+
+def _source(result: CaseResult) -> str:
+    """The module, program or library that a case names as what is tested; empty if it names none."""
+    config = (result.case.get("backend_config") or {}).get(result.backend) or {}
+    named = next((config[key] for key in (result.operator, "command", "library") if config.get(key)), "")
+    return str(named).partition(":")[0]
 
 
 def _raised_there(result: CaseResult) -> tuple[Any, ...]:
-    """What was raised and where; empty for a failure that is no exception or has no place."""
+    """Which exception was raised, where, and in which words; empty for a failure that is no exception or has no place.
+
+    The place is that of the caller, where a library raised it."""
     frames = _FRAME.findall(str(result.verdict.details.get("traceback_tail") or ""))
     if result.reason is not Reason.RAISED or not frames:
         return ()
-    return (result.status, result.reason, frames[-1], skeleton(result.verdict.message))
+    frame = next((each for each in reversed(frames) if not _LIBRARY.search(each[0])), frames[-1])
+    raised, _, said = str(result.verdict.details.get("exception") or result.verdict.message).partition(":")
+    words = " ".join(skeleton(_ASIDE.sub("", _UNPACKING.sub("", said))))
+    return (result.status, result.reason, frame, raised, *_WORD.findall(words))
 
 
 def _complexity(result: CaseResult) -> tuple[Any, ...]:

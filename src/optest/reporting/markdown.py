@@ -87,7 +87,7 @@ def _operators(lines: Sequence[OperatorLine]) -> list[str]:
 
 def _gaps(lines: Sequence[OperatorLine]) -> list[str]:
     reasons = [
-        f"- {operators.total()} × declared gap: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
+        f"- {operators.total()} × skipped: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
         for reason, operators in gap_reasons(lines)
     ]
     return _counted(reasons, _MOST_GAPS)

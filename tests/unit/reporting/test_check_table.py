@@ -10,6 +10,7 @@ from typing import Any
 
 import xmlschema
 
+from optest.api.baseline import offers
 from optest.reporting.check_summary import operator_lines
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.failure_groups import failure_groups
@@ -98,7 +99,7 @@ def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
     assert (
         "13 cases of 4 operators on torch:cpu, tier parity: 4 passed, 5 failed, 1 expected difference in 1.50 s" in text
     )
-    assert "3 declared gaps apart from these, which show nothing" in text
+    assert "3 cases skipped as unsupported" in text
     assert "1 × UNSUPPORTED: no float16 here (sum)" in text
     assert "of 1 operator nothing ran: relu" in text
 
@@ -122,9 +123,9 @@ def test_failures_that_are_alike_are_told_once(result: Make, measure: Make) -> N
     groups = failure_groups(results)
     assert [(each.first.id, len(each.others)) for each in groups] == [
         ("sum/layouts/2", 2),
-        ("sum/special/1", 0),
         ("exp/ordinary/1", 0),
-    ]
+        ("sum/special/1", 0),
+    ], "one block for each operator before a second"
     text = told(results)
     assert text.count("FAILED  sum/layouts/") == 1
     assert "and 2 more like it: sum/layouts/1, sum/layouts/3" in text
@@ -156,11 +157,87 @@ def test_one_exception_from_one_place_is_told_once_for_all_operators(result: Mak
     ]
     assert [(each.first.id, [other.id for other in each.others]) for each in failure_groups(results)] == [
         ("add/ordinary/1", ["mul/ordinary/1"]),
-        ("add/ordinary/2", []),
-        ("sub/ordinary/1", []),
         ("sum/ordinary/1", ["tan/ordinary/1"]),
+        ("sub/ordinary/1", []),
+        ("add/ordinary/2", []),
     ]
     assert "and 1 more like it, of 2 operators: mul/ordinary/1" in told(results)
+
+
+def test_exceptions_of_one_line_are_told_once_whatever_the_shapes(result: Make) -> None:
+    frame, library = (
+        '  File "a.py", line 3, in f\n    m, k = x.shape',
+        '\n  File "/v/site-packages/np.py", line 7, in g',
+    )
+    said = {
+        "not enough values to unpack (expected 2, got 1)": frame,
+        "too many values to unpack (expected 2)": frame,
+        "operands could not be broadcast together with shapes (5,1) (7,3) ": frame.replace("3", "4") + library,
+        "operands could not be broadcast together with shapes (2,1,5) (7,) (7,3) ": frame.replace("3", "4") + library,
+        "shapes differ: (3, 5) and ()": frame.replace("3", "5"),
+        "shapes differ: () and (3,)": frame.replace("3", "5"),
+        "only dense tensors": frame.replace("3", "5"),
+    }
+    results = [raised(result, "mul", n, f"ValueError: {text}", at) for n, (text, at) in enumerate(said.items())]
+    results += [raised(result, "mul", 7, "ValueError: only dense tensors", frame.replace("a.py", "b.py"))]
+    results += [
+        raised(result, "mul", 8, "ValueError: operands could not be broadcast", '  File "b.py", line 4' + library)
+    ]
+    found = [[int(each.id[-1]) for each in (group.first, *group.others)] for group in failure_groups(results)]
+    assert sorted(map(sorted, found)) == [[0, 1], [2, 3], [4, 5], [6], [7], [8]], "other words, and other files, apart"
+
+
+def test_what_tells_failures_of_one_reason_apart(result: Make) -> None:
+    def of(number: int, reason: Reason, message: str, **more: Any) -> CaseResult:
+        return result(id=f"add/{number}", operator="add", reason=reason, message=message, **more)  # type: ignore[no-any-return]
+
+    def ended(number: int, code: int, last: str, **more: Any) -> CaseResult:
+        details = {"exit_code": code, "stderr_tail": f"starting {number}\n{last}\n"}
+        return of(number, Reason.EXIT_CODE, f"run.sh exited with status {code}", details=details, **more)
+
+    def accepted(number: int, description: str = "", why: str = "") -> CaseResult:
+        message = "the call was accepted, but should be refused with Exception"
+        return of(number, Reason.NOT_REFUSED, message, description=description, details={"why": why} if why else {})
+
+    other = {"backend": "command", "case": {"backend_config": {"command": {"command": "bash other.sh"}}}}
+    results = [
+        ended(1, 5, "/tmp/a/in/x.bin: too short"),
+        ended(2, 5, "/tmp/b/in/x.bin: too short"),
+        ended(3, 5, "no device"),
+        ended(4, 7, "x.bin: too short"),
+        ended(5, 5, "x.bin: too short", **other),
+        accepted(6, "output c with stride 0"),
+        accepted(7, "output c with stride 0"),
+        accepted(8, "output c in the memory of a"),
+        accepted(9, why="other is 5x6, but should have 4 rows"),
+        accepted(10, why="other is 7x6, but should have 3 rows"),
+        *(result(id=f"add/{n}", operator="add", shapes={"input0": (n,)}) for n in range(20, 40)),
+    ]
+    groups = failure_groups(results)
+    numbers = [sorted(int(each.id[4:]) for each in (group.first, *group.others)) for group in groups]
+    assert numbers == [[1, 2], [3], [4], [5], [6, 7], [9, 10], [8]]
+    assert "output c with stride 0" in told(results)
+    assert [group.pattern for group in groups[4:]] == ["", "", ""], "what is wrong with the call says which they are"
+
+
+def test_the_blocks_that_matter_most_come_first(result: Make) -> None:
+    def of(operator: str, number: int, reason: Reason, message: str = "", **more: Any) -> CaseResult:
+        return result(id=f"{operator}/{number}", operator=operator, reason=reason, message=message, **more)  # type: ignore[no-any-return]
+
+    strided = {"case": {"inputs": [["a", "input0", ["float32", [4, 4], [1, 4], 0], "randn", {}]]}}
+    results = [
+        of("add", 0, Reason.NOT_REFUSED, "accepted"),
+        *(of("add", n, Reason.RAISED, "two dimensions only") for n in (1, 2, 3)),
+        of("add", 4, Reason.READ_OUT_OF_BOUNDS, "beside an input", **strided),
+        of("add", 5, Reason.UNWRITTEN, "never written"),
+        *(of("add", n, Reason.NAN) for n in (6, 7)),
+        of("mul", 1, Reason.RAISED, "no float16"),
+        of("sub", 1, Reason.STATE, "a stream"),
+    ]
+    assert [group.first.id for group in failure_groups(results)] == [
+        *("add/6", "sub/1", "mul/1"),
+        *("add/5", "add/4", "add/1", "add/0"),
+    ]
 
 
 def test_few_of_many_groups_are_explained(result: Make) -> None:
@@ -236,7 +313,7 @@ def test_markdown_of_a_check_is_grouped_as_its_table(result: Make, measure: Make
         "| add | 3 |  |  |  |  |",
         "| relu |  | 2 |  |  | nothing ran: UNSUPPORTED: no float16 here |",
     ]
-    assert "- 1 × declared gap: UNSUPPORTED: no float16 here (sum)" in lines
+    assert "- 1 × skipped: UNSUPPORTED: no float16 here (sum)" in lines
     assert text.count("<details><summary>FAILED") == 2
     assert "<summary>FAILED VALUE: sum/layouts/2 and 2 more like it</summary>" in text
     assert "  and 2 more like it: sum/layouts/1, sum/layouts/3" in text
@@ -276,3 +353,15 @@ def test_every_reason_is_said_of_an_operator_of_which_nothing_ran(result: Make) 
     assert "nothing ran: UNSUPPORTED: no float16 here\n" in text
     assert "2 × UNSUPPORTED: no float16 here" in text
     assert "1 × UNSUPPORTED: no negative strides" in text
+
+
+def test_an_expectation_is_offered_only_if_every_dtype_is_near(result: Make, measure: Make) -> None:
+    def off(operator: str, dtype: str, ulp: float) -> CaseResult:
+        wrong = measure(dtype=dtype, mismatched=3, max_ulp_error=ulp)
+        more = {"operator": operator, "dtypes": (dtype,), "reason": Reason.VALUE, "measures": (wrong,)}
+        return result(id=f"{operator}[{dtype}]", **more)  # type: ignore[no-any-return]
+
+    near = [off("softmax", "float16", 1.2), off("softmax", "bfloat16", 0.7), off("batch_norm", "bfloat16", 0.65)]
+    (first, second) = offers([*near, off("batch_norm", "float32", 1.3e6)], "mine")
+    assert "op: softmax, dtype: float16" in first
+    assert "op: softmax, dtype: bfloat16" in second

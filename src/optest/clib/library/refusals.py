@@ -51,7 +51,24 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
     for kind in kinds:
         if kind == "device":  # it is selected before any call: see Session
             continue
-        yield from (("refused", each.with_keys(expects_error={"type": "StatusError"})) for each in made[kind]())
+        for each in made[kind]():
+            keys = {"expects_error": {"type": "StatusError"}, "description": _what_is_wrong(call, each)}
+            yield "refused", each.with_keys(**{key: value for key, value in keys.items() if value})
+
+
+def _what_is_wrong(legal: SampleCall, call: SampleCall) -> str:
+    """What only the C call shows to be wrong, without sizes: ``output out with stride 0``; else empty, since the
+    operator itself says what is wrong with its arguments."""
+    request: Mapping[str, Any] = call.config.get("call", {})
+    wrong = [f"{output} in the memory of {role}" for output, role in request.get("alias", {}).items()]
+    wrong += [f"NULL for {role}" for role in request.get("null", ())]
+    wrong += [f"NULL for the descriptor of {role}" for role in request.get("null_descriptor", ())]
+    wrong += [
+        f"{role} of another {key.removesuffix('s')}" for key in ("dtypes", "shapes") for role in request.get(key, ())
+    ]
+    wrong += ["a workspace that is too small"] if "workspace" in request else []
+    wrong += [f"output {name} with {each.name}" for name, each in call.places.items() if legal.places.get(name) != each]
+    return "; ".join(wrong).replace(":", " ")
 
 
 def _tensors_passed(entry: OperatorMapping, call: SampleCall) -> list[str]:
