@@ -4,6 +4,8 @@ values are computed, every refusal and each call that makes a difference to shap
 from __future__ import annotations
 
 import json
+import math
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -14,10 +16,21 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.backends.abilities import CapturesPrograms, InfersShapes
 from optest.core.border import Border
-from optest.numerics import numpy_dtype
-from optest.operators.signature_samples import SignatureSamples, signature_samples
+from optest.numerics import dtype_of, numpy_dtype
+from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
 from optest.registry import load_object
-from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier
+from optest.spec import (
+    TIERS,
+    Fault,
+    OperatorDescriptor,
+    Reason,
+    Sample,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+    format_shape,
+    undeclared_output_dtype,
+)
 from optest.spec.case import GRAPH
 
 __all__ = ["by_signature", "graph_samples", "selection", "smoke_samples"]
@@ -95,26 +108,53 @@ def by_signature(descriptor: OperatorDescriptor) -> SignatureSamples:
     if descriptor.samples is not None:
         return SignatureSamples(how="")
 
-    def takes(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> bool:
+    def attempt(
+        specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any], values: Mapping[str, Sequence[int]]
+    ) -> Trial | str:
         try:
-            with Border(descriptor.name, Reason.BAD_CASE, let_through=lambda: True):
-                _ask(descriptor, specs, attributes)
-        except Fault:
-            return False
-        return True
+            with Border("the operator", Reason.BAD_CASE, let_through=lambda: True):
+                return _attempt(descriptor, specs, attributes, values)
+        except Fault as fault:
+            return fault.message.partition("\n")[0]
 
-    return signature_samples(descriptor, takes)
+    return signature_samples(descriptor, attempt)
 
 
-def _ask(descriptor: OperatorDescriptor, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> None:
+def _attempt(
+    descriptor: OperatorDescriptor,
+    specs: Sequence[TensorSpec | None],
+    attributes: Mapping[str, Any],
+    values: Mapping[str, Sequence[int]],
+) -> Trial:
     """Raise whatever its inference or, with ones for floats and zeros for integers, its reference raises."""
-    if descriptor.infer is not None:
-        load_object(descriptor.infer)(specs, attributes)
-    elif descriptor.reference is not None:
-        inputs = [
-            None if each is None else np.full(each.shape, each.dtype.is_inexact, numpy_dtype(each.dtype))
-            for each in specs
-        ]
+    inferred = load_object(descriptor.infer)(specs, attributes) if descriptor.infer is not None else None
+    if descriptor.reference is None:
+        return Trial(inferred or (), 8 * sum(each.elements for each in inferred or ()))
+    names = [each.name for each in descriptor.tensors.inputs]
+    inputs = [
+        None
+        if each is None
+        else np.array(values[name], numpy_dtype(each.dtype))
+        if name in values
+        else np.full(each.shape, each.dtype.is_inexact, numpy_dtype(each.dtype))
+        for name, each in zip(names, specs, strict=True)
+    ]
+    tracemalloc.start()
+    try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            load_object(descriptor.reference)(inputs, attributes)
+            returned = load_object(descriptor.reference)(inputs, attributes)
+        memory: float = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    several = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
+    arrays = [np.asarray(getattr(each, "value", each)) for each in several]
+    given = [each.dtype for each in specs if each is not None]
+    outputs = [
+        TensorSpec(dtype=undeclared_output_dtype(dtype_of(each.dtype), given), shape=each.shape) for each in arrays
+    ]
+    if inferred is not None and [each.shape for each in inferred] != [each.shape for each in outputs]:
+        made = " and ".join(format_shape(each.shape) for each in outputs)
+        raise UnfitArguments(f"the reference makes {made}, its signature or `infer` says otherwise")
+    own = sum(each.nbytes for each in arrays if not any(np.may_share_memory(each, x) for x in inputs if x is not None))
+    return Trial(inferred or outputs, memory if memory >= own else math.inf)  # a framework allocates elsewhere

@@ -61,10 +61,13 @@ class _Declared:
         return self._fitted(specs, attributes)[1]
 
     def domain(self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
-        sizes, _ = self._fitted(specs, attributes)
-        limited = [each for each in read_declaration(self.signature.declaration)[0] if hasattr(sizes, each.limit)]
-        most = {each.name: getattr(sizes, each.limit) - (each.kind != OFFSETS) for each in limited}
-        return {**{name: Interval(low=0.0, high=float(max(0, size))) for name, size in most.items()}, **self.ranges}
+        sizes = vars(self._fitted(specs, attributes)[0])
+        limits = {
+            each.name: (int(each.limit) if each.limit.isdigit() else sizes[each.limit]) - (each.kind != OFFSETS)
+            for each in read_declaration(self.signature.declaration)[0]
+            if each.limit.isdigit() or each.limit in sizes  # not that of an input that is left out
+        }
+        return {**{name: Interval(low=0.0, high=float(max(0, size))) for name, size in limits.items()}, **self.ranges}
 
 
 class Tier(str, Enum):
@@ -198,6 +201,11 @@ class OperatorDescriptor:
         hooks = _Declared(self.tensors, self.attributes, ranges if isinstance(ranges, Mapping) else {})
         if outputs and (self.infer is None or isinstance(getattr(self.infer, "__self__", None), _Declared)):
             object.__setattr__(self, "infer", hooks.infer)
+        sizes = {size.name for each in inputs for size in each.sizes} | {each.name for each in self.attributes}
+        if wrong := next((each for each in inputs if not (each.limit in {*sizes, ""} or each.limit.isdigit())), None):
+            raise ValueError(
+                f"{wrong.name} is below {wrong.limit}, expected a number or one of {', '.join(sorted(sizes))}"
+            )
         if isinstance(ranges, Mapping) and any(each.limit for each in inputs):
             object.__setattr__(self, "domain", hooks.domain)
 

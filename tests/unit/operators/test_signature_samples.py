@@ -7,29 +7,41 @@ from typing import Any
 
 import pytest
 
-from optest.operators.signature_samples import signature_samples
+from optest.operators.signature_samples import Trial, signature_samples
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass, TensorSpec
 
 Specs = Sequence[TensorSpec | None]
+Given = Mapping[str, Any]
 
 
-def product(specs: Specs, _: Mapping[str, Any]) -> bool:
+def product(specs: Specs, _: Given, __: Given) -> Trial | str:
     a, b = specs
-    return a is not None and b is not None and a.rank == b.rank == 2 and a.shape[1] == b.shape[0]
+    assert a is not None
+    assert b is not None
+    return Trial() if a.rank == b.rank == 2 and a.shape[1] == b.shape[0] else "no product"
 
 
-def scaled(specs: Specs, _: Mapping[str, Any]) -> bool:
+def scaled(specs: Specs, _: Given, __: Given) -> Trial | str:
     """What broadcasting takes: rows, and whole tensors too."""
     x, weight = specs
-    return x is not None and weight is not None and x.rank > 0 and weight.shape in (x.shape, x.shape[-1:])
+    assert x is not None
+    assert weight is not None
+    return Trial() if x.rank > 0 and weight.shape in (x.shape, x.shape[-1:]) else "no row"
 
 
-def anything(specs: Specs, _: Mapping[str, Any]) -> bool:
-    return True
+def anything(specs: Specs, _: Given, __: Given) -> Trial | str:
+    return Trial()
 
 
-def nothing(specs: Specs, _: Mapping[str, Any]) -> bool:
-    return False
+def nothing(specs: Specs, _: Given, __: Given) -> Trial | str:
+    return "of no shape"
+
+
+def merged(specs: Specs, _: Given, __: Given) -> Trial | str:
+    """Of tokens x heads x width next to heads x tokens, twice."""
+    shapes = [each.shape for each in specs if each is not None]
+    fits = list(map(len, shapes)) == [3, 2, 3, 2] and shapes[0] == shapes[2] and shapes[1] == shapes[3]
+    return Trial() if fits and shapes[1] == shapes[0][1::-1] else "no partial results"
 
 
 def first_shapes(signature: str, takes: Any, **stated: Any) -> dict[str, list[int]]:
@@ -40,7 +52,9 @@ def first_shapes(signature: str, takes: Any, **stated: Any) -> dict[str, list[in
 
 def test_shapes_are_those_that_fit() -> None:
     assert first_shapes("a, b -> out", product) == {"a": [4, 37], "b": [37, 5]}
-    assert first_shapes("a, b -> out", anything) == {"a": [4, 37], "b": [4, 37]}
+    assert first_shapes("a, b -> out", anything) == {"a": [4, 37], "b": [5, 3]}
+    partial = {"a": [4, 5, 37], "b": [5, 4], "c": [4, 5, 37], "d": [5, 4]}
+    assert first_shapes("a, b, c, d -> out", merged) == partial
 
 
 def test_a_weight_is_a_row_for_all() -> None:
@@ -65,28 +79,82 @@ def test_indices_are_within_every_dimension() -> None:
         x, fill = each.case["shapes"]["x"], each.case["generator"]["index"]
         rows = (x["shape"] if isinstance(x, dict) else x)[0]
         assert (fill["fill"], fill["low"]) == ("randint", 0)
-        assert 0 < fill["high"] <= rows
+        assert 0 < fill["high"] <= (rows or fill["high"])
 
 
-def test_nobody_declares_an_empty_output() -> None:
-    def sizes(**stated: Any) -> set[int]:
-        descriptor = OperatorDescriptor(name="own", signature="x -> out", **stated)
-        samples = signature_samples(descriptor, anything).samples
-        return {each.case["shapes"]["x"][1] for each in samples if each.case_set == "sizes"}
+def test_every_dimension_is_empty_and_long_once() -> None:
+    def refuses_empty(specs: Specs, _: Given, __: Given) -> Trial | str:
+        (x,) = specs
+        assert x is not None
+        return Trial([x]) if x.shape[1:] != (0,) else "the reference refuses it"
 
-    rule = Rule(kind=RuleClass.EXACT)
-    assert 0 not in sizes(rule=rule)
-    assert {0, 1, 1025, 65_537} <= sizes(rule=rule, infer=lambda specs, _: specs)
+    def memory_of(power: int) -> Any:
+        return lambda specs, _, __: Trial(specs, specs[0].shape[0] ** power * 8.0)
+
+    def sizes(takes: Any, signature: str = "x -> out", **stated: Any) -> tuple[set[tuple[int, int]], str]:
+        rule = Rule(kind=RuleClass.EXACT)
+        derived = signature_samples(OperatorDescriptor(name="own", signature=signature, rule=rule, **stated), takes)
+        calls = [each.case for each in derived.samples if each.case_set == "sizes"]
+        declared = {tuple(each["shapes"]["out"]) for each in calls if "out" in each["shapes"]}
+        assert declared == ({(0, 8)} if takes is refuses_empty else set())
+        return {tuple(each["shapes"]["x"]) for each in calls}, derived.how
+
+    found, how = sizes(refuses_empty)
+    assert {(0, 8), (3, 1), (3, 1025), (32_769, 3), (65_537, 3), (3, 65_537)} <= found
+    assert not any(columns == 0 for _, columns in found)
+    assert "dimension 1 of x never 0: the reference refuses it" in how
+    found, _ = sizes(anything, "x: T[rows, 2*half] -> T[rows, 2*half]")
+    assert {(0, 16), (3, 0), (3, 2050), (32_769, 6), (3, 131_074)} <= found
+    found, how = sizes(memory_of(2), infer=lambda specs, _: specs)
+    assert max(max(each) for each in found if each[1] <= 8) == 1025
+    assert "dimension 0 of x not 32,769: the reference would take too much memory" in how
+
+
+DECLARED = (
+    "x: T[tokens, heads, 4], cu: offsets(tokens)[batch+1], at: index(tokens)[n], w?: float32[heads] -> int8[tokens]"
+)
+
+
+def test_declared_dtypes_offsets_and_attributes_are_varied() -> None:
+    attributes = (
+        Attribute(name="causal", type="bool", default=False),
+        Attribute(name="kind", type="str", default="a", choices=("a", "b")),
+        Attribute(name="eps", type="float", default=1e-6),
+    )
+    descriptor = OperatorDescriptor(name="own", signature=DECLARED, attributes=attributes)
+    derived = signature_samples(descriptor, lambda specs, _, values: Trial(descriptor.infer(specs, {})))  # type: ignore[operator]
+    cases = [each.case for each in derived.samples]
+    for case in cases:
+        tokens = case["shapes"]["x"]["shape" if isinstance(case["shapes"]["x"], dict) else slice(None)][0]
+        offsets = case["generator"]["cu"]["values"]
+        assert (offsets[0], offsets[-1], offsets) == (0, tokens, sorted(offsets))
+        assert descriptor.admits(case["dtypes"])
+    changed = {tuple(case["attributes"].items()) for case in cases if "attributes" in case}
+    assert changed == {(("causal", True),), (("kind", "b"),), (("causal", True), ("kind", "b"))}
+    assert any("w" not in case["shapes"] for case in cases)
+    assert {each.case_set for each in derived.samples} >= {"attributes", "optional", "dtypes", "layouts", "sizes"}
+    for part in ("eps only at the default", "no NaN and infinities, which int8 does not have"):
+        assert part in derived.how
 
 
 @pytest.mark.parametrize(
     ("stated", "takes", "how"),
     [
-        ({"attributes": (Attribute(name="k", type="int"),)}, anything, "nobody knows a value of k"),
-        ({}, nothing, "no simple shapes of its inputs are taken"),
+        (
+            {"attributes": (Attribute(name="k", type="int"),)},
+            anything,
+            "nobody knows a value of k; give Attribute(name='k'",
+        ),
+        (
+            {},
+            nothing,
+            "no simple shapes of its inputs are taken; declare them: signature='x: T[rows, …] -> out: T[rows, …]'",
+        ),
+        ({"signature": "x: T[rows] -> T[rows]"}, nothing, "no sizes of its inputs are taken (of no shape)"),
         ({"signature": " -> out"}, anything, "it has no inputs"),
     ],
 )
 def test_why_there_are_none(stated: dict[str, Any], takes: Any, how: str) -> None:
     found = signature_samples(OperatorDescriptor(**{"name": "own", "signature": "x -> out", **stated}), takes)
-    assert (found.samples, found.how) == ((), how)
+    assert not found.samples
+    assert found.how.startswith(how)

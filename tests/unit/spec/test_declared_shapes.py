@@ -66,22 +66,23 @@ def test_what_does_not_fit(declaration: str, specs: Specs, message: str) -> None
 
 
 def test_descriptor_follows_its_signature() -> None:
-    signature = "x: T[rows, depth], at: index(rows)[k], w?: T|float32[depth] -> out: T[k, depth], top: float32[k]"
+    inputs = "x: T[rows, depth], at: index(rows)[k], n: uint8(9)[k], w?: T|float32[depth]"
+    signature = f"{inputs} -> out: T[k, depth], top: float32[k]"
     stated = OperatorDescriptor(name="own", signature=signature, dtype_variants=(("float32",), ("float16",)))
     descriptor: Any = pickle.loads(pickle.dumps(stated))
-    x, at = spec((5, 8), "float16"), spec((3,), "int32")
-    outputs = [(each.dtype.name, each.shape) for each in descriptor.infer([x, at, None], {})]
+    given = [spec((5, 8), "float16"), spec((3,), "int32"), spec((3,), "uint8"), None]
+    outputs = [(each.dtype.name, each.shape) for each in descriptor.infer(given, {})]
     assert outputs == [("float16", (3, 8)), ("float32", (3,))]
-    assert descriptor.domain([x, at, None], {}) == {"at": Interval(low=0.0, high=4.0)}
+    assert descriptor.domain(given, {}) == {"at": Interval(low=0.0, high=4.0), "n": Interval(low=0.0, high=8.0)}
     assert descriptor.tensors.outputs == ("out", "top")
-    legal = [descriptor.admits(names.split()) for names in ("float16 int32 float32", "float16 int64")]
-    wrong = [descriptor.admits(names.split()) for names in ("float16 float16", "bfloat16 int64")]
+    legal = [descriptor.admits(names.split()) for names in ("float16 int32 uint8 float32", "float16 int64 uint8")]
+    wrong = [descriptor.admits(names.split()) for names in ("float16 float16 uint8", "bfloat16 int64 uint8")]
     assert (legal, wrong) == ([True, True], [False, False])
     changed: Any = dataclasses.replace(descriptor, signature="x: T[rows] -> T[rows+1]")
     assert changed.infer([spec((5,))], {})[0].shape == (6,)
 
 
-WRONG = ("x: T[a b]", "x: T[rows/2]", "x: T[(a)]", "x: T[a], y -> out", "x: fp[a] -> T[a]")
+WRONG = ("x: T[a b]", "x: T[rows/2]", "x: T[(a)]", "x: T[a], y -> out", "x: fp[a] -> T[a]", "x: index(b)[a]")
 
 
 @pytest.mark.parametrize("declaration", WRONG)
