@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
@@ -24,7 +25,13 @@ from optest.spec import CaseResult, RunSummary
 
 __all__ = ["CheckReporter"]
 
-_GAP_ROWS = 12
+_GAP_ROWS, _GAP_ROWS_WITH_FAILURES = 12, 4
+_LINES, _LINES_OF_EACH = 42, 12
+"""That the blocks of a check take, about: of one failing operator, so that all of it is some 60 lines, and of each
+further one."""
+_SCROLLED = 20
+"""Lines of blocks after which the table is out of sight."""
+_REPEATED = 10
 
 
 class CheckReporter(TerminalReporter):
@@ -58,9 +65,14 @@ class CheckReporter(TerminalReporter):
             self._operators(lines)
             self._gap_reasons(lines)
             self._leans(ordered)
-        groups = failure_groups(ordered)
-        if self._verbosity >= 0:
-            self._blocks(groups)
+        groups, failing = failure_groups(ordered), [line for line in lines if line.failed]
+        if self._verbosity >= 0 and groups:
+            room = _LINES + _LINES_OF_EACH * (len(failing) - 1)
+            left = self._blocks(groups, math.inf if self._block_limit is None else room)
+            if left < room - _SCROLLED:
+                self._page.lines(
+                    (f"{line.operator}: {clip(line.remark(), 130)}", "bad") for line in failing[:_REPEATED]
+                )
         further = list(self._afterwards(ordered, summary))
         self._page.lines(further)
         self._sum_up(lines, summary, any(style == "bad" for _, style in further))
@@ -84,7 +96,8 @@ class CheckReporter(TerminalReporter):
             f"{operators.total()} × {clip(reason, 120)} ({clip(', '.join(operators), 50)})"
             for reason, operators in gap_reasons(lines)
         ]
-        self._counted("skipped", reasons, _GAP_ROWS)
+        is_well = self._verbosity > 0 or not any(line.failed for line in lines)
+        self._counted("skipped", reasons, _GAP_ROWS if is_well else _GAP_ROWS_WITH_FAILURES)
 
     def _leans(self, results: Sequence[CaseResult]) -> None:
         """What passed, but lies on one side of the true values; it fails nothing."""

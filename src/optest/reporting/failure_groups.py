@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 from optest.reporting.explain import explain, lean_text, texts
@@ -96,13 +95,12 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
     found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
-    found.sort(key=_urgency)
     seen: Counter[str] = Counter()
-    turns: list[int] = []
-    for group in found:
-        turns.append(seen[group.first.operator])
+    turns: dict[int, tuple[int, int]] = {}
+    for group in sorted(found, key=_urgency):
+        turns[id(group)] = (seen[group.first.operator], _urgency(group)[0])
         seen[group.first.operator] += 1
-    return [group for _, group in sorted(zip(turns, found, strict=True), key=itemgetter(0))]
+    return sorted(found, key=lambda group: turns[id(group)])
 
 
 def _urgency(group: FailureGroup) -> tuple[int, bool, int]:

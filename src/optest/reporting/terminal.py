@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from optest.reporting.bench_table import bench_lines
-from optest.reporting.explain import brief, checks_text, lean_text, rule_text, timings_text
+from optest.reporting.explain import brief, checks_text, gist, lean_text, rule_text, timings_text
 from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
 from optest.reporting.figures import coverage_text, group_cells, outcome_text, status_cells, total_text
 from optest.reporting.page import Page
@@ -27,6 +27,8 @@ _BAR_WIDTH = 24
 _TABLE_ROWS = 30
 _SKIP_ROWS = 10
 _MOST_SHRUNK = 5
+_NAMED_GROUPS = 4
+"""Of the groups without a block, as many have a line."""
 _SUMMED_UP = frozenset({Status.PASSED, Status.SKIPPED})
 
 _STYLES = {
@@ -146,11 +148,17 @@ class TerminalReporter:
             parts.append(f"about {duration((now - self._started) / own * (total - done))} left")
         return ", ".join(parts)
 
-    def _blocks(self, groups: Sequence[FailureGroup]) -> None:
-        """One failure block for each group, up to the limit."""
+    def _blocks(self, groups: Sequence[FailureGroup], most_lines: float = math.inf) -> float:
+        """One failure block for each group, up to the limit of blocks and lines, which the first block may exceed; then
+        one line for some of the others. Return how many lines of the limit are left."""
         limit = len(groups) if self._block_limit is None else self._block_limit
         for place, group in enumerate(groups[:limit]):
-            self._page.lines(_styled_block(group, with_map=self._page.is_decorated))
+            block = _styled_block(group, with_map=self._page.is_decorated)
+            if place and len(block) >= most_lines:
+                limit = place
+                break
+            most_lines -= len(block) + 1
+            self._page.lines(block)
             if self.shrink is not None and place < _MOST_SHRUNK:
                 try:
                     self._page.line(f"  {self.shrink(group.first)}", "command")
@@ -159,8 +167,11 @@ class TerminalReporter:
             self._page.line()
         if left := groups[limit:]:
             run = self._info.run_id if self._info else "RUN"
-            self._page.line(f"and {self._more(left)}: optest report {run}", "warn")
+            self._page.line(f"and {self._more(left)}, all shown by: optest report {run}", "warn")
+            for group in left[:_NAMED_GROUPS]:
+                self._page.line(f"  {1 + len(group.others)} × {clip(f'{group.first.id}  {gist(group.first)}', 130)}")
             self._page.line()
+        return most_lines
 
     def _more(self, left: Sequence[FailureGroup]) -> str:
         return f"{sum(1 + len(group.others) for group in left)} more"

@@ -157,8 +157,8 @@ def test_one_exception_from_one_place_is_told_once_for_all_operators(result: Mak
     ]
     assert [(each.first.id, [other.id for other in each.others]) for each in failure_groups(results)] == [
         ("add/ordinary/1", ["mul/ordinary/1"]),
-        ("sum/ordinary/1", ["tan/ordinary/1"]),
         ("sub/ordinary/1", []),
+        ("sum/ordinary/1", ["tan/ordinary/1"]),
         ("add/ordinary/2", []),
     ]
     assert "and 1 more like it, of 2 operators: mul/ordinary/1" in told(results)
@@ -216,7 +216,7 @@ def test_what_tells_failures_of_one_reason_apart(result: Make) -> None:
     groups = failure_groups(results)
     numbers = [sorted(int(each.id[4:]) for each in (group.first, *group.others)) for group in groups]
     assert numbers == [[1, 2], [3], [4], [5], [6, 7], [9, 10], [8]]
-    assert "output c with stride 0" in told(results)
+    assert "output c with stride 0" in told(results, block_limit=None)
     assert [group.pattern for group in groups[4:]] == ["", "", ""], "what is wrong with the call says which they are"
 
 
@@ -244,8 +244,27 @@ def test_few_of_many_groups_are_explained(result: Make) -> None:
     results = [result(id=f"op{n}", operator=f"op{n}", reason=Reason.NAN) for n in range(9)]
     text = told(results, block_limit=4)
     assert text.count("  again: ") == 4
-    assert "and 5 more groups of failures: optest report 20260131T000000Z-ab" in text
+    assert "and 5 more groups of failures, all shown by: optest report 20260131T000000Z-ab" in text
     assert told(results, block_limit=4, verbosity=1).count("  again: ") == 9
+
+
+def test_a_failing_check_of_one_function_is_about_a_screen(result: Make) -> None:
+    why = "\n".join(["it is wrong"] + ["more"] * 6)
+    results = [
+        *(
+            result(id=f"add/{n}", operator="add", reason=Reason.SHAPE, message=f"{'abcdefghijkl'[n]} {why}")
+            for n in range(12)
+        ),
+        *(result(id=f"add/g{n}", operator="add", reason=Reason.UNSUPPORTED, message=f"no {'x' * n}") for n in range(9)),
+    ]
+    text = told(results)
+    assert len(text.splitlines()) <= 60
+    assert 3 <= text.count("  again: ") < 8
+    assert "more groups of failures, all shown by: optest report 20260131T000000Z-ab\n  1 × add/" in text
+    assert "\nadd: failed in" in text, "the table is out of sight"
+    assert told(results, block_limit=None).count("  again: ") == 12
+    wide = [result(id=f"op{n}/1", operator=f"op{n}", reason=Reason.SHAPE, message=f"op{n}: {why}") for n in range(9)]
+    assert told([*results, *wide]).count("FAILED  op") == 9, "each operator has its block"
 
 
 def test_quiet_leaves_what_did_not_pass(result: Make, measure: Make) -> None:
