@@ -1,6 +1,6 @@
 """Every benchmark, one page of Markdown on standard output.
 
-    python benchmarks/all.py [--full]
+    python benchmarks/all.py [--full] [--only SCRIPT] [--write PAGE]
 
 Ratios are of one run and carry over to other machines; microseconds do not, least of all from a busy machine, which
 is why the page says how busy it was.
@@ -22,7 +22,7 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # script: arguments of a quick run, arguments of a full one
     "overhead": (("--quick",), ()),
     "startup": (("--quick",), ()),
-    "planning": (("--quick",), ()),
+    "planning": (("--quick", "--rounds", "2"), ("--rounds", "3")),
     "dispatcher": (("--quick",), ()),
     "verdict_throughput": (("--quick", "--repeats", "2"), ()),
     "verdict_quality": (("--draws", "200"), ()),
@@ -82,15 +82,23 @@ def main() -> int:
         help="the figures that benchmarks/README.md quotes; the better part of an hour",
     )
     parser.add_argument("--only", action="append", choices=sorted(SCRIPTS), help="this benchmark. Repeatable.")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put it between a page's figures marks, too")
     given = parser.parse_args()
     print(f"# Benchmarks\n\n{machine()}\n", flush=True)
-    worst = 0
+    worst, sections = 0, []
     for script, (quick, full) in SCRIPTS.items():
         if given.only and script not in given.only:
             continue
         text, status = section(script, full if given.full else quick)
         print(text, flush=True)
+        sections.append(text)
         worst = max(worst, abs(status))
+    if given.write and not worst:
+        before, _, rest = given.write.read_text(encoding="utf-8").partition("<!-- figures -->\n")
+        after = rest.partition("<!-- /figures -->")[2]
+        figures = "\n".join([f"{machine()}\n", *sections]).replace("\n## ", "\n### ")
+        page = f"{before}<!-- figures -->\n{figures}<!-- /figures -->{after}"
+        given.write.write_text(page, encoding="utf-8")
     return 1 if worst else 0
 
 

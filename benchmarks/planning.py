@@ -1,6 +1,6 @@
 """What planning costs: explicit cases against the YAML loader alone, a compact plan against a bare loop.
 
-    python benchmarks/planning.py [--quick]
+    python benchmarks/planning.py [--quick] [--rounds 6]
 
 First a plan of explicit cases, each with its own shapes and seed, then a plan whose one case is a product. Processor
 time, the least of several rounds; a round of the product is a whole ``optest list`` but for the printing. What a run
@@ -183,9 +183,10 @@ def _free(subject: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
-    quick = parser.parse_args().quick
-    explicit(*((1000, 2) if quick else (5000, 4)))
-    compact(*((5, 2) if quick else (1, 6)))
+    parser.add_argument("--rounds", type=int, default=6, help="of which the least counts")
+    given = parser.parse_args()
+    explicit(1000 if given.quick else 5000, given.rounds)
+    compact(5 if given.quick else 1, given.rounds)
 
 
 if __name__ == "__main__":

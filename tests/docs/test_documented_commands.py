@@ -185,7 +185,8 @@ def test_a_shown_line_is_looked_for_in_its_place() -> None:
     assert first_missing(["a", "...", "a"], printed) == "a"
 
 
-def test_the_reader_reads() -> None:
+def test_the_reader_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REQUIRE_COMPONENTS", raising=False)
     (write, run) = steps(
         "<!-- file: a.txt -->\n```yaml\nx: 1\n```\n\n```console\n$ cat a.txt\nx: …\n[exit status 1]\n```\n"
     )

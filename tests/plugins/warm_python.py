@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib.util
 import json
 import os
 import runpy
@@ -87,7 +88,8 @@ def run(
 def _serve() -> None:
     """For each line of standard input start a program; when it has ended, print its status and processor time."""
     for name in sys.argv[1:]:
-        __import__(name)
+        if importlib.util.find_spec(name.partition(".")[0]):  # torch may be absent
+            __import__(name)
     own = list(sys.path)
     gc.collect()
     gc.freeze()

@@ -6,17 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pycparser", reason="needs pycparser: pip install pycparser")
-
-from optest.clib.ffi.headers import read_headers
-from optest.clib.ffi.signatures import Header
-from optest.infiniop import liboperators
-from optest.infiniop.liboperators import InfiniLib, open_lib
-from optest.infiniop.op_register import OpRegister
-from optest.infiniop.testing import chosen
+if TYPE_CHECKING:  # pycparser may be absent: then the test modules are skipped, which a conftest cannot be
+    from optest.clib.ffi.signatures import Header
+    from optest.infiniop.liboperators import InfiniLib
 
 SOURCES = Path(__file__).parent / "tiny"
 
@@ -35,6 +31,10 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No library, registration or command line of another test; none installed on this machine."""
+    from optest.infiniop import liboperators
+    from optest.infiniop.op_register import OpRegister
+    from optest.infiniop.testing import chosen
+
     monkeypatch.setattr(liboperators, "_default", [])
     monkeypatch.setattr(OpRegister, "registry", [])
     monkeypatch.setenv("INFINI_ROOT", str(tmp_path / "nothing"))
@@ -47,12 +47,16 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_header(tiny_root: Path) -> Header:
+    from optest.clib.ffi.headers import read_headers
+
     return read_headers([tiny_root / "include"])
 
 
 @pytest.fixture
 def lib(tiny_root: Path, tiny_header: Header) -> Iterator[InfiniLib]:
     """The tiny library, opened anew; its header was read once for all tests."""
+    from optest.infiniop.liboperators import open_lib
+
     library = open_lib(tiny_root)
     vars(library)["header"] = tiny_header
     yield library
