@@ -108,12 +108,15 @@ def by_signature(descriptor: OperatorDescriptor) -> SignatureSamples:
     if descriptor.samples is not None:
         return SignatureSamples(how="")
 
+    tried: list[Trial] = []
+
     def attempt(
         specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any], values: Mapping[str, Sequence[int]]
     ) -> Trial | str:
         try:
             with Border("the operator", Reason.BAD_CASE, let_through=lambda: True):
-                return _attempt(descriptor, specs, attributes, values)
+                tried.append(_attempt(descriptor, specs, attributes, values, is_traced=bool(tried)))
+                return tried[-1]
         except Fault as fault:
             return fault.message.partition("\n")[0]
 
@@ -125,8 +128,13 @@ def _attempt(
     specs: Sequence[TensorSpec | None],
     attributes: Mapping[str, Any],
     values: Mapping[str, Sequence[int]],
+    *,
+    is_traced: bool,
 ) -> Trial:
-    """Raise whatever its inference or, with ones for floats and zeros for integers, its reference raises."""
+    """Raise whatever its inference or, with ones for floats and zeros for integers, its reference raises.
+
+    A first call is not traced: it may import a framework, which tracing makes ten times as slow.
+    """
     inferred = load_object(descriptor.infer)(specs, attributes) if descriptor.infer is not None else None
     if descriptor.reference is None:
         return Trial(inferred or (), 8 * sum(each.elements for each in inferred or ()))
@@ -139,12 +147,13 @@ def _attempt(
         else np.full(each.shape, each.dtype.is_inexact, numpy_dtype(each.dtype))
         for name, each in zip(names, specs, strict=True)
     ]
-    tracemalloc.start()
+    if is_traced:
+        tracemalloc.start()
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             returned = load_object(descriptor.reference)(inputs, attributes)
-        memory: float = tracemalloc.get_traced_memory()[1]
+        memory: float = tracemalloc.get_traced_memory()[1]  # 0 if nothing is traced
     finally:
         tracemalloc.stop()
     several = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)

@@ -367,6 +367,51 @@ def test_an_operator_without_samples_is_asked_what_its_signature_says(tmp_path: 
     assert {each.status for each in outcome.results} == {Status.PASSED}
 
 
+def quantized(inputs: Any, attributes: Any) -> tuple[Any, ...]:
+    x = np.asarray(inputs[0], np.float64)
+    scales = np.maximum(np.abs(x).max(axis=-1, initial=0), 1e-6) / (63 if attributes["narrow"] else 127)
+    return np.rint(x / scales[:, None]).astype(np.int8), scales
+
+
+def either_neighbour(inputs: Any, attributes: Any, actual: Any) -> list[Any]:
+    exact = np.asarray(inputs[0], np.float64) / quantized(inputs, attributes)[1][:, None]
+    return [np.abs(actual[0] - exact) < 1, None]
+
+
+class Quantizer(Own):
+    def run(self, case: Any, inputs: Any) -> Any:
+        x = np.asarray(inputs[0], np.float64)
+        _, scales = quantized(inputs, {"narrow": case.attributes["narrow"] and self.name != "deaf"})
+        q = np.floor(x / scales[:, None]).astype(np.int8)
+        q[4096 if self.name == "short" else len(q) :] = 0
+        scales = scales.astype(inputs[0].dtype if self.name == "coarse" else np.float32)
+        return [q, scales.astype(np.float32)]
+
+
+def test_own_operator_is_checked_by_its_signature(tmp_path: Path) -> None:
+    operators.register(
+        OperatorDescriptor(
+            name="bare",
+            signature="x: T[rows, columns] -> q: int8[rows, columns], scales: float32[rows]",
+            attributes=(Attribute(name="narrow", type="bool", default=False),),
+            dtype_variants=(("float32",), ("bfloat16",)),
+            reference=quantized,
+            alternatives=either_neighbour,
+            rule=Rule(kind=RuleClass.CLOSE, source="torch.testing"),
+        )
+    )
+    failed: dict[str, set[str]] = {}
+    for name in ("honest", "deaf", "short", "coarse"):
+        backend_manager.register(Quantizer(name, right))
+        outcome, _ = asked(tmp_path, name, op=("bare",))
+        failed[name] = {each.id for each in outcome.results if each.status is not Status.PASSED}
+    assert failed.pop("honest") == set()
+    assert {each.split("/")[1] for each in failed["deaf"]} == {"attributes"}
+    assert all("4099x" in each for each in failed["short"])
+    assert all("bfloat16" in each for each in failed["coarse"])
+    assert all(failed.values())
+
+
 LINE = "version: 1\nexpected:\n  - {op: doubled, dtype: float16, reason: VALUE, why: a known slip}\n"
 
 
