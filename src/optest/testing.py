@@ -11,7 +11,7 @@ Tensors are NumPy arrays, torch tensors, or those of a library that has ``__arra
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from optest.backends import BackendDriver, wrong_numerics
 from optest.backends.arrays import library_of, to_array
+from optest.compare.assert_close import close_tolerance
 from optest.core.actual import BackendAnswer, in_order
 from optest.core.comparison import Comparison
 from optest.core.expected import expected_outputs
@@ -31,10 +32,12 @@ from optest.numerics import Array, dtype_of, is_known, widen
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanHost, build_cases
 from optest.plan.from_samples import document_of
+from optest.registry import load_object
 from optest.reporting.explain import explain
 from optest.spec import (
     BAD_STATUSES,
     BackendTarget,
+    DType,
     Fault,
     Layer,
     Numerics,
@@ -42,11 +45,13 @@ from optest.spec import (
     Reason,
     Rule,
     RuleClass,
+    Signature,
     Status,
     TensorSpec,
     TestCase,
     Tolerance,
     ToleranceLayer,
+    dtype,
     format_shape,
 )
 
@@ -56,6 +61,9 @@ __tracebackhide__ = True
 """pytest shows the line of the test alone."""
 _OF_THE_CALLER = frozenset({Reason.BAD_CASE, Reason.REFERENCE_FAILED})
 """Reasons that say nothing of the kernel."""
+_NOTHING = "no output has an element; where that is meant, assert shape and dtype"
+_SHOWN = 4
+"""Outputs that the head of a failure names."""
 _RULES = {
     "close": Rule(kind=RuleClass.CLOSE, source="torch.testing.assert_close"),
     "exact": Rule(kind=RuleClass.EXACT),
@@ -95,7 +103,7 @@ def assert_right(
     driver = _Made(outputs, numerics)
     case = _case(op, tensors, {**(attributes or {}), **named}, tolerance, driver)
     arrays = [tensors[argument.fill.parameters["place"]].array for argument in case.inputs]
-    _require_right(case, arrays, outputs, driver)
+    _require_right(case, arrays, _answer(case, outputs), driver)
 
 
 def assert_close(
@@ -103,37 +111,66 @@ def assert_close(
     expected: Any,
     *,
     rule: str | Rule = "close",
+    allow_subclasses: bool = True,
     rtol: float | None = None,
     atol: float | None = None,
     tolerance: Mapping[str, Any] | None = None,
     numerics: Numerics | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: str | Callable[[str], str] | None = None,
 ) -> None:
-    """Require that ``actual`` is ``expected`` within a rule; both are tensors, or lists or mappings of tensors.
+    """Require that ``actual`` is ``expected`` within a rule, in place of ``torch.testing.assert_close``.
 
-    ``expected`` has the dtype of ``actual`` or is wider, as a reference in float64 is. ``rule`` is ``close``
-    (the tolerances of ``torch.testing`` by dtype, smaller where zeros would pass), ``exact`` (equal values),
-    ``movement`` (equal bits), or a rule such as ``Rule(kind=RuleClass.ULP, ulp=4)``, in ulp of the arithmetic, which is
-    float32 for 16-bit results. ``tolerance`` and ``numerics`` are those of :func:`assert_right`; ``rtol`` and ``atol``
-    are a tolerance, where one that is left out is 0. Integers and bool are equal, unless a tolerance is stated.
+    Both are tensors of any layout, numbers, None, or sequences and mappings of these. The parameters of torch's
+    function mean the same here, and so do its tolerances by dtype. The differences:
+
+    - SUSPECT fails: a tolerance that zeros, or the mean of the expected values, would meet (torch's own default becomes
+      smaller), and an expected tensor that is NaN or infinite everywhere.
+    - Nothing compared fails (only empty or ``meta`` tensors), and memory that both share is refused.
+    - ``expected`` may be wider than ``actual``, as a reference in float64 is, and of another library.
+    - ``rtol`` or ``atol`` without the other is one of 0, float8 takes both, and nested tensors are compared one by one.
+
+    ``rule`` is ``close``, ``exact`` (equal values), ``movement`` (equal bits), or a rule such as
+    ``Rule(kind=RuleClass.ULP, ulp=4)``, in ulp of the arithmetic, which is float32 for 16-bit results; except
+    for ``close``, NaN equals NaN. ``tolerance`` and ``numerics`` are those of :func:`assert_right`.
 
     Raises:
-        AssertionError: as :func:`assert_right` does.
-        UsageError: for a rule that needs the terms of an operator, and for an ``expected`` that shares memory with
-            ``actual``.
+        AssertionError: as :func:`assert_right` does; ``msg`` replaces its text, or is called with it.
+        UsageError: for a rule that needs the terms of an operator, an ``expected`` that shares memory with ``actual``,
+            and values that cannot be compared.
     """
-    outputs, wanted = _outputs(actual), _outputs(expected, "expected")
-    if not wanted:
-        raise UsageError("expected has no tensor: nothing can be compared")
-    if rtol is not None or atol is not None:
-        if tolerance is not None:
-            raise UsageError("rtol and atol are a tolerance; state one of both")
-        tolerance = {"rtol": rtol or 0.0, "atol": atol or 0.0}
-    for each in wanted:
-        _require_tensor(each)
-    _require_own_memory(outputs, wanted)
-    driver = _Made(outputs, numerics)
-    case = _case_of_pairs(outputs, wanted, _rule(rule), tolerance, driver)
-    _require_right(case, [], outputs, driver)
+    checks = {
+        "allow_subclasses": not allow_subclasses,
+        "check_device": check_device,
+        "check_dtype": check_dtype,
+        "check_layout": check_layout,
+        "check_stride": check_stride,
+    }
+    of_each = None if rtol is atol is None else {"rtol": rtol or 0.0, "atol": atol or 0.0}
+    if of_each is not None and tolerance is not None:
+        raise UsageError("rtol and atol are a tolerance; state one of both")
+    try:
+        pairs, fault = [*_pairs("", actual, expected, checks)], None
+        if not pairs:
+            fault = Fault(Reason.NOTHING_COMPARED, _NOTHING)
+    except Fault as error:
+        pairs, fault = [], error
+    driver = _Made([pair.output for pair in pairs], numerics)
+    case = _case_of_pairs(pairs, _rule(rule), tolerance, of_each, driver)
+    try:
+        _require_right(case, [], _answer(case, [pair.output for pair in pairs], fault), driver)
+        nan = [each.output.name for each in pairs if each.dtype.is_inexact and np.isnan(widen(each.wanted)).any()]
+        if nan and not equal_nan and (rule == "close" or case.tolerances):
+            fault = Fault(Reason.NAN, f"{nan[0]} has NaN, as expected", details={"waive": "equal_nan=True"})
+            _require_right(case, [], _answer(case, (), fault), driver)
+    except AssertionError as error:
+        if msg is None:
+            raise
+        raise AssertionError(msg(str(error)) if callable(msg) else msg) from None
 
 
 class _Tensor(NamedTuple):
@@ -217,6 +254,111 @@ def _require_own_memory(outputs: Sequence[_Tensor], others: Sequence[_Tensor]) -
                 )
 
 
+class _Pair(NamedTuple):
+    """An output with its expected value and dtype, and the rtol and atol that torch has for it, 0 if there are none.
+
+    What ``is_exact`` is equal whatever tolerance is stated: indices, bool, None, infinity.
+    """
+
+    output: _Tensor
+    wanted: Array
+    dtype: DType
+    close: tuple[float, float] = (0.0, 0.0)
+    is_exact: bool = False
+
+
+_NUMBERS = (bool, int, float, complex, np.bool_, np.number)
+_ATTRIBUTES = {
+    "shape": ("shape", Reason.SHAPE),
+    "quantisation": ("quantisation", Reason.DTYPE),
+    "allow_subclasses": ("type", Reason.DTYPE),
+    "check_device": ("device", Reason.WRONG_DEVICE),
+    "check_dtype": ("dtype", Reason.DTYPE),
+    "check_layout": ("layout", Reason.SHAPE),
+    "check_stride": ("stride", Reason.SHAPE),
+}
+
+
+def _pairs(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) -> Iterator[_Pair]:
+    """Yield what is compared with each other, by its index or key: ``output1[0]``, ``weights['a']``.
+
+    Raises:
+        Fault: for lengths, keys, types or attributes of tensors that differ and are checked.
+        UsageError: for an expected value that nothing can be compared with, or in the memory of the actual one.
+    """
+    both, label = (actual, expected), name or "actual"
+    if all(getattr(each, "is_nested", False) for each in both):
+        both = actual, expected = actual.unbind(), expected.unbind()
+    if all(isinstance(each, Mapping) for each in both):
+        if actual.keys() != expected.keys():
+            reason = Reason.EXTRA_OUTPUT if expected.keys() <= actual.keys() else Reason.MISSING_OUTPUT
+            raise Fault(reason, f"{label} has the keys {[*actual]}, but should have {[*expected]}")
+        for key, value in expected.items():
+            yield from _pairs(
+                key if not name and isinstance(key, str) else f"{name}[{key!r}]", actual[key], value, checks
+            )
+    elif all(isinstance(each, Sequence) and not isinstance(each, str) for each in both):
+        if len(actual) != len(expected):
+            reason = Reason.MISSING_OUTPUT if len(actual) < len(expected) else Reason.EXTRA_OUTPUT
+            raise Fault(reason, f"{label} has {len(actual)} elements, but should have {len(expected)}")
+        for index, (value, wanted) in enumerate(zip(actual, expected, strict=True)):
+            yield from _pairs(f"{name}[{index}]" if name else f"output{index}", value, wanted, checks)
+    elif actual is None or expected is None:
+        if actual is not expected:
+            reason = Reason.MISSING_OUTPUT if actual is None else Reason.EXTRA_OUTPUT
+            raise Fault(reason, f"{label} is {actual!r:.60}, but should be {expected!r:.60}")
+        yield _Pair(_Tensor(label, np.asarray(True)), np.asarray(True), dtype("bool"), is_exact=True)
+    else:
+        yield from _pairs_of_values(label, actual, expected, checks)
+
+
+def _pairs_of_values(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) -> Iterator[_Pair]:
+    """Yield the dense parts of two tensors, or two numbers as Python has them, in 64 bits."""
+    both: tuple[Any, ...] = (actual, expected)
+    attributes: list[dict[str, Any]] = [{"allow_subclasses": type(each).__name__} for each in both]
+    parts: list[dict[str, Any]] = [{"": each} for each in both]
+    if all(isinstance(each, _NUMBERS) for each in both):
+        numbers = [each.item() if isinstance(each, np.generic) else each for each in both]
+        attributes = [{"check_dtype": type(each).__name__} for each in numbers]
+        if all(isinstance(each, int) for each in numbers) and max(map(abs, numbers)) >= 2**63:
+            numbers = [float(numbers[0] - numbers[1]), 0.0]  # what no dtype holds
+        parts = [{"": np.asarray(each)} for each in numbers]
+    elif all(any(f"{cls.__module__}.{cls.__name__}" == "torch.Tensor" for cls in type(each).__mro__) for each in both):
+        if actual.layout != expected.layout and not checks["check_layout"]:
+            both = tuple(each if str(each.layout) == "torch.strided" else each.to_dense() for each in both)
+        for index, each in enumerate(both):
+            further, parts[index] = load_object("optest.torch.tensors:attributes_and_parts")(each)
+            attributes[index] |= further
+    elif library_of(actual) == library_of(expected):
+        for entry, each in zip(attributes, both, strict=True):
+            entry |= {"check_device": str(getattr(each, "device", "")), "check_stride": getattr(each, "strides", None)}
+    for what, (word, reason) in _ATTRIBUTES.items():
+        made, right = (each.get(what) for each in attributes)
+        if made != right and None not in (made, right) and checks.get(what, True):
+            details = {"waive": f"{what}={what == 'allow_subclasses'}"} if what in checks else {}
+            raise Fault(reason, f"{name}: the {word} is {made}, but should be {right}", details=details)
+    for suffix in [each for each in parts[1] if each in parts[0]]:
+        output, wanted = _tensor(name + suffix, parts[0][suffix]), _tensor("expected", parts[1][suffix])
+        _require_tensor(wanted)
+        _require_own_memory([output], [wanted])
+        if not isinstance(output.array, np.ndarray) or not is_known(output.array.dtype):
+            yield _Pair(output, wanted.array, dtype_of(wanted.array.dtype))  # whoever judges it says what is wrong
+            continue
+        array, kind, own = wanted.array, dtype_of(wanted.array.dtype), dtype_of(output.array.dtype)
+        kinds = [str(each.get("kind") or name) for each, name in zip(attributes, (own, kind), strict=True)]
+        if own != kind and not checks["check_dtype"]:
+            wide = [widen(each) for each in (output.array, array)]
+            common = np.result_type(*wide) if {each.dtype.kind for each in wide} & {*"fc"} else np.dtype(np.int64)
+            array, kind = wide[1].astype(common), dtype_of(common)
+            output = output._replace(array=wide[0].astype(common))
+        elif own != kind and own.is_inexact and own.kind is kind.kind and own.precision < kind.precision:
+            array, kind, kinds = widen(array), own, kinds[:1]
+        rtol, atol = map(max, zip(*(close_tolerance(each) or (0.0, 0.0) for each in kinds), strict=True))
+        is_endless = not array.ndim and not np.isfinite(widen(array))
+        is_exact = is_endless or kind.name == "bool" or suffix not in ("", ".values")
+        yield _Pair(output, array, kind, (rtol, atol), is_exact)
+
+
 class _Made(BackendDriver):
     """Stands for whoever made the outputs; ``wanted`` is what they should be, where that was handed over."""
 
@@ -233,6 +375,7 @@ class _Made(BackendDriver):
         self.kind = "gpu" if devices else "cpu"
         self.numerics = numerics or Numerics()
         self.wanted: list[Array] | None = None
+        self.rules: list[Rule | None] = []
 
     def device(self) -> str | None:
         return self._device
@@ -324,38 +467,41 @@ def _rule(rule: str | Rule) -> Rule:
 
 
 def _case_of_pairs(
-    outputs: Sequence[_Tensor],
-    wanted: Sequence[_Tensor],
+    pairs: Sequence[_Pair],
     rule: Rule,
     tolerance: Mapping[str, Any] | None,
+    of_each: Mapping[str, float] | None,
     driver: _Made,
 ) -> TestCase:
-    """Each output with its expected one by name; ``driver`` keeps these."""
-    by_name = {each.name: each.array for each in outputs}
-    names = [each.name if len(wanted) > 1 or each.name != "expected" else "actual" for each in wanted]
-    specs, values = [], []
-    for name, each in zip(names, wanted, strict=True):
-        made = by_name.get(name)
-        kind = dtype_of(each.array.dtype)
-        own = dtype_of(made.dtype) if isinstance(made, np.ndarray) and is_known(made.dtype) else kind
-        is_wider = own.is_inexact and own.kind is kind.kind and own.precision < kind.precision
-        specs.append(TensorSpec(dtype=own if is_wider else kind, shape=each.array.shape))
-        values.append(widen(each.array) if is_wider else each.array)
-    driver.wanted = values
+    """Build the case of which ``driver`` keeps the expected values and the rules of those that have their own.
+
+    ``tolerance`` is about outputs as a plan's is; ``of_each`` is about all that are not exact, integers too.
+    """
+    driver.wanted, driver.rules = [pair.wanted for pair in pairs], []
+    for pair in pairs:
+        is_default = rule == _RULES["close"] and tolerance is of_each is None
+        own = replace(rule, close=pair.close) if is_default and pair.close != close_tolerance(pair.dtype) else None
+        driver.rules.append(_RULES["exact"] if pair.is_exact or (own is not None and not any(pair.close)) else own)
+    layers = []
     try:
-        stated = () if tolerance is None else (Tolerance.from_mapping(tolerance),)
+        if tolerance is not None:
+            layers = [ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance.from_mapping(tolerance))]
+        elif of_each is not None:
+            stated, places = Tolerance.from_mapping(of_each), [n for n, pair in enumerate(pairs) if not pair.is_exact]
+            layers = [ToleranceLayer(layer=Layer.CASE, tolerance=stated, output=f"output{n}") for n in places]
     except UnknownName as error:
         raise error.with_traceback(None) from None
+    names = tuple(pair.output.name for pair in pairs)
     return TestCase(
-        descriptor=OperatorDescriptor(name="assert_close", signature=f"-> {', '.join(names)}", rule=rule),
+        descriptor=OperatorDescriptor(name="assert_close", signature=Signature(inputs=(), outputs=names), rule=rule),
         inputs=(),
-        outputs=tuple(specs),
+        outputs=tuple(TensorSpec(dtype=pair.dtype, shape=pair.wanted.shape) for pair in pairs),
         backend=driver.target(),
-        tolerances=tuple(ToleranceLayer(layer=Layer.CASE, tolerance=each) for each in stated),
+        tolerances=tuple(layers),
     )
 
 
-def _require_right(case: TestCase, inputs: Sequence[Array], outputs: Sequence[_Tensor], driver: _Made) -> None:
+def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswer, driver: _Made) -> None:
     """Judge as a run does.
 
     Raises:
@@ -364,18 +510,20 @@ def _require_right(case: TestCase, inputs: Sequence[Array], outputs: Sequence[_T
     """
     try:
         expected, notes = expected_outputs([case], inputs, None, driver)
-        answer = _answer(case, outputs)
+        if driver.rules:
+            expected = [replace(each, rule=rule) for each, rule in zip(expected, driver.rules, strict=True)]
         comparison = Comparison(case, driver, inputs, answer.outputs, expected, Clock(None))
         verdict = verdict_of(comparison, answer._replace(checks=notes))
     except Fault as fault:
         raise UsageError(f"{case.descriptor.name}: {fault.message}") from None
     if verdict.status is Status.PASSED and not any(each.compared for each in verdict.measures):
-        nothing = "no output has an element; where that is meant, assert shape and dtype"
-        verdict = replace(verdict, status=Status.FAILED, reason=Reason.NOTHING_COMPARED, evidence=None, message=nothing)
+        reason = Reason.NOTHING_COMPARED
+        verdict = replace(verdict, status=Status.FAILED, reason=reason, evidence=None, message=_NOTHING)
     result = result_of(case, verdict)
     if driver.wanted is not None:
-        shown = f"assert_close({', '.join(f'{each.dtype}[{format_shape(each.shape)}]' for each in case.outputs)})"
-        result = replace(result, id=shown, reference="expected")
+        kinds = [f"{each.dtype}[{format_shape(each.shape)}]" for each in case.outputs]
+        kinds = kinds if len(kinds) <= _SHOWN else [*kinds[: _SHOWN - 1], f"{len(kinds) - _SHOWN + 1} more"]
+        result = replace(result, id=f"assert_close({', '.join(kinds)})", reference="expected")
     text = "\n".join(explain(result))
     if verdict.reason is Reason.INTERNAL:
         raise InternalError(text)
@@ -385,8 +533,10 @@ def _require_right(case: TestCase, inputs: Sequence[Array], outputs: Sequence[_T
         raise AssertionError(text)
 
 
-def _answer(case: TestCase, outputs: Sequence[_Tensor]) -> BackendAnswer:
-    """The outputs in the operator's order, or what is wrong with them before any value is looked at."""
+def _answer(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendAnswer:
+    """Return the outputs in the operator's order, or what is wrong with them before any value is compared."""
+    if fault is not None:
+        return BackendAnswer((), (), fault, further=())
     is_named = any(each.name != "actual" and not each.name.startswith("output") for each in outputs)
     values = [each.array for each in outputs]
     try:

@@ -21,12 +21,13 @@ _BY_DTYPE = {
     "complex32": _HALF,
     "complex64": _SINGLE,
     "complex128": _DOUBLE,
+    **dict.fromkeys(("quint8", "qint8", "qint32", "quint4x2", "quint2x4"), _SINGLE),  # of what they stand for
 }
 
 
-def close_tolerance(output: DType) -> tuple[float, float] | None:
-    """rtol and atol for an output of this dtype, None where torch states none (float8)."""
-    return _BY_DTYPE.get(output.name)
+def close_tolerance(output: DType | str) -> tuple[float, float] | None:
+    """Return rtol and atol for an output of this dtype, or of one of torch's; None where torch states none (float8)."""
+    return _BY_DTYPE.get(str(output))
 
 
 def fitting_tolerance(

@@ -244,6 +244,10 @@ def _has(*names: str) -> Callable[[Facts], bool]:
 
 
 NARROWER = (
+    *(
+        Narrower(reason=reason, applies=_has("waive"), remedy="{waive} leaves this out, if it is meant")
+        for reason in (Reason.SHAPE, Reason.DTYPE, Reason.WRONG_DEVICE, Reason.NAN)
+    ),
     Narrower(
         reason=Reason.STATE,
         applies=_has("printed"),

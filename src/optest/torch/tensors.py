@@ -18,6 +18,7 @@ __all__ = [
     "WIDE",
     "Inexpressible",
     "as_array",
+    "attributes_and_parts",
     "copied",
     "from_torch",
     "has_memory",
@@ -190,6 +191,45 @@ def as_array(leaf: Any) -> Array:
     if isinstance(leaf, int):
         return np.asarray(leaf, dtype=np.int64 if -(2**63) <= leaf < 2**63 else np.float64)
     return np.frombuffer(str(leaf).encode(), dtype=np.uint8)
+
+
+_INDICES = {
+    torch.sparse_coo: ("_indices",),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices")),
+}
+
+
+def attributes_and_parts(tensor: torch.Tensor) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return what a tensor of any layout has in addition to values, by the name of the option of
+    ``torch.testing.assert_close`` that checks it, and the dense tensors that hold the values and their indices.
+
+    Shape and dtype are None for a strided tensor in memory, whose part has them, and a stride for any other layout. A
+    quantised tensor is dequantised. A dtype that optest does not know becomes one that holds the same values, or bits.
+    """
+    is_meta, is_strided = tensor.device.type == "meta", tensor.layout is torch.strided
+    is_plain = is_strided and not tensor.is_quantized and not is_meta
+    attributes = {
+        "shape": None if is_plain else list(tensor.shape),
+        "quantisation": str(tensor.qscheme()) if tensor.is_quantized else "none",
+        "check_layout": tensor.layout,
+        "check_stride": tensor.stride() if is_strided else None,
+        "check_device": str(tensor.device),
+        "check_dtype": None if is_plain else tensor.dtype,
+        "kind": str(tensor.dtype).removeprefix("torch."),
+    }
+    if is_meta:
+        return attributes, {}
+    parts = {f".{name.strip('_')}": getattr(tensor, name)().long() for name in _INDICES.get(tensor.layout, ())}
+    values = tensor._values() if tensor.is_sparse else tensor.values() if parts else tensor
+    if values.is_quantized:
+        values = values.dequantize()
+    elif values.is_complex() and values.dtype not in DTYPE_NAMES:
+        values = values.to(torch.complex64)
+    elif values.dtype not in DTYPE_NAMES:
+        has_values = values.is_floating_point() and not str(values.dtype).endswith("x2")
+        values = values.float() if has_values else values.view(torch.uint8)
+    return attributes, {**parts, ".values" if parts else "": values}
 
 
 # A case's inputs as tensors of the reference's own, in their dtypes or in float64.
