@@ -7,9 +7,9 @@ Whatever is said fits every element by the case's own rule; where nothing fits, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from time import thread_time
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from optest.core.actual import ask_backend
 from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.error_patterns import (
+    RELATIONS,
     as_multiple,
     as_shifted,
     cut_off,
@@ -29,14 +30,15 @@ from optest.core.error_patterns import (
     errors_of_a_step,
     has_values,
     held_by_a_narrower_dtype,
+    returned_inputs,
 )
 from optest.core.expected import BY_BACKEND, expected_of_other_inputs, expected_outputs
 from optest.core.layers import composed_outputs, is_composed
 from optest.core.operands import ELEMENTWISE
-from optest.core.other_calls import OtherCall, other_calls
+from optest.core.other_calls import CALLS, Hypothesis, WrongCall, yields_shapes
 from optest.core.phases import REFERENCE, RUN
 from optest.numerics import bits, dtype_of, round_to
-from optest.spec import Check, CheckState, Fault, Reason, Status, TensorSpec, Terms, TestCase, Verdict
+from optest.spec import Check, CheckState, Fault, Measure, Reason, Status, TensorSpec, Terms, TestCase, Verdict, dtype
 
 __all__ = ["diagnosed"]
 
@@ -52,15 +54,21 @@ _SEARCHES = 12
 """Failures of an operator for which every other call is tried; after these, the calls that fitted one of them."""
 _SEARCHES_OF_A_DTYPE = 4
 """Of these, so many of one dtype: what roundings hide in one shows in another, in integers above all."""
+_FEW_ELEMENTS = 24
+"""Outputs with fewer have searches of their own: much fits them by chance, and they take no time."""
 _SEARCH_S = 0.5
 """For one failure: a search is cut off after the reference that ends later."""
-_MOST_CALLS = 80
+_MOST_CALLS = 400
 _MOST_FITS = 2
 """Where more calls fit than these, none of them says much."""
 _LEAST_VALUES = 4
 """Different values that an output needs: two or three of them agree with something by chance."""
 _LEAST_OF_A_CALL = 5
-"""Elements that an output needs: of 80 other calls one agrees with fewer by chance."""
+"""Elements that an output needs: of all other calls one agrees with fewer by chance."""
+_FAR_OFF = 1e3
+_LEAST_SUMMED = 16
+"""A float that is so many times its allowance off is met by no other call by chance, if it is made of so many elements:
+of one or two, many calls are the same."""
 _LEAST_WRONG = 8
 """Wrong elements of an output with fewer values than that: eight of two values agree by chance once in 256 times."""
 _LEAST_EXPLAINED = 3
@@ -72,6 +80,7 @@ _SIZES_OF_SUMS = (0.2, 1.25)
 say little; but nothing beyond is explained by it."""
 _NEARER = 0.25
 """Of the sum of squared errors: another call explains an answer if its errors are half as large, or less."""
+_COPIES = (returned_inputs,)
 _QUICK_S = 0.1
 """A backend that took no longer is called once more."""
 
@@ -82,18 +91,18 @@ class _History:
 
     searches: Counter[str] = field(default_factory=Counter)
     varies: bool | None = None
-    fitting: set[str] = field(default_factory=set)
+    fitting: Counter[str] = field(default_factory=Counter)
 
-    def begins_search(self, case: TestCase) -> bool:
-        """Whether another failure may be searched; it is counted."""
-        kind = case.inputs[0].spec.dtype.name if case.inputs else ""
+    def begins_search(self, case: TestCase, elements: int) -> bool:
+        """Return whether another failure may be searched, and count it."""
+        kind = "few elements" if elements < _FEW_ELEMENTS else case.inputs[0].spec.dtype.name if case.inputs else ""
         if self.searches.total() >= _SEARCHES or self.searches[kind] >= _SEARCHES_OF_A_DTYPE:
             return False
         self.searches[kind] += 1
         return True
 
 
-_histories: WeakKeyDictionary[BackendDriver, dict[str, _History]] = WeakKeyDictionary()
+_histories: WeakKeyDictionary[BackendDriver, dict[tuple[str, str], _History]] = WeakKeyDictionary()
 
 
 def diagnosed(comparison: Comparison, verdict: Verdict) -> Verdict:
@@ -120,9 +129,13 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
         return [_of_parts(comparison)]
     if verdict.reason in _OF_STRUCTURE:
         few = not all(has_values(bits(each), _LEAST_VALUES) for each in comparison.outputs)
-        sentences = [_right_values(comparison, verdict) or ("" if few else _of_other_call(comparison, verdict))]
+        sentences = [_right_values(comparison, verdict) or ("" if few else _by_hypotheses(comparison, verdict, CALLS))]
     elif _can_tell(comparison, verdict):
-        sentences = [_multiple(comparison, verdict, as_multiple), _of_other_call(comparison, verdict)]
+        sentences = [_by_hypotheses(comparison, verdict, RELATIONS)]
+        if not any(sentences):
+            # An attribute or a term that is ignored says more than an output that equals an input for that reason.
+            of_call = _by_hypotheses(comparison, verdict, CALLS) or _by_hypotheses(comparison, verdict, _COPIES)
+            sentences = [_multiple(comparison, verdict, as_multiple), of_call]
         if not any(sentences):
             sentences = [
                 _multiple(comparison, verdict, as_shifted) or _narrow(comparison, verdict) or _called_again(comparison)
@@ -182,12 +195,21 @@ def _can_tell(comparison: Comparison, verdict: Verdict) -> bool:
     wrong = {measure.output: measure for measure in verdict.measures if measure.is_off}
     for output, expected in zip(comparison.outputs, comparison.expected, strict=True):
         if expected.name in wrong:
+            if output.size < _LEAST_OF_A_CALL and _is_sure(comparison, wrong[expected.name]):
+                continue
             stored = bits(output)
             is_constant, has_few = not has_values(stored, 2), not has_values(stored, _LEAST_VALUES)
             count = wrong[expected.name].mismatched
             if is_constant or 0 < count < (_LEAST_WRONG if has_few else _LEAST_EXPLAINED):
                 return False
     return bool(wrong)
+
+
+def _is_sure(comparison: Comparison, measure: Measure) -> bool:
+    """Return whether one number is enough for a hypothesis: far off, finite, not 0, and made of many elements."""
+    is_summed = bool(comparison.inputs) and comparison.inputs[0].size >= _LEAST_SUMMED
+    is_number = dtype(measure.dtype).is_float and not measure.nonfinite_mismatched and measure.worst_actual != 0
+    return is_summed and is_number and (measure.worst_used or 0) >= _FAR_OFF
 
 
 def _constant(comparison: Comparison) -> str:
@@ -240,53 +262,105 @@ def _multiple(comparison: Comparison, verdict: Verdict, look: Callable[..., str]
     return look(comparison.case, comparison.outputs[place], comparison.expected[place], fits)
 
 
-def _of_other_call(comparison: Comparison, verdict: Verdict) -> str:
-    """Another call to which the outputs are the right answer."""
-    if BY_BACKEND in verdict.checks or all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs):
+def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Callable[..., Any]]) -> str:
+    """Return the one or two hypotheses that explain the outputs: of those that fitted earlier failures, else of all.
+
+    Of hypotheses that expect the same of this call, the one that explained more failures is named.
+    """
+    if BY_BACKEND in verdict.checks:
         return ""  # nobody knows what is right for another call
-    history = _history(comparison)
-    words_of: dict[str, str] = {}
-    answers: list[Sequence[Expected]] = []
-    known = set(history.fitting)
-    searches = _elements(comparison) <= _MOST_ELEMENTS and history.begins_search(comparison.case)
-    until = perf_counter() + _SEARCH_S
-    calls = other_calls(comparison.case, comparison.inputs, comparison.outputs)
-    with comparison.clock.announced(REFERENCE):
-        for number, other in enumerate(calls):
-            if number >= _MOST_CALLS or perf_counter() > until:
-                break
-            if not searches and other.kind not in known:
-                continue
-            answer = _answer_to(comparison, verdict, other)
-            if answer is not None and not any(_are_equal(answer, each) for each in answers):
-                answers.append(answer)
-                words_of[other.kind] = other.words
-    if not 0 < len(words_of) <= _MOST_FITS:
+    is_small = all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs)
+    if is_small and (
+        verdict.reason in _OF_STRUCTURE
+        or not all(_is_sure(comparison, measure) for measure in verdict.measures if measure.is_off)
+    ):
         return ""
-    history.fitting.update(words_of)
-    return "as if " + ", or ".join(words_of.values())
+    history = _history(comparison)
+    off = [index for index, each in enumerate(verdict.measures) if each.is_off]
+    wrong = WrongCall(comparison.case, comparison.inputs, comparison.outputs, comparison.expected, off)
+    own = sum(map(_distance, comparison.outputs, comparison.expected))
+    # Of this thread, so that a loaded machine finds the same as an idle one.
+    until = thread_time() + _SEARCH_S
+    elements = sum(each.size for each in comparison.outputs)
+    fits: list[tuple[Hypothesis, Sequence[Expected]]] = []
+    with comparison.clock.announced(REFERENCE):
+        for is_search in (False, True):
+            if fits or (
+                is_search
+                and table is CALLS
+                and (_elements(comparison) > _MOST_ELEMENTS or not history.begins_search(comparison.case, elements))
+            ):
+                break
+            for number, other in enumerate(each for build in table for each in build(wrong)):
+                if number >= _MOST_CALLS or thread_time() > until:
+                    break
+                if is_search != (other.kind in history.fitting):
+                    answer = _answer_to(comparison, verdict, other, own)
+                    fits += [] if answer is None else [(other, answer)]
+    named: list[tuple[Hypothesis, Sequence[Expected]]] = []
+    for other, answer in sorted(fits, key=lambda each: -history.fitting[each[0].kind]):
+        if not any(_are_equal(answer, same) for _, same in named):
+            named.append((other, answer))
+    if not 0 < len(named) <= (1 if is_small else _MOST_FITS):
+        return ""
+    history.fitting.update(other.kind for other, _ in named)
+    return "as if " + ", or ".join(other.words for other, _ in named)
 
 
-def _answer_to(comparison: Comparison, verdict: Verdict, other: OtherCall) -> Sequence[Expected] | None:
-    """What is expected of another call, if that is what the outputs are."""
+def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own: float) -> Sequence[Expected] | None:
+    """Return what the hypothesis expects, if that is what the outputs are; ``own`` is their distance to the case's."""
     case, of_structure = other.case, verdict.reason in _OF_STRUCTURE
-    if of_structure:
-        made = [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in comparison.outputs]
-        case = replace(case, outputs=tuple(made))
-    expected = expected_of_other_inputs(case, other.inputs, comparison.driver, comparison.interrupted)
     shapes = [each.shape for each in comparison.outputs]
-    if isinstance(expected, str) or [each.shape for each in expected] != shapes:
+    if other.values is not None:
+        expected: Sequence[Expected] = [
+            each if (value := other.values.get(index)) is None else replace(each, value=value, alternatives=None)
+            for index, each in enumerate(comparison.expected)
+        ]
+        unchanged = _expected_of(comparison, other, case) if other.unless_seen else comparison.expected
+        if unchanged is None or not _are_equal(unchanged, comparison.expected):
+            return None
+    elif not yields_shapes(other, shapes):
         return None
-    if not of_structure and not _is_nearer(comparison, expected):
+    else:
+        if of_structure:
+            made = [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in comparison.outputs]
+            case = replace(case, outputs=tuple(made))
+        elif other.first_only:
+            case = replace(case, outputs=())
+        # Values first: most hypotheses are far off, and the terms cost several times as much.
+        bare = replace(case, descriptor=replace(case.descriptor, terms=None))
+        values = _expected_of(comparison, other, bare)
+        if values is None or not (of_structure or _is_nearer(comparison, values, own)):
+            return None
+        with_terms = values if case.descriptor.terms is None else _expected_of(comparison, other, case)
+        if with_terms is None:
+            return None
+        expected = with_terms
+    if [each.shape for each in expected] != shapes:
+        return None
+    if not of_structure and not _is_nearer(comparison, expected, own):
         return None  # cheap, where alternatives cost more than the reference
     with_other = comparison._replace(case=case, inputs=other.inputs, expected=expected)
     return expected if _is_right(with_other, verdict) else None
 
 
-def _is_nearer(comparison: Comparison, expected: Sequence[Expected]) -> bool:
-    """Whether the outputs lie clearly nearer to this than to what the case expects: a change that changes nothing, or
-    less than the fault does, explains nothing."""
-    own = sum(map(_distance, comparison.outputs, comparison.expected))
+def _expected_of(comparison: Comparison, other: Hypothesis, case: TestCase) -> Sequence[Expected] | None:
+    """Return the reference's outputs for another call, or None where it has none."""
+    expected = expected_of_other_inputs(case, other.inputs, comparison.driver, comparison.interrupted)
+    if isinstance(expected, str) or len(expected) != len(comparison.expected):
+        return None
+    if not other.first_only:
+        return expected
+    changed, own = expected[0], comparison.expected
+    first = replace(own[0], value=changed.value, terms=changed.terms, alternatives=changed.alternatives)
+    return [first, *own[1:]]
+
+
+def _is_nearer(comparison: Comparison, expected: Sequence[Expected], own: float) -> bool:
+    """Return whether the outputs are clearly nearer to this than to what the case expects, by ``own``: a change that
+    changes nothing, or less than the fault does, explains nothing."""
+    if any(output.shape != each.shape for output, each in zip(comparison.outputs, expected, strict=True)):
+        return False
     return not own or sum(map(_distance, comparison.outputs, expected)) <= _NEARER * own
 
 
@@ -360,5 +434,5 @@ def _called_again(comparison: Comparison) -> str:
 
 
 def _history(comparison: Comparison) -> _History:
-    of_driver = _histories.setdefault(comparison.driver, {})
-    return of_driver.setdefault(comparison.case.descriptor.name, _History())
+    of_driver, case = _histories.setdefault(comparison.driver, {}), comparison.case
+    return of_driver.setdefault((case.descriptor.name, repr(case.backend_config)), _History())

@@ -1,21 +1,24 @@
-"""A wrong output beside the right one: one ratio, one difference, a dtype that holds all of it, one size of errors."""
+"""A wrong output beside the right one: one ratio, one difference, a dtype that holds all of it, one size of errors; and
+hypotheses that follow from inputs, outputs and expected values without the reference."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from optest.compare import Expected
-from optest.core.other_calls import narrower_dtypes
-from optest.numerics import round_to, ulp, widen
+from optest.core.other_calls import Hypothesis, WrongCall, narrower_dtypes
+from optest.numerics import bits, round_to, ulp, widen
 from optest.spec import DType, ErrorBudget, Terms, TestCase, dtype
 
 __all__ = [
+    "RELATIONS",
     "as_multiple",
     "as_shifted",
     "cut_off",
@@ -23,6 +26,7 @@ __all__ = [
     "errors_of_a_step",
     "has_values",
     "held_by_a_narrower_dtype",
+    "returned_inputs",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -261,3 +265,178 @@ def errors_are_on_both_sides(output: Array, expected: Expected) -> bool:
 def _are_on_both_sides(errors: Array) -> bool:
     above = float(np.mean(errors[errors != 0] > 0)) if errors.any() else 0.5
     return _LEAST_ON_A_SIDE <= above <= 1 - _LEAST_ON_A_SIDE
+
+
+# Hypotheses that need no reference
+
+
+def _relation(wrong: WrongCall, kind: str, words: str, values: Mapping[int, Array]) -> Hypothesis:
+    return Hypothesis(kind=kind, words=words, case=wrong.case, inputs=wrong.inputs, values=values)
+
+
+def returned_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Every wrong output is an input, bit for bit."""
+    values, names = {}, []
+    for index in wrong.off:
+        output = wrong.outputs[index]
+        for argument, array in zip(wrong.case.inputs, wrong.inputs, strict=True):
+            same = (array.shape, array.dtype) == (output.shape, output.dtype)
+            if same and np.array_equal(bits(array), bits(output)):
+                values[index] = array
+                names.append(f"{wrong.expected[index].name} were {argument.name}, returned unchanged")
+                break
+    if len(values) == len(wrong.off):
+        yield _relation(wrong, "returned unchanged", " and ".join(names), values)
+
+
+def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """The last rows along a dimension of the one wrong output are zeros, those of an input, or the row before them."""
+    if len(wrong.off) != 1:
+        return
+    (index,) = wrong.off
+    output, expected = wrong.outputs[index], wrong.expected[index]
+    got, right = _real(output), _real(expected.value)
+    if got is None or right is None or got.shape != right.shape:
+        return
+    is_wrong = ~np.isclose(got, right, rtol=16 * _step(expected.dtype), atol=0.0, equal_nan=True)
+    for axis, size in enumerate(got.shape):
+        lines = np.moveaxis(is_wrong, axis, 0).reshape(size, -1).any(axis=1)
+        first = int(np.argmax(lines))
+        if not first or 2 * (size - first) > size:
+            continue
+        tail = (slice(None),) * axis + (slice(first, None),)
+        before = (slice(None),) * axis + (slice(first - 1, first),)
+        kept = {"0": np.zeros_like(right), "the row before": np.broadcast_to(got[before], got.shape)}
+        for argument, array in zip(wrong.case.inputs, wrong.inputs, strict=True):
+            if array.shape == got.shape and (values := _real(array)) is not None:
+                kept[argument.name] = values
+        for what, filled in kept.items():
+            if np.array_equal(got[tail], filled[tail], equal_nan=True):
+                value = np.array(expected.value)
+                value[tail] = filled[tail].astype(value.dtype)
+                of = f"{size - first} of {size} along dimension {axis} of {expected.name}"
+                yield _relation(
+                    wrong, f"lost {what}", f"the last {of} were {what}: they are never computed", {index: value}
+                )
+                break
+
+
+def _rows_without_keys(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Only those rows of attention are wrong that see no key, whose result is 0."""
+    if wrong.case.descriptor.category != "attention" or len(wrong.off) != 1:
+        return
+    (index,) = wrong.off
+    got, right = _real(wrong.outputs[index]), _real(wrong.expected[index].value)
+    if got is None or right is None or not right.ndim or got.shape != right.shape:
+        return
+    empty = np.broadcast_to((right == 0).all(axis=-1, keepdims=True), right.shape)
+    if not empty.any() or bool((empty | (right == 0)).all()):
+        return
+    what = "0 / 0" if np.isnan(got[empty & (got != 0)]).all() else "that of masked keys, as if it saw them"
+    words = f"the result of a query that sees no key were {what}; it is 0"
+    yield _relation(wrong, "no key", words, {index: np.where(empty, got, right)})
+
+
+def _spread_nan(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Results are NaN where elements of an input that are NaN or infinite do not count."""
+    lost = [np.isnan(got) for got in map(_real, wrong.outputs) if got is not None]
+    bad = {
+        index: array.dtype.type(0)
+        for index, array in enumerate(wrong.inputs)
+        if array.dtype.kind not in "biuc" and not np.isfinite(widen(array)).all()
+    }
+    if not any(each.any() for each in lost):
+        return
+    for chosen in ([*bad], *([each] for each in bad)) if len(bad) > 1 else ([*bad],) if bad else ():
+        inputs = [
+            np.where(np.isfinite(widen(array)), array, bad[at]) if at in chosen else array
+            for at, array in enumerate(wrong.inputs)
+        ]
+        values = {
+            at: np.where(widen(each) != widen(each), np.nan, wrong.expected[at].value)
+            for at, each in enumerate(wrong.outputs)
+            if at in wrong.off
+        }
+        names = " and ".join(wrong.case.inputs[at].name for at in chosen)
+        words = f"NaN and infinity in elements of {names} that do not count were multiplied by 0, which is NaN"
+        yield replace(_relation(wrong, "spread NaN", words, values), inputs=inputs, unless_seen=True)
+
+
+_NORMALISED: Mapping[str, Callable[[TestCase, Array], Array]] = {
+    "layer_norm": lambda case, x: x.reshape(-1, math.prod(case.attributes["normalized_shape"])),
+    "group_norm": lambda case, x: x.reshape(x.shape[0] * case.attributes["num_groups"], -1),
+    "instance_norm": lambda case, x: x.reshape(x.shape[0] * x.shape[1], -1),  # noqa: ARG005 - one signature
+    "batch_norm": lambda case, x: np.moveaxis(x, 1, 0).reshape(x.shape[1], -1),  # noqa: ARG005
+}
+"""A tensor as rows, each of which has one mean and one variance."""
+_CANCELLED = 32 * 2.0**-24
+"""Of the mean of squares: the largest error of a variance from its rounding to float32, and that of two sums."""
+
+
+def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """A normalisation whose variance lost its digits by a difference of squares, or that does not subtract the mean."""
+    case, name = wrong.case, wrong.case.descriptor.name
+    if list(wrong.off) != [0] or not wrong.inputs or case.inputs[0].spec.dtype.bits > 32:
+        return
+    got, right, x = (_real(each) for each in (wrong.outputs[0], wrong.expected[0].value, wrong.inputs[0]))
+    if got is None or right is None or x is None or not x.size:
+        return
+    if name in ("var", "std"):
+        dims = case.attributes["dim"]
+        axes = tuple(each % x.ndim for each in dims) if dims else tuple(range(x.ndim))
+        rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(-1, math.prod(x.shape[each] for each in axes))
+        square, variance = np.mean(rows * rows, axis=1), np.var(rows, axis=1)
+        of_output = (got if name == "var" else got * got).reshape(-1)
+        scale = rows.shape[1] / max(rows.shape[1] - case.attributes["correction"], 1e-9)
+        near = np.abs(of_output / scale - variance) <= _CANCELLED * square
+        values = got
+    elif name in _NORMALISED and not (
+        name == "batch_norm"
+        and "running_mean" in [each.name for each in case.inputs]
+        and not case.attributes["training"]
+    ):
+        as_rows = partial(_NORMALISED[name], case)
+        parts = {argument.name: _real(array) for argument, array in zip(case.inputs, wrong.inputs, strict=True)}
+        bias = parts.get("bias")
+        shape = x.shape if name == "layer_norm" else (1, -1, *[1] * (x.ndim - 2))
+        offset = 0.0 if bias is None else bias if name == "layer_norm" else bias.reshape(shape)
+        rows = as_rows(x)
+        mean, square, variance = rows.mean(axis=1), np.mean(rows * rows, axis=1), np.var(rows, axis=1)
+        part, whole = as_rows(got - offset), as_rows(right - offset)
+        eps = case.attributes["eps"]
+        with_mean = whole * rows / (rows - mean[:, None])
+        for kind, other in (
+            ("the mean were not subtracted", with_mean * np.sqrt((variance + eps) / (square + eps))[:, None]),
+            ("the mean were subtracted for the variance only", with_mean),
+        ):
+            unseen = as_rows(np.broadcast_to(offset, x.shape)) + other
+            yield _relation(wrong, kind, f"{kind} (its term is missing)", {0: _unrolled(name, unseen, x)})
+        ratio = np.sum(part * whole, axis=1) / np.sum(whole * whole, axis=1)
+        implied = (variance + eps) / (ratio * ratio) - eps
+        near = np.where(
+            np.isnan(part).all(axis=1),
+            variance + eps <= _CANCELLED * square,
+            np.abs(implied - variance) <= _CANCELLED * square,
+        )
+        values = _unrolled(name, np.where(np.isnan(part), np.nan, whole * ratio[:, None]), x) + offset
+    else:
+        return
+    if bool(near.all()) and bool((square > 4 * variance).any()):
+        words = "the variance were the mean of squares minus the square of the mean (E[x²] - E[x]²), which cancel"
+        yield _relation(wrong, "squares", words, {0: values})
+
+
+def _unrolled(name: str, rows: Array, x: Array) -> Array:
+    """Rows of :data:`_NORMALISED` in the shape of the tensor."""
+    if name != "batch_norm":
+        return np.asarray(rows.reshape(x.shape))
+    return np.asarray(np.moveaxis(rows.reshape(x.shape[1], x.shape[0], *x.shape[2:]), 0, 1))
+
+
+RELATIONS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
+    _lost_ends,
+    _rows_without_keys,
+    _spread_nan,
+    _other_statistics,
+)
+"""What needs no other call; each entry yields its hypotheses for a wrong call."""

@@ -1,13 +1,14 @@
-"""Calls that a wrong kernel may have answered in place of the case: one attribute, or one input, is another."""
+"""Hypotheses about a wrong output: the kernel computed another call, of which one attribute or some inputs differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from optest.compare import Expected
 from optest.numerics import dtype_of, round_to, widen
 from optest.numerics.layout import storage_of, view
 from optest.registry import load_object
@@ -22,29 +23,39 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = ["OtherCall", "narrower_dtypes", "other_calls"]
+__all__ = ["CALLS", "Hypothesis", "WrongCall", "narrower_dtypes", "yields_shapes"]
 
 Array = np.ndarray[Any, Any]
 _NARROWER = ("bfloat16", "float16", "float32")
 """Dtypes in which kernels compute what is stored in a wider one."""
 
 
+class WrongCall(NamedTuple):
+    """A call with its wrong outputs; ``off`` are the indices of the outputs that are not right."""
+
+    case: TestCase
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    expected: Sequence[Expected]
+    off: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OtherCall:
-    """``kind`` is the same for all cases that were changed in this way; ``words`` say it of this one."""
+class Hypothesis:
+    """What a wrong kernel may have computed instead: the reference's outputs for ``case`` and ``inputs``.
+
+    ``kind`` is the same for all calls that were changed in this way; ``words`` say it of this one, behind "as if".
+    ``values`` replace expected outputs by index and need no reference; with ``unless_seen`` they hold only if the
+    reference yields for ``inputs`` what it yields for the call. ``first_only``: the other outputs stay as expected.
+    """
 
     kind: str
     words: str
     case: TestCase
     inputs: Sequence[Array]
-
-
-def other_calls(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Array]) -> Iterator[OtherCall]:
-    """Calls whose outputs have the shapes of ``outputs``, the likely first; made when they are looked at."""
-    shapes = [array.shape for array in outputs]
-    for other in (*_with_other_attributes(case, inputs), *_with_other_inputs(case, inputs)):
-        if _fits(other.case, shapes):
-            yield other
+    values: Mapping[int, Array] | None = None
+    unless_seen: bool = False
+    first_only: bool = False
 
 
 def narrower_dtypes(name: str) -> list[str]:
@@ -55,8 +66,9 @@ def narrower_dtypes(name: str) -> list[str]:
     return ["float32"] if name in ("int32", "int64", "uint32", "uint64") else []
 
 
-def _fits(case: TestCase, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether the operator takes this call and yields these shapes; True where nobody can say."""
+def yields_shapes(hypothesis: Hypothesis, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether the operator takes the other call and yields outputs of ``shapes``; True without inference."""
+    case = hypothesis.case
     infer = case.descriptor.infer
     if infer is None:
         return True
@@ -67,15 +79,17 @@ def _fits(case: TestCase, shapes: Sequence[tuple[int, ...]]) -> bool:
     if not signature.is_variadic:
         specs = [by_name.get(parameter.name) for parameter in signature.inputs]
     try:
-        return [spec.shape for spec in function(specs, dict(case.attributes))] == list(shapes)
-    except UnfitArguments:
+        count = 1 if hypothesis.first_only else None
+        return [spec.shape for spec in function(specs, dict(case.attributes))][:count] == list(shapes)[:count]
+    except ValueError:  # UnfitArguments, or a TensorSpec of a size that an attribute made negative
         return False
 
 
 # Attributes
 
 
-def _with_other_attributes(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
+def _with_other_attributes(wrong: WrongCall) -> Iterator[Hypothesis]:
+    case, inputs = wrong.case, wrong.inputs
     rank = max((array.ndim for array in inputs), default=0)
     for attribute in case.descriptor.attributes:
         if attribute.name not in case.attributes or attribute.type == "dtype":
@@ -88,7 +102,7 @@ def _with_other_attributes(case: TestCase, inputs: Sequence[Array]) -> Iterator[
                 continue
             seen.append(value)
             is_default = ", its default," if how == "default" else ""
-            yield OtherCall(
+            yield Hypothesis(
                 kind=f"{attribute.name} {how}",
                 words=f"{attribute.name} were {_shown(value)}{is_default} not {_shown(stated)}",
                 case=replace(case, attributes={**case.attributes, attribute.name: value}),
@@ -116,6 +130,8 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
         yield from (("first", stated[:1]), ("last", stated[-1:]), ("reversed", stated[::-1]))
         yield "negated", tuple(-each for each in stated)
         yield from (("zeros", (0,) * len(stated)), ("ones", (1,) * len(stated)))
+        if all(isinstance(each, int) for each in stated):
+            yield from (("less", tuple(each - 1 for each in stated)), ("more", tuple(each + 1 for each in stated)))
     if attribute.names_dimensions:
         is_list = isinstance(stated, tuple) or attribute.type == "ints"
         for place in range(rank):
@@ -123,6 +139,8 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
 
 
 _ILLEGAL = object()
+FROM_THE_OTHER_END = "from_the_other_end"
+"""An attribute that only the references of attention read, and no case can specify."""
 
 
 def _read(attribute: Attribute, value: Any) -> Any:
@@ -135,25 +153,31 @@ def _read(attribute: Attribute, value: Any) -> Any:
 # Inputs
 
 
-def _with_other_inputs(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
-    yield from _read_in_memory(case, inputs)
-    yield from _exchanged(case, inputs)
-    for place, array in enumerate(inputs):
-        yield from _without(case, inputs, place)
-        name = case.inputs[place].name
-        for kind, other in _shuffled(array):
-            yield _with_input(case, inputs, {place: other}, f"{kind} {name}", f"{name} were {kind}")
-    yield from _rounded(case, inputs)
-
-
-def _with_input(case: TestCase, inputs: Sequence[Array], others: dict[int, Array], kind: str, words: str) -> OtherCall:
-    """The call with dense inputs of the same shapes in some places."""
+def _with_input(
+    case: TestCase,
+    inputs: Sequence[Array],
+    others: Mapping[int, Array],
+    kind: str,
+    words: str,
+    *,
+    first_only: bool = False,
+) -> Hypothesis:
+    """The call with other inputs at some indices, dense where they have another shape."""
     given = [others.get(place, array) for place, array in enumerate(inputs)]
-    return OtherCall(kind=kind, words=words, case=case, inputs=given)
+    arguments = [
+        argument
+        if array.shape == argument.spec.shape
+        else replace(argument, spec=TensorSpec(dtype=argument.spec.dtype, shape=array.shape))
+        for argument, array in zip(case.inputs, given, strict=True)
+    ]
+    return Hypothesis(
+        kind=kind, words=words, case=replace(case, inputs=tuple(arguments)), inputs=given, first_only=first_only
+    )
 
 
-def _read_in_memory(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
+def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Inputs whose strides, row strides or offset are ignored: each alone, then all of them."""
+    case, inputs = wrong.case, wrong.inputs
     dense: dict[int, Array] = {}
     for place, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True)):
         if argument.spec.is_plain or not array.size:
@@ -199,7 +223,9 @@ def _read_as(argument: Argument, array: Array, spec: TensorSpec) -> Array | None
     return view(storage, spec).copy() if spec.storage_elements <= storage.size else None
 
 
-def _exchanged(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
+def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Two inputs for each other."""
+    case, inputs = wrong.case, wrong.inputs
     for first in range(len(inputs)):
         for second in range(first + 1, min(len(inputs), first + 3)):
             one, other = case.inputs[first], case.inputs[second]
@@ -209,7 +235,7 @@ def _exchanged(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
             given[first], given[second] = given[second], given[first]
             arguments = list(case.inputs)
             arguments[first], arguments[second] = replace(one, spec=other.spec), replace(other, spec=one.spec)
-            yield OtherCall(
+            yield Hypothesis(
                 kind=f"exchanged {first} {second}",
                 words=f"{one.name} and {other.name} were exchanged",
                 case=replace(case, inputs=tuple(arguments)),
@@ -217,7 +243,17 @@ def _exchanged(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
             )
 
 
-def _without(case: TestCase, inputs: Sequence[Array], place: int) -> Iterator[OtherCall]:
+def _changed_alone(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Each input ignored, or with its elements elsewhere."""
+    for place, array in enumerate(wrong.inputs):
+        yield from _without(wrong.case, wrong.inputs, place)
+        name = wrong.case.inputs[place].name
+        for kind, other in _shuffled(array):
+            words = f"{name} were {kind}" if " of it " not in kind else kind.replace(" of it ", f" of {name} ")
+            yield _with_input(wrong.case, wrong.inputs, {place: other}, f"{kind} {name}", words)
+
+
+def _without(case: TestCase, inputs: Sequence[Array], place: int) -> Iterator[Hypothesis]:
     """An input that is not looked at: left out where it may be, else zeros, ones, or the identity."""
     array, name = inputs[place], case.inputs[place].name
     replaced: dict[str, Array] = {
@@ -227,7 +263,7 @@ def _without(case: TestCase, inputs: Sequence[Array], place: int) -> Iterator[Ot
     parameters = {each.name: each for each in case.descriptor.tensors.inputs}
     if name in parameters and parameters[name].optional:
         kept = [at for at in range(len(inputs)) if at != place]
-        yield OtherCall(
+        yield Hypothesis(
             kind=f"without {name}",
             words=f"{name} were ignored",
             case=replace(case, inputs=tuple(case.inputs[at] for at in kept)),
@@ -252,10 +288,19 @@ def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
         yield "flipped in its last dimension", array[..., ::-1]
         if array.shape[0] > 1:
             yield "the first of its batch, repeated", np.broadcast_to(array[:1], array.shape)
+        if array.dtype.kind not in "biu":
+            yield "negated", np.negative(array)
+        if (size := array.shape[-1]) % 2 == 0 < size:
+            yield "the halves of it were exchanged", np.roll(array, size // 2, -1)
+        if size % 2 == 0 and size > 2:
+            yield "the halves of it were interleaved", np.concatenate((array[..., ::2], array[..., 1::2]), -1)
+            order = np.arange(size).reshape(2, -1).T.reshape(-1)
+            yield "the interleaved elements of it were in halves", array[..., order]
 
 
-def _rounded(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
+def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Operands that are narrowed before they are used: all of them, then each alone."""
+    case, inputs = wrong.case, wrong.inputs
     for name in _NARROWER:
         rounded = {
             place: narrow
@@ -271,6 +316,160 @@ def _rounded(case: TestCase, inputs: Sequence[Array]) -> Iterator[OtherCall]:
             yield _with_input(case, inputs, {place: rounded[place]}, f"{place} rounded to {name}", words)
 
 
+_MOST_STRIDES = 12
+_TILES = tuple(2**power for power in range(1, 11))
+
+
+def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Indices, positions and zero points that are one more or less; tables read one row further or before.
+
+    A kernel that would leave its table stays in it by a bound, or begins at the other end.
+    """
+    case, inputs = wrong.case, wrong.inputs
+    sizes = sorted({size for array in inputs for size in array.shape})
+    for place in sorted(range(len(inputs)), key=lambda each: not each):  # an input of integers is rarely an index
+        array, name = inputs[place], case.inputs[place].name
+        if array.dtype.kind not in "iu" or not array.size or all(each.dtype.kind in "iu" for each in inputs):
+            continue
+        limits = [size for size in sizes if size > array.max()][:2]
+        for by in (1, -1):
+            moved = array.astype(np.int64) + by
+            for how, other in (
+                ("", moved),
+                *((f" within {size}", moved.clip(0, size - 1)) for size in limits),
+                *((f" around {size}", moved % size) for size in limits),
+            ):
+                words = f"{name} were shifted by one ({by:+}{how})"
+                given = {place: other.astype(array.dtype)}
+                yield _with_input(case, inputs, given, f"{name} {by:+}{how.rstrip('0123456789')}", words)
+    for places in _alike(inputs):
+        names = " and ".join(case.inputs[place].name for place in places)
+        for axis, size in enumerate(inputs[places[0]].shape):
+            for by, around in ((1, False), (-1, False), (1, True), (-1, True)) if size > 1 else ():
+                at = np.arange(size) + by
+                at = at % size if around else at.clip(0, size - 1)
+                others = {place: inputs[place].take(at, axis) for place in places}
+                words = f"{names} were shifted by one along dimension {axis} ({by:+})"
+                yield _with_input(case, inputs, others, f"{names} {axis} {by:+} {around}", words)
+
+
+def _alike(inputs: Sequence[Array]) -> list[list[int]]:
+    """The indices of inputs with numbers, those behind the first of one shape and dtype together, as of a table."""
+    groups: dict[Any, list[int]] = {}
+    for place, array in enumerate(inputs):
+        if array.size and array.dtype.kind != "b":
+            groups.setdefault((not place, array.shape, array.dtype.name), []).append(place)
+    return list(groups.values())
+
+
+def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Grouped heads in turn: head h of the first input meets head h % K of the others, in place of h // (H / K)."""
+    case, inputs = wrong.case, wrong.inputs
+    heads = {size for size in inputs[0].shape if size > 1} if inputs else set()
+    seen = set()
+    for array in inputs[1:]:
+        for axis, size in enumerate(array.shape[:-1] if array.dtype.kind not in "biu" else ()):
+            like = [at for at in range(1, len(inputs)) if inputs[at].ndim == array.ndim]
+            like = [at for at in like if inputs[at].shape[axis] == size and inputs[at].dtype == array.dtype]
+            for count in sorted(each for each in heads if size > 1 and each > size and each % size == 0):
+                if (key := (*like, axis, count)) in seen or len(like) < 2:
+                    continue
+                seen.add(key)
+                tiled = {
+                    at: np.tile(inputs[at], [count // size if dim == axis else 1 for dim in range(array.ndim)])
+                    for at in like
+                }
+                names = " and ".join(case.inputs[at].name for at in like[:2])
+                words = f"head h of {case.inputs[0].name} read head h % {size} of {names}, not h // {count // size}"
+                yield _with_input(case, inputs, tiled, "heads in turn", words, first_only=True)
+
+
+def _of_other_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """A matrix whose rows are read as if they began farther apart, or nearer; its last element stands for the rest."""
+    case, inputs = wrong.case, wrong.inputs
+    for place, array in enumerate(inputs):
+        if array.ndim != 2 or array.shape[0] < 2 or not array.size:
+            continue
+        rows, columns = array.shape
+        near = {columns - 1, columns + 1, columns // 2, 2 * columns, rows}
+        near |= {*range(1, _MOST_STRIDES)} if array.dtype.kind in "iu" else set()
+        for stride in sorted(near - {0, columns}):
+            flat = np.minimum(np.arange(rows)[:, None] * stride + np.arange(columns), array.size - 1)
+            name = case.inputs[place].name
+            words = f"the rows of {name} were {stride} elements apart, not {columns}"
+            yield _with_input(case, inputs, {place: array.reshape(-1)[flat]}, f"rows apart {name}", words)
+
+
+def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """The last elements along a dimension left out: one of them, or those beyond whole tiles.
+
+    They are cut off all dimensions of that size, if the outputs keep their shapes, or count as 0 or as -inf.
+    """
+    case, inputs = wrong.case, wrong.inputs
+    for size in sorted({size for array in inputs for size in array.shape if size > 1}, reverse=True):
+        cuts = {size // tile * tile: tile for tile in _TILES if size % tile and size > tile} | {size - 1: 1}
+        whole = [(at, axis) for at, each in enumerate(inputs) for axis, of in enumerate(each.shape) if of == size]
+        for cut, tile in sorted(cuts.items()):
+            for place, axis in dict.fromkeys([(-1, 0), *whole]):
+                at = whole if place < 0 else [(place, axis)]
+                words = _left_out(case, at, size, cut, tile)
+                cut_off = {index: inputs[index] for index, _ in at}
+                for index, dim in at:
+                    cut_off[index] = cut_off[index].take(np.arange(cut), dim)
+                if place < 0 or len(whole) > 1:
+                    yield _with_input(case, inputs, cut_off, f"last of {tile} cut", words)
+                if place < 0 or inputs[place].dtype.kind in "biu":
+                    continue
+                for value in (0.0, -np.inf):
+                    filled = np.array(inputs[place])
+                    np.moveaxis(filled, axis, 0)[cut:] = value
+                    yield _with_input(case, inputs, {place: filled}, f"last of {tile} as {value}", words)
+
+
+def _left_out(case: TestCase, places: Sequence[tuple[int, int]], size: int, cut: int, tile: int) -> str:
+    names = " and ".join(dict.fromkeys(case.inputs[at].name for at, _ in places))
+    beyond = f", those beyond whole tiles of {tile}," if tile > 1 else ""
+    return f"the last {size - cut} of {size} along dimension {places[0][1]} of {names}{beyond} were left out"
+
+
+def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Lengths rounded up, sequences without ends, padding that counts."""
+    case, inputs = wrong.case, wrong.inputs
+    offsets = {}
+    for place, array in enumerate(inputs):
+        if array.dtype.kind not in "iu" or array.ndim != 1 or len(array) == 0 or len(inputs) < 3:
+            continue
+        name = case.inputs[place].name
+        if array[0] == 0 and len(array) > 2 and bool((np.diff(array.astype(np.int64)) >= 0).all()):
+            offsets[place] = np.where(np.arange(len(array)) > 0, array[-1], 0).astype(array.dtype)
+        for size in sorted({size for each in inputs for size in each.shape if size > 1}):
+            rounded = -(-array.astype(np.int64) // size) * size
+            words = (
+                f"{name} were rounded up to a multiple of {size}: elements behind them, which do not count, are read"
+            )
+            yield _with_input(case, inputs, {place: rounded.astype(array.dtype)}, f"{name} rounded up", words)
+    if offsets:
+        names = " and ".join(case.inputs[place].name for place in offsets)
+        words = f"{names} were ignored: one sequence, where elements of other sequences do not count"
+        yield _with_input(case, inputs, offsets, "one sequence", words)
+    padding = case.attributes.get("padding")
+    if isinstance(padding, tuple) and any(padding) and inputs and inputs[0].ndim > 2:
+        count = inputs[0].ndim - 2
+        sides = [(each, each) for each in (padding * count)[:count]]
+        padded = np.pad(inputs[0], [(0, 0), (0, 0), *sides])
+        other = replace(case, attributes={**case.attributes, "padding": (0,) * len(padding)})
+        yield _with_input(other, inputs, {0: padded}, "padding of zeros", "padding, which does not count, were zeros")
+
+
+def _from_the_other_end(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """A causal mask that is counted from the other end of queries and keys."""
+    case = wrong.case
+    if case.descriptor.category == "attention" and case.attributes.get("is_causal", True):
+        other = replace(case, attributes={**case.attributes, FROM_THE_OTHER_END: True})
+        words = "the causal mask were counted from the other end of queries and keys"
+        yield Hypothesis(kind="causal", words=words, case=other, inputs=wrong.inputs)
+
+
 def _through(array: Array, narrow: DType) -> Array | None:
     """Its values rounded to a narrower dtype and back, None where the way back does not hold them."""
     values = round_to(array, narrow)
@@ -278,3 +477,19 @@ def _through(array: Array, narrow: DType) -> Array | None:
         limits, wide = np.iinfo(array.dtype), widen(values)
         return wide.astype(array.dtype) if bool(((wide >= limits.min) & (wide < float(limits.max))).all()) else None
     return round_to(values, dtype_of(array.dtype))
+
+
+CALLS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
+    _from_the_other_end,
+    _with_other_attributes,
+    _read_in_memory,
+    _exchanged,
+    _of_other_heads,
+    _changed_alone,
+    _shifted_by_one,
+    _of_more_elements,
+    _of_other_strides,
+    _without_the_last,
+    _rounded,
+)
+"""Other calls, the likelier first; each entry yields its own for a call, and they are built when they are read."""

@@ -125,17 +125,22 @@ def _group(
     first = min(members, key=_complexity)
     has_pattern = all(each.operator == first.operator for each in members) and first.reason is not Reason.NOT_REFUSED
     right = passed.get(first.operator, ())
-    pattern = _pattern(members, failed[first.operator], right) if has_pattern else ""
+    pattern = _pattern(members, failed[first.operator], right, _diagnosis(first)) if has_pattern else ""
     return FailureGroup(first=first, others=tuple(each for each in members if each is not first), pattern=pattern)
 
 
-def _pattern(members: Sequence[CaseResult], failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> str:
+def _pattern(
+    members: Sequence[CaseResult],
+    failed: Sequence[CaseResult],
+    passed: Sequence[CaseResult],
+    diagnosis: Sequence[str],
+) -> str:
     """Which cases of one operator fail: all that do, whatever is said of them, else the members of one group."""
-    whole = pattern_of(failed, passed)
+    whole = pattern_of(failed, passed, diagnosis)
     rest = len(failed) - len(members)
     if whole or not rest:
         return whole
-    of_group = pattern_of(members, passed)
+    of_group = pattern_of(members, passed, diagnosis)
     return of_group and f"{of_group}; {rest} more cases of it fail in other ways"
 
 

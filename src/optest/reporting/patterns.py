@@ -19,11 +19,13 @@ __all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "telling_p
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
 _CHANCE = 1e-3
-"""How likely it may be that failures have a property in common by chance: they have some thirty to have in common."""
+"""How likely it may be that a parameter tells failures by chance."""
 _FEW_PASSES = 0.1
 """Of the cases of an operator, fewer passes than these say only that it is wrong nearly everywhere."""
 _MANY = 5
 _SHOWN_VALUES = 2
+_SIZES = {"size"}
+"""What a property is called that is of sizes: with many sizes, one of them separates failures by accident."""
 _MULTIPLES = (4, 8, 16, 32, 64)
 
 
@@ -39,37 +41,44 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Property:
+    name: str
     words: str
     holds: Callable[[_Facts], bool]
 
 
-def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> str:
-    """What all of ``failed`` have and none, or few, of ``passed``, cases of one operator; empty where nothing tells
-    them apart."""
+def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagnosis: Sequence[str] = ()) -> str:
+    """Return what all of ``failed`` have and none of ``passed``, cases of one operator; else an empty text.
+
+    An attribute that the ``diagnosis`` names comes first, and then no size; of such an attribute it is enough that no
+    case fails without it.
+    """
     count, total = len(failed), len(failed) + len(passed)
     if len(passed) < max(_LEAST_PASSES, _FEW_PASSES * total):
-        return f"{f'all but {len(passed)} of' if passed else 'all'} {total} cases" if count >= _MANY else ""
+        return f"all {total} cases" if count >= _MANY and not passed else ""
     wrong, right = [_facts(each) for each in failed], [_facts(each) for each in passed]
-    shared = [each for each in _properties(wrong, right) if all(map(each.holds, wrong))]
+    named = {word for sentence in diagnosis for word in sentence.split()}
+    shared = sorted(
+        (each for each in _properties(wrong, right) if all(map(each.holds, wrong))),
+        key=lambda each: (each.name not in named, each.name in _SIZES),
+    )
     passes = [sum(map(each.holds, right)) for each in shared]
     parting = [each for each, passing in zip(shared, passes, strict=True) if not passing]
+    if parting and parting[0].name in named:
+        parting = [each for each in parting if each.name not in _SIZES]
     if count == 1:  # one case has many properties that no other has
         return "only " + "; also: only ".join(each.words for each in parting) if 0 < len(parting) <= 2 else ""
+    such = f"all {count} such cases, none of {len(passed)} others"
     if parting:
         also = f"; also: only {parting[1].words}" if len(parting) > 1 else ""
-        return f"only {parting[0].words} (all {count} such cases, none of {len(passed)} others){also}"
-    if not shared:
-        return ""
-    least = passes.index(min(passes))
-    few = passes[least] <= _FEW_PASSES * count
-    pairs = () if few else combinations(shared, 2)
-    both = next((pair for pair in pairs if not any(all(each.holds(facts) for each in pair) for facts in right)), None)
-    if both is not None:
-        return f"only {both[0].words} and {both[1].words} (all {count} such cases, none of {len(passed)} others)"
-    such = count + passes[least]
-    if (such / total) ** count > _CHANCE:
-        return ""
-    return f"only {shared[least].words} ({count} of {such} such cases, none of {total - such} others)"
+        return f"only {parting[0].words} ({such}){also}"
+    for one, other in combinations(shared, 2) if count >= _LEAST_PASSES else ():
+        is_accident = count < _MANY and {one.name, other.name} & _SIZES
+        if not is_accident and not any(one.holds(facts) and other.holds(facts) for facts in right):
+            return f"only {one.words} and {other.words} ({such})"
+    if shared and shared[0].name in named and (count + passes[0]) / total <= 1 - _FEW_PASSES:
+        most = count + passes[0]
+        return f"only {shared[0].words} ({count} of {most} such cases, none of {total - most} others)"
+    return ""
 
 
 def telling_parameters(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> dict[int, str]:
@@ -92,7 +101,8 @@ def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_P
     """Properties that the failures may share, those that say most first."""
     yield from _of_values("dtype", wrong, right)
     for words in sorted(wrong[0].words, key=_WORDS.index):
-        yield _Property(words=words, holds=lambda facts, words=words: words in facts.words)  # type: ignore[misc]
+        name = "size" if words in _OF_SIZES else words
+        yield _Property(name=name, words=words, holds=lambda facts, words=words: words in facts.words)  # type: ignore[misc]
     for name in sorted(set(wrong[0].values) - {"dtype"}):
         yield from _of_values(name, wrong, right)
     for name in wrong[0].amounts:
@@ -107,11 +117,11 @@ def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> I
         return  # names of the cases' own, as of files and of values in a model
     if len(good) == 1 and good[0] not in bad and len(bad) > 1:
         words = f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {_shown(good[0])}"
-        yield _Property(words=words, holds=lambda facts: facts.values.get(name) != good[0])
+        yield _Property(name=name, words=words, holds=lambda facts: facts.values.get(name) != good[0])
     elif len(bad) <= _SHOWN_VALUES and set(good) - set(bad):
         listed = " or ".join(map(_shown, bad))
         words = f"in {listed}" if name == "dtype" else f"with {name}={listed}"
-        yield _Property(words=words, holds=lambda facts: facts.values.get(name) in bad)
+        yield _Property(name=name, words=words, holds=lambda facts: facts.values.get(name) in bad)
 
 
 def _shown(value: Any) -> str:
@@ -124,9 +134,11 @@ def _of_amounts(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> 
     if len(bad) < len(wrong) or len(good) < len(right):
         return
     if (most := max(good)) < min(bad):
-        yield _Property(words=f"with more than {most:,.0f} {name}", holds=lambda facts: facts.amounts[name] > most)
+        words = f"with more than {most:,.0f} {name}"
+        yield _Property(name="size", words=words, holds=lambda facts: facts.amounts[name] > most)
     if (least := min(good)) > max(bad):
-        yield _Property(words=f"with fewer than {least:,.0f} {name}", holds=lambda facts: facts.amounts[name] < least)
+        words = f"with fewer than {least:,.0f} {name}"
+        yield _Property(name="size", words=words, holds=lambda facts: facts.amounts[name] < least)
 
 
 _STRIDED, _OFFSET, _SCALAR, _NOT_LAST = (

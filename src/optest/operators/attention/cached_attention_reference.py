@@ -66,7 +66,7 @@ def _grouped(
 ) -> tuple[list[Any], dict[str, Any]]:
     """A call of scaled_dot_product_attention for the heads of one sequence, whose first query has the place ``first``:
     causal unless ``is_causal`` says otherwise, with the bias of ALiBi for ``slopes``."""
-    causal = {"is_causal": attributes.get("is_causal", True), "window_size": attributes.get("window_size", (-1, -1))}
+    causal = {**attributes, "is_causal": attributes.get("is_causal", True)}
     queries, keys = query.shape[1], key_and_value[0].shape[1]
     mask = seen_keys(queries, keys, causal, first)
     if slopes is not None:
