@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
+from user_shell import Shell, user_environment
 
 
 def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
@@ -40,6 +42,29 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
     assert (again.status, "is there already" in again.err) == (2, True)
     both = optest(*some, "--list", "--write", "plan.yaml")
     assert (both.status, "exclude each other" in both.err) == (2, True)
+
+
+OF_TORCH = """
+import sys
+WAS_THERE = "torch" in sys.modules
+import torch
+
+def relu(x):
+    assert WAS_THERE
+    return torch.relu(x)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+def test_workers_are_forked_where_torch_is_imported(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "of_torch.py").write_text(OF_TORCH)
+    command = [sys.executable, "-m", "optest", "check", "--function", "of_torch:relu", "--tier", "smoke", "--jobs", "2"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=user_environment(), capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_run_does_not_take_the_options_of_check(optest: Shell) -> None:

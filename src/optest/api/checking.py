@@ -58,6 +58,7 @@ from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.programs import Programs, read_programs
 from optest.plan.tolerance_files import TORCH_PARITY
+from optest.process import ForkServer
 from optest.registry import load_object
 from optest.reporting.check_summary import in_order
 from optest.reporting.check_table import CheckReporter
@@ -113,7 +114,13 @@ class CheckRequest:
     """What the backend does not have of the catalogue, one sentence for each reason."""
 
 
-def check(given: Mapping[str, Any], *, stream: TextIO | None = None, driver: BackendDriver | None = None) -> Report:
+def check(
+    given: Mapping[str, Any],
+    *,
+    stream: TextIO | None = None,
+    driver: BackendDriver | None = None,
+    forks: ForkServer | None = None,
+) -> Report:
     """Ask ``driver``, or the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
 
     The exit status is that of a run, and 1 if an expectation excused nothing; with another seed than the default, with
@@ -150,7 +157,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None, driver: Bac
         color=wants_color(out, no_color=settings["no_color"], variables=environment()),
         afterwards=afterwards,
     )
-    outcome = run_cases(request.run, stream=out, terminal=reporter)
+    outcome = run_cases(dataclasses.replace(request.run, forks=forks), stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
 
 

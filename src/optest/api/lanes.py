@@ -25,10 +25,11 @@ from optest.registry import load_object
 from optest.reporting.typography import plural
 from optest.settings import Settings, environment, plugin_modules
 from optest.settings.platforms import PLATFORMS, is_device
+from optest.settings.variables import worker_environment
 from optest.spec import TestCase
 from optest.store import RunDirectory
 
-__all__ = ["Lanes", "bench_notes", "bench_options", "lanes_of", "worker_environment"]
+__all__ = ["Lanes", "bench_notes", "bench_options", "lanes_of"]
 
 _TIME = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>us|µs|ms|s|min|)")
 _UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
@@ -78,7 +79,7 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
     options = _worker_options(request, directory, jobs)
-    first = WorkerProcess(options, "worker-0")
+    first = WorkerProcess(options, "worker-0", request.forks)
     if devices is None:
         interruption.ends(first)  # who loads a framework for minutes, too
         try:
@@ -90,7 +91,7 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
             note = f"run in this process: {str(error).splitlines()[0]}"
             return dataclasses.replace(here, notes=(note, *here.notes))
     return Lanes(
-        make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
+        make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}", request.forks),
         dispatcher=None if devices is None else partial(devices.dispatcher, request, options),
         isolation="case" if options.fresh else "worker",
         jobs=jobs,
@@ -212,14 +213,6 @@ def _needs_isolation(request: RunRequest) -> bool:
 
 def _is_foreign(reference: object) -> bool:
     return callable(reference) or (isinstance(reference, str) and not reference.startswith("optest."))
-
-
-def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
-    """The environment of a worker: BLAS threads fight with worker processes, so each gets one."""
-    limits = {"OPENBLAS_NUM_THREADS": "1"}
-    if jobs > 1:
-        limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return {**limits, **variables}
 
 
 def bench_options(settings: Settings) -> BenchOptions | None:

@@ -30,6 +30,7 @@ from optest.plan.request import OF_CASES
 from optest.plan.select import by_urgency, parse_shard, select
 from optest.plan.tolerance_files import read_tolerances
 from optest.plan.tolerances import with_signed_zeros
+from optest.process import ForkServer
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, config_file, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
@@ -87,6 +88,8 @@ class RunRequest:
     """What files say of these cases; ``revise`` heeds it."""
     plugins: tuple[str, ...] = ()
     """Modules that a worker imports to find the driver, beside those of ``OPTEST_PLUGINS``."""
+    forks: ForkServer | None = None
+    """Where workers are forked; None starts programs."""
     device_share: tuple[int, int] | None = None
     """The index of this process among those that share the devices, as workers of pytest-xdist, and their number."""
 

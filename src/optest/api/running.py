@@ -28,6 +28,7 @@ from optest.guests import run_hooks
 from optest.plan import PlanDocument, case_plan, command_line
 from optest.plan.expectations import remedy
 from optest.plan.request import OF_CASES
+from optest.process import ForkServer
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED, slowest
@@ -65,15 +66,22 @@ class _BegunRun:
     earlier: Mapping[object, CaseResult]
 
 
-def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> Report:
+def run(
+    given: Mapping[str, Any],
+    *,
+    stream: TextIO | None = None,
+    reporters: Sequence[Reporter] = (),
+    forks: ForkServer | None = None,
+) -> Report:
     """Run what the options in ``given`` ask for; names and meanings are those of :data:`optest.settings.OPTIONS`.
 
-    ``reporters`` hear the run beside those that the options name.
+    ``reporters`` hear the run beside those that the options name; ``forks`` is where its workers are forked.
 
     Raises:
         OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
     """
     request = run_request(as_the_resumed_run(given), leaves_wrong_files_out=True)
+    request = dataclasses.replace(request, forks=forks)
     outcome = run_cases(request, stream=stream, reporters=reporters)
     unused = unused_expectations(request, outcome.results, outcome.summary, _NARROWING)
     lines = tuple(f"{line}; {remedy}" for line, remedy in unused.items())

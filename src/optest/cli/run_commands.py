@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -47,10 +49,13 @@ def run_command(plans: tuple[str, ...], collect_only: bool, watch: bool, **given
 
         given["plan"] = one_plan([*([given["plan"]] if given["plan"] else []), *plans], given)
     if watch and not collect_only:
-        from optest.api.running import run
-        from optest.api.watching import watch as watched
+        from optest.api.worker_server import worker_server
 
-        watched(run, given)
+        with worker_server(given) as forks:  # before NumPy is imported
+            from optest.api.running import run
+            from optest.api.watching import watch as watched
+
+            watched(partial(run, forks=forks), given)
     return run_and_close(given, collect_only=collect_only)
 
 
@@ -61,9 +66,12 @@ def run_and_close(given: Mapping[str, Any], *, collect_only: bool = False) -> in
 
         echo_all(listing("cases", given))
         return 0
-    from optest.api.running import closing_lines, run
+    from optest.api.worker_server import worker_server
 
-    outcome = run(given)
+    with worker_server(given) as forks:  # before NumPy is imported
+        from optest.api.running import closing_lines, run
+
+        outcome = run(given, forks=forks)
     echo_all(closing_lines(given, outcome))
     return outcome.exit_status
 
@@ -104,25 +112,28 @@ def check_command(only_list: bool, write_to: str | None, watch: bool, baseline: 
     optest check --backend torch --op softmax --op sum --tier full
     optest check --backend torch --op sum --set layouts --write plan.yaml
     """
-    from optest.api import checking
-    from optest.api.baseline import require_new, write_expectations
-    from optest.api.running import closing_lines
+    from optest.api.worker_server import worker_server
 
     if only_list and write_to is not None:
         raise click.UsageError("--list and --write exclude each other")
-    if only_list:
-        echo_all(checking.listed(given))
-        return 0
-    if write_to is not None:
-        click.echo(checking.write(given, write_to))
-        return 0
-    if watch:
-        from optest.api.watching import watch as watched
+    with worker_server(given, usual_jobs=os.cpu_count() or 1) as forks:  # before NumPy is imported
+        from optest.api import checking
+        from optest.api.baseline import require_new, write_expectations
+        from optest.api.running import closing_lines
 
-        watched(checking.check, given)
-    if baseline is not None:
-        require_new(baseline)
-    outcome = checking.check(given)
+        if only_list:
+            echo_all(checking.listed(given))
+            return 0
+        if write_to is not None:
+            click.echo(checking.write(given, write_to))
+            return 0
+        if watch:
+            from optest.api.watching import watch as watched
+
+            watched(partial(checking.check, forks=forks), given)
+        if baseline is not None:
+            require_new(baseline)
+        outcome = checking.check(given, forks=forks)
     echo_all(closing_lines(given, outcome))
     if baseline is None or outcome.exit_status not in (0, 1):
         return outcome.exit_status

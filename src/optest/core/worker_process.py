@@ -37,7 +37,7 @@ from optest.core.verdicts import after_attempts, excused
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, heap_was_broken, overtime, stderr_report
 from optest.errors import InternalError, UsageError
-from optest.process import Child, start_child
+from optest.process import Child, ForkServer, start_child
 from optest.spec import Reason, TestCase, Timings, Verdict
 
 __all__ = ["WorkerOptions", "WorkerProcess"]
@@ -107,13 +107,15 @@ class _Late(NamedTuple):
 class WorkerProcess:
     """One warm worker, replaced when it dies. The parent keeps the deadline: a child stuck in C cannot.
 
-    :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once.
+    :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once. Workers are forks of
+    ``forks`` if that has their environment.
     """
 
     looks_ahead = True
 
-    def __init__(self, options: WorkerOptions, name: str) -> None:
+    def __init__(self, options: WorkerOptions, name: str, forks: ForkServer | None = None) -> None:
         self._options = options
+        self._forks = forks if forks is not None and forks.environment == options.environment else None
         self._name = name
         self._running: tuple[Child, PhasePage] | None = None
         self._busy = threading.Lock()
@@ -323,6 +325,7 @@ class WorkerProcess:
             [sys.executable, "-m", "optest.core.worker", str(page_path)],
             env=self._options.environment,
             stderr_path=self._options.scratch / f"{self._name}-{self._started}.log",
+            forks=self._forks,
         )
         self._running = child, page
         try:

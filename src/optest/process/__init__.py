@@ -8,7 +8,7 @@ from optest.process.channel import Channel
 from optest.process.child import TRACEBACK_SIGNAL, Child, start_child
 from optest.process.command import Finished, run
 from optest.process.exits import crash_below_a_shell, directory_kept, exits_refused, leave, signal_name
-from optest.process.forks import Forked, ForkedServer, fork_and_run, fork_server
+from optest.process.forks import Forked, ForkedServer, ForkServer, fork_and_run, fork_server
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
 
@@ -18,6 +18,7 @@ __all__ = [
     "Channel",
     "Child",
     "Finished",
+    "ForkServer",
     "Forked",
     "ForkedServer",
     "adopt_orphans",

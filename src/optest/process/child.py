@@ -12,6 +12,7 @@ from pathlib import Path
 
 from optest.errors import InternalError
 from optest.process.channel import Channel
+from optest.process.forks import ForkServer
 from optest.process.guard import Ended, Guard
 
 __all__ = ["TRACEBACK_SIGNAL", "Child", "start_child"]
@@ -154,8 +155,11 @@ def start_child(
     env: Mapping[str, str],
     stderr_path: str | os.PathLike[str],
     cwd: str | os.PathLike[str] | None = None,
+    forks: ForkServer | None = None,
 ) -> Child:
     """Start ``argv`` with two more arguments: the numbers of the pipes it reads from and writes to (a Channel).
+
+    ``forks`` runs these arguments in a fork of its own instead; ``env`` has to be what it was made with.
 
     Raises:
         CannotStart: if the program does not exist or cannot be executed.
@@ -165,9 +169,9 @@ def start_child(
     channel = Channel(our_in, our_out)
     guard: Guard | None = None
     try:
-        guard = Guard(keep_fds=(their_in, their_out))
+        guard = Guard(keep_fds=(their_in, their_out), forks=forks)
         pid = guard.start(
-            [*argv, str(their_in), str(their_out)],
+            [*argv, *map(str, guard.keep_fds)],
             cwd=os.getcwd() if cwd is None else cwd,
             env=env,
             log=os.path.abspath(stderr_path),

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from optest.process import guard_program
 from optest.process.channel import Channel, ReadEnd
 from optest.process.guard_program import write_all
 
-__all__ = ["Forked", "ForkedServer", "fork_and_run", "fork_server"]
+__all__ = ["ForkServer", "Forked", "ForkedServer", "fork_and_run", "fork_server"]
 
 _LOOK_S = 0.005
 _LOOK_AT_SERVER_S = 0.05
@@ -90,6 +93,76 @@ class ForkedServer(NamedTuple):
         """As :meth:`Forked.end`."""
         self.channel.close()
         return _end(self.pid)
+
+
+class ForkServer:
+    """A fork of this process as it was when this was made, from which children are forked below guards.
+
+    So what is imported by then is imported once for all of them. Make it while this process has one thread and no
+    device is open: neither lives on in a fork. ``prepare`` is called there once; ``run`` gets the arguments of each
+    child, and ``environment`` is what it runs with.
+    """
+
+    def __init__(
+        self, prepare: Callable[[], None], run: Callable[[list[str]], None], environment: Mapping[str, str]
+    ) -> None:
+        self.environment = environment
+        self._socket, theirs = socket.socketpair()
+        self._asking = threading.Lock()
+
+        def serve() -> None:
+            self._socket.close()
+            prepare()
+            _serve_guards(theirs, run)
+
+        self._owner, self._pid = os.getpid(), _fork(serve)
+        theirs.close()
+
+    def start_guard(self, keep_fds: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]] | None:
+        """Fork a guard and return its id, the pipes to and from it, and the numbers of ``keep_fds`` there; None if the
+        server is gone."""
+        (their_in, to), (from_, their_out) = os.pipe(), os.pipe()
+        try:
+            with self._asking, suppress(OSError):
+                socket.send_fds(self._socket, [b"guard"], [their_in, their_out, *keep_fds])
+                if reply := self._socket.recv(1024):
+                    pid, *numbers = map(int, reply.split())
+                    return pid, to, from_, tuple(numbers)
+        finally:
+            os.close(their_in)
+            os.close(their_out)
+        os.close(to)
+        os.close(from_)
+        return None
+
+    def close(self) -> None:
+        """End the server; the children that it forked go on. Harmless when repeated, and in a forked copy."""
+        if self._owner == os.getpid() and self._socket.fileno() >= 0:
+            _end(self._pid)
+        self._socket.close()
+
+
+def _serve_guards(asked: socket.socket, run: Callable[[list[str]], None]) -> None:
+    def reap(*_: object) -> None:
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    os.setsid()
+    signal.signal(signal.SIGCHLD, reap)  # else nobody waits for guards
+    while (received := socket.recv_fds(asked, 64, 16))[0]:
+        fds = received[1]
+        pid = os.fork()
+        if pid == 0:
+            asked.close()
+            for number in (0, 1):
+                os.dup2(fds[number], number)
+                os.close(fds[number])
+            guard_program.main(lambda argv: _run_and_exit(lambda: run([each.decode() for each in argv])))
+            os._exit(0)
+        for fd in fds:
+            os.close(fd)
+        asked.send(" ".join(map(str, (pid, *fds[2:]))).encode())
 
 
 def _is_over(pid: int) -> bool:

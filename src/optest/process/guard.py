@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from optest.errors import InternalError
 from optest.process.channel import ReadEnd
 from optest.process.guard_program import pack, read_fields, write_all
+
+if TYPE_CHECKING:
+    from optest.process.forks import ForkServer
 
 __all__ = ["CannotStart", "Ended", "Guard"]
 
@@ -46,31 +50,37 @@ class Ended:
 
 
 class Guard:
-    """One guard process. It belongs to the process that made it; a forked child of that process lets go of it."""
+    """One guard process. It belongs to the process that made it; a forked child of that process lets go of it.
 
-    def __init__(self, keep_fds: Sequence[int] = ()) -> None:
+    With ``forks`` it is forked there, and what it starts are forks, too; ``keep_fds`` are numbers in the guard then.
+    """
+
+    def __init__(self, keep_fds: Sequence[int] = (), forks: ForkServer | None = None) -> None:
         if not sys.executable:
             raise InternalError("sys.executable is empty, so no guard process can be started for commands")
         self._owner = os.getpid()
-        self._keep_fds = tuple(keep_fds)
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_PROGRAM)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            pass_fds=self._keep_fds,
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to = self._process.stdin.fileno()
-        self._from = self._process.stdout.fileno()
         self._closing = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipes: tuple[IO[bytes], IO[bytes]]
+        forked = None if forks is None else forks.start_guard(keep_fds)
+        if forked is not None:
+            self.pid, to, from_, self.keep_fds = forked
+            self._pipes = os.fdopen(to, "wb", buffering=0), os.fdopen(from_, "rb", buffering=0)
+        else:
+            self.keep_fds = tuple(keep_fds)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                pass_fds=self.keep_fds,
+                start_new_session=True,
+            )
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self.pid, self._pipes = self._process.pid, (self._process.stdin, self._process.stdout)
+        self._to, self._from = (pipe.fileno() for pipe in self._pipes)
         _GUARDS.add(self)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def is_ours(self) -> bool:
@@ -79,7 +89,7 @@ class Guard:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
     def start(
         self,
@@ -103,7 +113,7 @@ class Guard:
             str(tail_bytes).encode(),
             os.fsencode(log),
             os.fsencode(cwd),
-            " ".join(map(str, self._keep_fds)).encode(),
+            " ".join(map(str, self.keep_fds)).encode(),
             str(len(command)).encode(),
             *map(os.fsencode, command),
             *(os.fsencode(f"{name}={value}") for name, value in env.items()),
@@ -154,19 +164,17 @@ class Guard:
         _GUARDS.discard(self)
         with self._closing:
             self.let_go()
-        if self.is_ours:
+        if self.is_ours and self._process is not None:
             self._process.wait()
 
     @property
     def _is_closed(self) -> bool:
-        assert self._process.stdin is not None
-        return self._process.stdin.closed
+        return self._pipes[0].closed
 
     def let_go(self) -> None:
         """Close this process's ends of the pipes."""
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            stream.close()
+        for pipe in self._pipes:
+            pipe.close()
 
     def _reply(self) -> list[bytes]:
         reply = read_fields(self._from)
@@ -183,7 +191,8 @@ def _let_go_of_all() -> None:
     for guard in list(_GUARDS):
         guard._closing = threading.Lock()  # another thread may have held it when this process was forked
         guard.let_go()
-        guard._process.returncode = 0  # it is not this process's child: neither wait for it nor warn
+        if guard._process is not None:
+            guard._process.returncode = 0  # it is not this process's child: neither wait for it nor warn
     _GUARDS.clear()
 
 

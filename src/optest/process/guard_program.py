@@ -19,6 +19,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 __all__ = ["adopt_orphans", "children_of", "end_children", "pack", "read_fields"]
@@ -214,9 +215,13 @@ class _Log:
 
 
 class _Request:
-    """One command: see ``Guard.start`` in :mod:`optest.process.guard` for the fields."""
+    """One command: see ``Guard.start`` in :mod:`optest.process.guard` for the fields.
 
-    def __init__(self, fields: list[bytes]) -> None:
+    ``run`` takes the place of executing it, in a guard that is a fork of a process with everything imported.
+    """
+
+    def __init__(self, fields: list[bytes], run: Callable[[list[bytes]], None] | None = None) -> None:
+        self.run = run
         timeout, tail, self.log, self.cwd, keep, count = fields[:6]
         self.timeout_s = float(timeout) if timeout else None
         self.tail_bytes = int(tail)
@@ -253,7 +258,16 @@ def _become(request: _Request, out: int, err: int, reporter: int) -> None:
         stage = "cwd"
         os.chdir(request.cwd)
         stage = "exec"
-        os.execvpe(request.argv[0], request.argv, request.env)
+        if request.run is None:
+            os.execvpe(request.argv[0], request.argv, request.env)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as a Python that starts does
+            signal.signal(number, signal.SIG_IGN)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2 and fd not in request.keep_fds:
+                with suppress(OSError):  # that of the list itself
+                    os.close(fd)
+        request.run(request.argv)
     except OSError as error:
         os.write(reporter, f"{error.errno} {stage}".encode())
     finally:
@@ -334,7 +348,7 @@ def _wide_pipe() -> tuple[int, int]:
     return read, write
 
 
-def serve(control_in: int, control_out: int) -> None:
+def serve(control_in: int, control_out: int, run: Callable[[list[bytes]], None] | None) -> None:
     """Answer requests until the control pipe ends."""
     adopt_orphans()
     wake, waker = os.pipe()
@@ -343,7 +357,7 @@ def serve(control_in: int, control_out: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     while (fields := read_fields(control_in)) is not None:
-        if not _serve_one(_Request(fields), control_in, control_out, wake):
+        if not _serve_one(_Request(fields, run), control_in, control_out, wake):
             return
 
 
@@ -394,14 +408,14 @@ def _end_all(pid: int, statuses: dict[int, int]) -> tuple[int, bool]:
     return end_children(statuses=statuses)
 
 
-def main() -> None:
+def main(run: Callable[[list[bytes]], None] | None = None) -> None:
     control_in, control_out = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     with suppress(BrokenPipeError):  # the process that asked is gone
         try:
-            serve(control_in, control_out)
+            serve(control_in, control_out, run)
         finally:
             end_children()
 

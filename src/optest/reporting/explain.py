@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,6 +49,7 @@ _OWN_FRAME = re.compile(
     r'|<frozen runpy>)", line [0-9]+ in ',
 )
 """Of optest, in what Python's faulthandler writes when a process dies."""
+_WORKER_FRAME = os.path.join("optest", "core", "worker.py")
 _EXTENSIONS = re.compile(r"^(?:Extension modules: .*\(total: [0-9]+\)|<truncated rest of calls>)$")
 _TAIL_WIDTH = 240
 _FLUSHING = 'Numerics(denormals="flush")'
@@ -380,13 +382,19 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 
 def _without_own_frames(text: str) -> str:
-    """A dying process's own words with optest's frames counted, which show nothing of what it ran."""
+    """A dying process's own words with optest's frames counted, which show nothing of what it ran.
+
+    Below the worker's first frame are those of the process that it was forked from.
+    """
     kept: list[str] = []
     frames = 0
+    is_below = False
     for line in [*text.split("\n"), ""]:
-        if _OWN_FRAME.match(line):
+        if _OWN_FRAME.match(line) or (is_below and line.startswith("  File ")):
             frames += 1
+            is_below = is_below or _WORKER_FRAME in line
             continue
+        is_below = False
         if frames:
             kept.append(f"  … {plural(frames, 'frame')} of optest")
             frames = 0

@@ -23,6 +23,8 @@ _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
 _PROGRESS_EVERY_S = 5.0
 _REDRAW_EVERY_S = 0.1
+_SHARE_BEFORE_ESTIMATE = 0.03
+"""Of the cases, unless they take longer: the first ones wait for imports, which says nothing of the others."""
 _BAR_WIDTH = 24
 _TABLE_ROWS = 30
 _SKIP_ROWS = 10
@@ -144,8 +146,9 @@ class TerminalReporter:
         if self._tally.bad:
             parts.append(f"{self._tally.bad} failing")
         own = done - self._done_before
-        if own > 0 and done < total:
-            parts.append(f"about {duration((now - self._started) / own * (total - done))} left")
+        took_s = now - self._started
+        if done < total and (own >= _SHARE_BEFORE_ESTIMATE * total or (own and took_s >= _PROGRESS_EVERY_S)):
+            parts.append(f"about {duration(took_s / own * (total - done))} left")
         return ", ".join(parts)
 
     def _blocks(self, groups: Sequence[FailureGroup], most_lines: float = math.inf) -> float:

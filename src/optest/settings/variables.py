@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["environment", "infini_root", "leases_folder", "variable_by_default", "variables_set"]
+__all__ = ["environment", "infini_root", "leases_folder", "variable_by_default", "variables_set", "worker_environment"]
 
 
 def environment() -> dict[str, str]:
@@ -34,6 +34,14 @@ def variables_set(stated: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
+    """The environment of a worker: BLAS threads fight with worker processes, so each gets one."""
+    limits = {"OPENBLAS_NUM_THREADS": "1"}
+    if jobs > 1:
+        limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return {**limits, **variables}
 
 
 def infini_root(variables: Mapping[str, str] | None = None) -> Path:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from survivors import ENVIRONMENT, alive, gone, runaway, wait_until_alive
 
-from optest.process import Channel, Child, fork_and_run, guard_program, start_child
+from optest.process import Channel, Child, ForkServer, fork_and_run, guard_program, start_child
 from optest.process import guard as guard_module
 
 WORKER = """
@@ -47,11 +47,46 @@ while (message := channel.receive()) is not None:
 """
 
 
+def run_worker(arguments: list[str]) -> None:
+    sys.stdout, sys.stderr = (open(fd, "w", closefd=False) for fd in (1, 2))  # those of pytest are others
+    sys.argv = arguments
+    exec(WORKER, {})
+
+
 @pytest.fixture
-def child(tmp_path: Path):
-    started = start_child([sys.executable, "-c", WORKER], env=os.environ | ENVIRONMENT, stderr_path=tmp_path / "log")
-    with started:
+def server():
+    made = ForkServer(lambda: None, run_worker, os.environ | ENVIRONMENT)
+    yield made
+    made.close()
+
+
+@pytest.fixture(
+    params=["program", pytest.param("fork", marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux"))]
+)
+def child(request: pytest.FixtureRequest, tmp_path: Path):
+    forks = request.getfixturevalue("server") if request.param == "fork" else None
+    arguments = [sys.executable, "-c", WORKER]
+    with start_child(arguments, env=os.environ | ENVIRONMENT, stderr_path=tmp_path / "log", forks=forks) as started:
         yield started
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux")
+def test_forked_children_end_with_their_parent_and_outlive_their_server(server: ForkServer, tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", WORKER]
+    children = [
+        start_child(arguments, env=os.environ | ENVIRONMENT, stderr_path=tmp_path / f"{number}", forks=server)
+        for number in range(2)
+    ]
+    children[0].send(b"die 9")
+    assert children[0].wait() == (-9, 9)
+    server.close()
+    children[1].send(b"echo there")
+    assert children[1].receive(60) == b"there"
+    with start_child(arguments, env=os.environ | ENVIRONMENT, stderr_path=tmp_path / "3", forks=server) as program:
+        program.send(b"echo a program")
+        assert program.receive(60) == b"a program"
+    children[1].close()
+    assert not Path(f"/proc/{children[1].pid}").exists()
 
 
 def pair() -> tuple[Channel, Channel]:
