@@ -28,6 +28,7 @@ from optest.spec import (
     TensorSpec,
     Tier,
     UnfitArguments,
+    Unrounded,
     format_shape,
     undeclared_output_dtype,
 )
@@ -157,7 +158,7 @@ def _attempt(
     finally:
         tracemalloc.stop()
     several = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
-    arrays = [np.asarray(getattr(each, "value", each)) for each in several]
+    arrays = [np.asarray(each.values if isinstance(each, Unrounded) else each) for each in several]
     given = [each.dtype for each in specs if each is not None]
     outputs = [
         TensorSpec(dtype=undeclared_output_dtype(dtype_of(each.dtype), given), shape=each.shape) for each in arrays
@@ -165,5 +166,14 @@ def _attempt(
     if inferred is not None and [each.shape for each in inferred] != [each.shape for each in outputs]:
         made = " and ".join(format_shape(each.shape) for each in outputs)
         raise UnfitArguments(f"the reference makes {made}, its signature or `infer` says otherwise")
-    own = sum(each.nbytes for each in arrays if not any(np.may_share_memory(each, x) for x in inputs if x is not None))
-    return Trial(inferred or outputs, memory if memory >= own else math.inf)  # a framework allocates elsewhere
+    owners = [_owner(each) for each in arrays]
+    own = sum(each.nbytes for each, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
+    is_told = memory >= own and all(isinstance(each, np.ndarray) for each in owners)  # frameworks allocate elsewhere
+    return Trial(inferred or outputs, memory if is_told else math.inf)
+
+
+def _owner(array: Any) -> Any:
+    """Return what holds the memory of a view."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array

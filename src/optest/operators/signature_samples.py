@@ -202,25 +202,33 @@ def _of_many(
     calls: _Calls, bases: Sequence[Mapping[str, Any]], numbers: Sequence[int], notes: list[str]
 ) -> Iterator[Sample]:
     """Every dimension in turn so long that kernels take several blocks, as far as the reference has the memory."""
-    for name, usual in bases[0].items():
-        for base in reversed(bases):
-            few, more, *many = (
-                calls.call({**base, name: (n,) if isinstance(usual, tuple) else n}) for n in (257, 1025, *numbers)
-            )
-            one, other = calls.trial(few), calls.trial(more)
+    for name, words in calls.dimensions().items():
+        for base in reversed(bases if name in bases[0] else []):
+            by_number = {
+                number: calls.call({**base, name: (number,) if isinstance(base[name], tuple) else number})
+                for number in (257, 1025, TILES, *numbers)
+            }
+            one, other = calls.trial(by_number[257]), calls.trial(by_number[1025])
             if isinstance(one, Trial) and isinstance(other, Trial):
                 break
         else:
             continue
-        growth = max(1.0, other.memory / max(1.0, one.memory))
-        for number, call in zip(numbers, many, strict=True):
-            memory = other.memory * growth ** (math.log(number / 1025) / math.log(1025 / 257))
-            if not memory <= _MOST_MEMORY or sum(map(math.prod, call["shapes"].values())) > _MOST_ELEMENTS:
-                where = f"{calls.dimensions()[name]} not {number:,}"
-                notes.append(f"{where}: the reference would take too much memory, as far as NumPy tells")
-                yield Sample(case_set="sizes", case=more)
-                break
-            yield Sample(case_set="sizes", case=call)
+        power = math.log(max(1.0, other.memory / max(1.0, one.memory)), 1025 / 257)
+        # of a framework that does not tell its memory it may grow with the square, which 4,099 has room for
+        most = (
+            TILES
+            if math.isinf(other.memory)
+            else 1025 * (_MOST_MEMORY / max(1.0, other.memory)) ** (1 / max(power, 0.1))
+        )
+        few = [
+            number
+            for number in numbers
+            if number <= most and sum(map(math.prod, by_number[number]["shapes"].values())) <= _MOST_ELEMENTS
+        ]
+        if len(few) < len(numbers):
+            notes.append(f"{words} not {numbers[len(few)]:,}: its reference may take too much memory")
+            few.append(TILES if most >= TILES else 1025)
+        yield from (Sample(case_set="sizes", case=by_number[number]) for number in dict.fromkeys(few))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
