@@ -15,7 +15,7 @@ from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
-from optest.backends.arguments import POSITIONAL, Binding, bound_arguments, names_of
+from optest.backends.arguments import Schema, bound_arguments, names_of
 from optest.backends.capabilities import LAYOUTS, Capability, layout_of
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
@@ -48,14 +48,14 @@ class Kernel:
     in_place: tuple[str, ...] = ()
 
     @cached_property
-    def signatures(self) -> Sequence[Mapping[str, inspect.Parameter]]:
-        """Parameters by name: one mapping, or one for each overload of a function of torch that is not Python's."""
+    def signatures(self) -> Sequence[inspect.Signature]:
+        """One signature, or one for each overload of a function of torch that is not Python's."""
         try:
-            return (inspect.signature(self.function).parameters,)
+            return (inspect.signature(self.function),)
         except (TypeError, ValueError):
             is_of_torch = str(getattr(self.function, "__module__", "")).partition(".")[0] == "torch"
             overloads = load_object("optest.torch.calls.binding:overloads_of")(self.function) if is_of_torch else ()
-            return overloads or (inspect.signature(lambda *_, **__: None).parameters,)
+            return overloads or (inspect.signature(lambda *_, **__: None),)
 
     @cached_property
     def takes(self) -> str:
@@ -68,8 +68,8 @@ class Kernel:
             return f"{self.name}: {outside}"
         if why := self._cannot_write(case):
             return f"{self.name} {why}"
-        binding = self._binding(case)
-        return f"{self.name} {binding}" if isinstance(binding, str) else None
+        _, bound = self._binding(case)
+        return f"{self.name} {bound}" if isinstance(bound, str) else None
 
     def call(self, case: TestCase, arrays: str, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
         """Call the function with the tensors and the attributes that it takes; ``arrays`` decides the type of dtypes.
@@ -77,25 +77,22 @@ class Kernel:
         Raises:
             Fault: UNSUPPORTED for a case that it cannot run, and if it raises NotImplementedError.
         """
-        binding = self._binding(case)
-        if isinstance(binding, str):
-            raise Fault(Reason.UNSUPPORTED, f"{self.name} {binding}")
-        given = {name: None if place is None else inputs[place] for name, place in binding.tensors.items()}
-        if binding.listed:
-            used = set(binding.tensors.values())
-            given[binding.listed] = [each for place, each in enumerate(inputs) if place not in used]
-        given |= {own: _value_of(case, name, arrays) for own, name in binding.attributes.items()}
-        given |= dict(zip(self.outputs(case), outputs, strict=False))
-        positional: list[Any] = []
-        for name, parameter in self._parameters(case).items():
-            is_left_out = parameter.default is not parameter.empty and given.get(name, None) is None
-            if parameter.kind not in POSITIONAL or name not in given or (is_left_out and not binding.spread):
-                break
-            positional.append(given.pop(name))
-        given = {name: value for name, value in given.items() if value is not None or name not in binding.tensors}
-        spread = [None if place is None else inputs[place] for place in binding.spread]
+        signature, bound = self._binding(case)
+        if isinstance(bound, str):
+            raise Fault(Reason.UNSUPPORTED, f"{self.name} {bound}")
+        values = dict(zip(self.outputs(case), outputs, strict=False))
+        for name, source in bound.items():
+            if isinstance(source, str):
+                values[name] = _value_of(case, source, arrays, signature.parameters[name])
+            elif isinstance(source, tuple):
+                values[name] = {each: _value_of(case, each, arrays) for each in source}
+            elif isinstance(source, list):
+                values[name] = [None if place is None else inputs[place] for place in source]
+            else:
+                values[name] = None if source is None else inputs[source]
+        call = inspect.BoundArguments(signature, values)
         try:
-            return self.function(*positional, *spread, **given)
+            return self.function(*call.args, **call.kwargs)
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"{self.name}: {str(error) or 'NotImplementedError'}") from None
 
@@ -106,29 +103,30 @@ class Kernel:
     def outputs(self, case: TestCase) -> tuple[str, ...]:
         """Return its parameters for the outputs: those that it declares, else those that have their names and no
         default, if the inputs have parameters without them."""
-        described, parameters = case.descriptor, self.signatures[0]
+        described, parameters = case.descriptor, self.signatures[0].parameters
         taken = {each.name for each in described.tensors.inputs} | {each.name for each in described.attributes}
         found = self.out or tuple(
             name
             for name in described.tensors.outputs
             if name not in taken and (own := parameters.get(name)) and own.default is own.empty
         )
-        needed = sum(not each.optional for each in described.tensors.inputs)
-        rest = [name for name, each in parameters.items() if each.kind in POSITIONAL and name not in found]
+        if not found or self.out:
+            return found
         of_attributes = {own for each in described.attributes for own in names_of(each.name, each.aliases)}
-        is_room = sum(name not in of_attributes for name in rest) >= needed or not found or self.out
-        return found if is_room or any(each.kind is each.VAR_POSITIONAL for each in parameters.values()) else ()
+        rest = [each for name, each in parameters.items() if name not in (*found, *of_attributes)]
+        is_room = len(rest) >= described.tensors.required_inputs or any(
+            each.kind is each.VAR_POSITIONAL for each in rest
+        )
+        return found if is_room else ()
 
-    def _parameters(self, case: TestCase) -> Mapping[str, inspect.Parameter]:
-        """Return the first signature that takes the case, the first one if none does."""
-        fit = (each for each in self.signatures if not isinstance(self._bound(case, each), str))
-        return next(fit, self.signatures[0])
-
-    def _binding(self, case: TestCase) -> Binding | str:
-        return self._bound(case, self._parameters(case))
-
-    def _bound(self, case: TestCase, parameters: Mapping[str, inspect.Parameter]) -> Binding | str:
-        return bound_arguments(case, parameters, outputs=self.outputs(case), ignored=self.ignores)
+    def _binding(self, case: TestCase) -> tuple[inspect.Signature, dict[str, Any] | str]:
+        """Return the first signature that takes the case, the last one if none does, with what its parameters get."""
+        bound: dict[str, Any] | str = ""
+        for signature in self.signatures:
+            bound = bound_arguments(case, signature.parameters, self.outputs(case), self.ignores)
+            if not isinstance(bound, str):
+                break
+        return signature, bound
 
     def _cannot_write(self, case: TestCase) -> str:
         """Return why the outputs of the case cannot be written where the function writes them, "" if they can."""
@@ -147,13 +145,16 @@ class Kernel:
         return ""
 
 
-def _value_of(case: TestCase, attribute: str, arrays: str) -> Any:
-    """Return an attribute's value; the name of a dtype becomes a dtype of torch or, for other arrays, of NumPy.
+def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Parameter | None = None) -> Any:
+    """Return an attribute's value; the name of a dtype becomes a dtype of torch or, for other arrays, of NumPy, and a
+    whole number an int if the schema of ``parameter`` takes any: torch refuses 1.0 next to tensors of integers.
 
     Raises:
         Fault: UNSUPPORTED for a dtype that torch does not have.
     """
     value = case.attributes[attribute]
+    if isinstance(value, float) and value.is_integer() and parameter and parameter.annotation == Schema("number"):
+        return int(value)
     if not isinstance(value, str) or "dtype" not in case.descriptor.attribute(attribute).type:
         return value
     if arrays != "torch":
@@ -217,7 +218,7 @@ def kernel(
         more: dict[str, Any] = {"numerics": numerics, "out": tuple(out), "in_place": tuple(in_place)}
         declared = Kernel(operator, function, promised, tuple(ignores), arrays, **more)
         for name in ignores:
-            if name in declared.signatures[0]:
+            if name in declared.signatures[0].parameters:
                 raise UsageError(
                     f"kernel for {operator}: {declared.name} has a parameter {name}, which `ignores` names\n"
                     f"  leave {name} out of `ignores` to get its value, or drop the parameter"

@@ -165,21 +165,21 @@ def _schema_names(call: Call) -> tuple[str, ...] | None:
     return None if schema is None else tuple(each.name for each in schema.arguments if not each.kwarg_only)
 
 
-def overloads_of(function: Callable[..., Any]) -> list[dict[str, inspect.Parameter]]:
-    """Return the parameters of a function that is not Python's, one mapping for each overload of ``torch.ops.aten``
-    that takes and returns tensors; none if there is no such operator."""
+def overloads_of(function: Callable[..., Any]) -> list[inspect.Signature]:
+    """Return the signatures of a function that is not Python's, one for each overload of ``torch.ops.aten`` that
+    returns tensors; none if there is no such operator."""
     packet = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
     found = []
     for schema in [getattr(packet, name)._schema for name in (packet.overloads() if packet else ())]:
         if any(each.is_out for each in schema.arguments) or not any("Tensor" in str(r.type) for r in schema.returns):
             continue
-        parameters = {}
+        parameters = []
         for each in schema.arguments:
             name = "input" if each.name == "self" else each.name
             kind = inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
             default = each.default_value if each.has_default_value() else inspect.Parameter.empty
-            parameters[name] = inspect.Parameter(name, kind, default=default, annotation=Schema(each.type))
-        found.append(parameters)
+            parameters.append(inspect.Parameter(name, kind, default=default, annotation=Schema(each.type)))
+        found.append(inspect.Signature(parameters))
     return found
 
 
