@@ -36,6 +36,7 @@ from optest.backends.command_abilities import (
     ChecksConfig,
     ChecksReadiness,
     KnowsExpectations,
+    NamesOperators,
     SelectsSamples,
     StatesCapabilities,
     case_options_of,
@@ -47,7 +48,7 @@ from optest.core.expected import BY_BACKEND, is_own
 from optest.core.layers import lack_of_operator
 from optest.core.suggestion import HOW, SUGGESTED
 from optest.core.verdicts import judged_by_others
-from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators.fills import check_fill
 from optest.guests import guests
 from optest.operators import operators
@@ -98,6 +99,8 @@ __all__ = [
 MOST_JOBS = 8
 _NAMED = 30
 """Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
+_SHORT = 2
+"""Length up to which the name of an operator is in other words by chance, as ``ge`` and ``eq`` are."""
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -138,7 +141,8 @@ def check(
         dtypes = {each.name for each in _case_request(settings).dtypes}
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
-        accepted = (*offers(results, request.run.driver.name), *_suggestions(results))
+        learned = {each.detail for result in results for each in result.verdict.checks if each.name == "arrays"}
+        accepted = (*offers(results, request.run.driver.name), *_suggestions(results), *sorted(learned))
         notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())
@@ -251,7 +255,11 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     _require_config(driver, settings)
     _require_timings(driver, settings)
     programs = read_programs(settings["config"], driver.name, operators) if settings["config"] else Programs()
-    chosen, lacking = _available(driver, _chosen_operators(settings["op"]), programs)
+    named = driver.named_operators() if isinstance(driver, NamesOperators) and not settings["op"] else {}
+    for name, function in named.items():
+        if name not in operators:
+            raise UsageError(_no_operator(name, function))
+    chosen, lacking = _available(driver, _chosen_operators(settings["op"] or [*named]), programs)
     built = _built_cases(chosen, settings, target, driver, programs)
     every = [case for each in built for case in each.cases]
     cases, notes = _selected_cases([*every, *_baselines(every, driver, settings)], settings)
@@ -291,6 +299,18 @@ def _ready_driver(settings: Settings) -> BackendDriver:
     if why is not None:
         raise UsageError(why)
     return driver
+
+
+def _no_operator(name: str, function: str) -> str:
+    """Return what to write in place of ``--function [NAME=]FUNCTION``."""
+    known = operators.names()
+    within = [each for each in known if len(each) > _SHORT and each.replace("_", "") in name.lower().replace("_", "")]
+    near = max(within, key=len, default=nearest(name, known, least=0.7))
+    hint = f"did you mean --function {near}={function}?" if near else f"write --function OPERATOR={function}"
+    return (
+        f"--function {function} is for {name}, which is no operator (see optest list operators)\n  {hint}\n"
+        "  for a function that is none of them, name one that computes the same: --reference MODULE:NAME"
+    )
 
 
 def _require_known_capabilities(driver: BackendDriver) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -220,8 +221,16 @@ def _backend_of_sources(sources: Sequence[SourceDocument]) -> dict[str, Any]:
 
 
 def with_backend_of_options(given: Mapping[str, Any], **plan: Any) -> Settings:
-    """The settings; where no backend is named, the one that takes the options which are stated (``--library``) is."""
+    """The settings; where no backend is named, the one that takes the options which are stated (``--library``) is.
+
+    The one function of ``--function`` is for the one operator of ``--op``.
+    """
     settings = resolve(given, **plan)
+    if len(settings["op"] or ()) == len(settings["function"] or ()) == 1:
+        (operator,), (function,) = settings["op"], settings["function"]
+        if "=" not in function and re.split("[.:]", function)[-1] != operator:
+            given = {**given, "function": (f"{operator}={function}",)}
+            settings = resolve(given, **plan)
     options = backends_of(settings.stated) if not settings["backend"] else {}
     known = [*options]
     if len(known) > 1:

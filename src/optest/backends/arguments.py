@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -89,20 +90,21 @@ def bound_arguments(
             continue
         own = next((name for name in known if name in free and (name == attribute.name or name not in names)), "")
         value = case.attributes[attribute.name]
+        implied = attribute.implied(case.inputs[0].spec) if attribute.implied and case.inputs else None
         if own:
             kind, default = parameters[own].annotation, parameters[own].default
             if isinstance(kind, Schema) and not kind.accepts(value, default, is_dtype="dtype" in attribute.type):
                 return f"takes no {own} of {value!r}"
             free.remove(own)
-            if default is EMPTY or not (value is None or (isinstance(default, type(value)) and default == value)):
+            given = implied if value is None else value
+            is_usual = given is None or value is default or (type(default) is type(given) and default == given)
+            if default is EMPTY or not is_usual:
                 bound[own] = attribute.name
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
-        elif attribute.is_required or value != attribute.default:  # it would assume the usual one
-            implied = attribute.implied(case.inputs[0].spec.shape) if attribute.implied and case.inputs else None
-            if implied is None or value != implied:
-                remedy = f"; give it a parameter {attribute.name}, or ignores=({attribute.name!r},)"
-                return f"takes no {attribute.name}, which is {value!r} here{remedy if attribute.implied else ''}"
+        elif (attribute.is_required or value != attribute.default) and (implied is None or value != implied):
+            remedy = f" (add it, or ignores=({attribute.name!r},))" if attribute.implied else ""
+            return f"takes no {attribute.name}{remedy}, which is {value!r} here"
 
     places = {name: names.index(name) for name in free if name in names}
     aliased = dict(places)
@@ -135,13 +137,12 @@ def bound_arguments(
         bound[in_order[0]] = several
     elif several or any(placed[place] is not None for place in left):
         return f"takes fewer tensors than the {len(case.inputs)} of the case"
-    latest = max((place for place, index in enumerate(placed) if index is not None), default=-1)
     for name, place in places.items():
-        hint = str(parameters[name].annotation)
-        if placed[place] is not None or (parameters[name].default is EMPTY and (place < latest or "None" in hint)):
+        may_be_none = re.search("None|Optional", str(parameters[name].annotation))
+        if placed[place] is not None or (parameters[name].default is EMPTY and may_be_none):
             bound[name] = placed[place]
     missing = [name for name in free if parameters[name].default is EMPTY and name not in bound]
-    return f"needs {missing[0]}, which the case does not have" if missing else bound
+    return f"needs {missing[0]}, which is left out here" if missing else bound
 
 
 EMPTY, KEYWORD_ONLY = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY

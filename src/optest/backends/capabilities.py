@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.errors import UsageError, did_you_mean
-from optest.spec import OperatorDescriptor, TensorSpec, TestCase, dtype_names
+from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, dtype_names
 
 __all__ = ["LAYOUTS", "Capabilities", "Capability", "capability_of", "layout_of"]
 
@@ -18,7 +18,7 @@ place; with a dimension that runs backwards."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """What is promised of one operator: ``dtypes``, ``ranks`` and ``layouts`` that an input may have, empty for any;
+    """What is promised of one operator: ``dtypes`` and ``ranks`` of its main inputs, ``layouts`` of all, empty for any;
     ``broadcasts`` that inputs may differ in shape, ``refuses`` that wrong calls are refused by an exception."""
 
     dtypes: tuple[str, ...] = ()
@@ -52,14 +52,42 @@ class Capability:
             return "it does not promise to refuse wrong calls (refuses=True)"
         if not self.broadcasts and len({each.spec.shape for each in case.inputs}) > 1:
             return "it takes inputs of one shape"
+        of_dtype = _main_inputs(case)
+        of_rank = [each for each in of_dtype if _is_operand(case.descriptor, each.name)] or of_dtype[:1]
         for each in case.inputs:
-            if self.dtypes and each.spec.dtype.name not in self.dtypes:
+            if self.dtypes and each in of_dtype and each.spec.dtype.name not in self.dtypes:
                 return f"it takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"
-            if self.ranks and each.spec.rank not in self.ranks:
+            if self.ranks and each in of_rank and each.spec.rank not in self.ranks:
                 return f"it takes no {each.name} of {each.spec.rank} dimensions"
             if self.layouts and (layout := layout_of(each.spec)) not in self.layouts:
                 return f"it takes {' or '.join(self.layouts)} tensors, but {each.name} is {layout}"
         return None
+
+
+def _main_inputs(case: TestCase) -> list[Argument]:
+    """Return the inputs whose dtype is that of the leading input in all combinations that the operator takes; of one
+    that promotes, those whose dtype varies. The leading input is the first whose dtype varies. Indices and masks are no
+    main inputs. Without combinations they are the inexact inputs, if there are any."""
+    descriptor = case.descriptor
+    is_mixing = descriptor.is_promoting or descriptor.tensors.is_variadic
+    variants = [each for each in descriptor.dtype_variants if len(each) == len(case.inputs) > 1]
+    if len(variants) > 1:
+        columns = [*zip(*variants, strict=True)]
+        varying = [each for each in columns if len(set(each)) > 1] or columns
+        leading = varying if is_mixing else varying[:1]
+        return [each for each, column in zip(case.inputs, columns, strict=True) if column in leading]
+    inexact = [each for each in case.inputs if each.spec.dtype.is_inexact]
+    return inexact if inexact and not is_mixing else list(case.inputs)
+
+
+_OPERANDS = ("elementwise", "comparison", "activation", "logic", "bitwise", "contraction", "custom")
+"""Categories of operators whose inputs have one role; of others, only the first main input has the rank of a call."""
+
+
+def _is_operand(descriptor: OperatorDescriptor, name: str) -> bool:
+    needed = {each.name for each in descriptor.tensors.inputs if not each.optional} - {"weight", "bias"}
+    is_listed = descriptor.tensors.is_variadic or name in needed
+    return is_listed and (descriptor.category in _OPERANDS or descriptor.is_promoting)
 
 
 Capabilities = Mapping[str, Capability]

@@ -52,6 +52,11 @@ class LacksOperators(metaclass=Ability):
         """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
 
 
+class NamesOperators(metaclass=Ability):
+    def named_operators(self) -> Mapping[str, str]:
+        """The operators that the user named for this driver, each with what computes it; no others are expected."""
+
+
 class StatesCapabilities(metaclass=Ability):
     """What it can do, by operator. Of other operators, and outside of what is stated, nothing is asked; a case inside
     that is answered by UNSUPPORTED is an error."""

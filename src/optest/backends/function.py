@@ -112,12 +112,11 @@ class Kernel:
         )
         if not found or self.out:
             return found
-        of_attributes = {own for each in described.attributes for own in names_of(each.name, each.aliases)}
-        rest = [each for name, each in parameters.items() if name not in (*found, *of_attributes)]
-        is_room = len(rest) >= described.tensors.required_inputs or any(
-            each.kind is each.VAR_POSITIONAL for each in rest
-        )
-        return found if is_room else ()
+        optional: list[Any] = [*described.attributes, *(each for each in described.tensors.inputs if each.optional)]
+        known = {name for each in optional for name in names_of(each.name, getattr(each, "aliases", ()))}
+        rest = [each for name, each in parameters.items() if name not in (*found, *known)]
+        is_room = len(rest) >= described.tensors.required_inputs
+        return found if is_room or any(each.kind is each.VAR_POSITIONAL for each in rest) else ()
 
     def _binding(self, case: TestCase) -> tuple[inspect.Signature, dict[str, Any] | str]:
         """Return the first signature that takes the case, the last one if none does, with what its parameters get."""
@@ -152,10 +151,12 @@ def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Pa
     Raises:
         Fault: UNSUPPORTED for a dtype that torch does not have.
     """
-    value = case.attributes[attribute]
+    value, described = case.attributes[attribute], case.descriptor.attribute(attribute)
+    if value is None and described.implied:
+        return described.implied(case.inputs[0].spec)
     if isinstance(value, float) and value.is_integer() and parameter and parameter.annotation == Schema("number"):
         return int(value)
-    if not isinstance(value, str) or "dtype" not in case.descriptor.attribute(attribute).type:
+    if not isinstance(value, str) or "dtype" not in described.type:
         return value
     if arrays != "torch":
         return load_object("optest.numerics:numpy_dtype")(dtype(value))
@@ -381,6 +382,11 @@ class FunctionBackend(BackendDriver):
     def case_options(self) -> Mapping[str, Any]:
         return {name: text.rpartition("=")[2] for name, text in self._named.items()}
 
+    def named_operators(self) -> Mapping[str, str]:
+        return self.case_options() or {
+            name: f"{each.function.__module__}:{each.name}" for name, each in _DECLARED.items()
+        }
+
     def ready_for_check(self) -> str | None:
         if self._named or _DECLARED:
             return None
@@ -390,7 +396,7 @@ class FunctionBackend(BackendDriver):
         known = self._named or _DECLARED
         if any(name in known for name in (descriptor.name, *descriptor.aliases)):
             return None
-        return f"not among the functions, which are for {', '.join(known)}"
+        return f"not among the functions, which compute {', '.join(known)}"
 
     def device(self) -> str | None:
         return self._torch_device or None

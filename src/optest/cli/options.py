@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -117,17 +118,22 @@ class GroupedCommand(Command):
             formatter.write_text(f"{left_out} more options: {ctx.command_path} {_ALL}")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, but a plan that was given without its flag is told so."""
+        """As click does, but suggest the option for a plan, function or operator that was given without one."""
         ctx.meta[_WORDS] = tuple(args)
         plans = [each for each in args if each.endswith((".yaml", ".yml"))]
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            if plans and "extra argument" in error.message:
-                own = any(each.name == "plan" for each in self.params)
-                meant = f"--plan {plans[0]}" if own else f"optest run {plans[0]}"
-                raise click.UsageError(f"{error.message}. Did you mean {meant}?", ctx) from None
-            raise
+            extra = re.search(r"extra argument.*\((\S+)", error.message)
+            names = {each.name for each in self.params}
+            if extra is None or not (plans or "function" in names):
+                raise
+            word = extra[1].rstrip(")")
+            is_function = ":" in word or word.endswith(".py")
+            meant = f"--function {word}{'' if ':' in word else ':NAME'}" if is_function else f"--op {word}"
+            if plans:
+                meant = f"--plan {plans[0]}" if "plan" in names else f"optest run {plans[0]}"
+            raise click.UsageError(f"{error.message}. Did you mean {meant}?", ctx) from None
 
 
 def options_of(

@@ -84,7 +84,7 @@ def fingerprint(
     return prints
 
 
-_IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_IMPORT_PATH = re.compile(r"([A-Za-z_][\w.]*|.*\.py):[A-Za-z_][\w.]*")
 
 
 def _hooks(cases: Sequence[TestCase]) -> set[str]:

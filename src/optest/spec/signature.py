@@ -9,6 +9,7 @@ from typing import Any
 
 from optest.errors import UnknownName
 from optest.spec.dtypes import DType, dtype
+from optest.spec.tensors import TensorSpec
 
 __all__ = ["REQUIRED", "Attribute", "Parameter", "Signature", "UnfitArguments"]
 
@@ -181,7 +182,7 @@ class Attribute:
 
     ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``, or two of them as in
     ``ints|str``. A default of :data:`REQUIRED` has no default; a default of None admits None. ``implied`` is the value
-    that a function without such a parameter assumes, by the shape of the operator's first input.
+    that the operator's first input implies where there is no parameter for it, or None is given.
     """
 
     name: str
@@ -190,7 +191,7 @@ class Attribute:
     choices: tuple[Any, ...] = ()
     aliases: tuple[str, ...] = ()
     description: str = ""
-    implied: Callable[[tuple[int, ...]], Any] | None = None
+    implied: Callable[[TensorSpec], Any] | None = None
 
     def __post_init__(self) -> None:
         if not set(self.type.split("|")) <= set(_ATTRIBUTE_TYPES):

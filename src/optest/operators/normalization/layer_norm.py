@@ -17,11 +17,14 @@ from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, 
 from optest.spec.declared_shapes import fitted
 
 NORMALIZED_SHAPE = replace(
-    attribute("normalized_shape: ints", "The last sizes of input."), implied=lambda shape: shape[-1:]
+    attribute("normalized_shape: ints", "The last sizes of input."), implied=lambda spec: spec.shape[-1:]
 )
-MEAN_SQUARE_EPS = attribute(
-    "eps|epsilon: float = None",
-    "Added to the mean square; none is 2⁻²³ for 16-bit inputs too, as torch computes it; 2⁻⁵² for float64.",
+MEAN_SQUARE_EPS = replace(
+    attribute(
+        "eps|epsilon: float = None",
+        "Added to the mean square; none is 2⁻²³ for 16-bit inputs too, as torch computes it; 2⁻⁵² for float64.",
+    ),
+    implied=lambda spec: 2.0 ** (-52 if spec.dtype.name == "float64" else -23),
 )
 _STATISTICS = attribute("statistics: bool = False", "Give standardization and std beside the result.")
 
