@@ -250,7 +250,7 @@ def arrays_of(function: Callable[..., Any]) -> str:
     JAX if its code uses any of it, also through helper functions, closures and defaults, then of NumPy if that is
     used, then of what its module imports."""
     annotations = getattr(function, "__annotations__", None) or getattr(type(function).__call__, "__annotations__", {})
-    module = vars(sys.modules.get(str(getattr(function, "__module__", ""))) or object)
+    module = getattr(function, "__globals__", None) or vars(sys.modules.get(str(function.__module__)) or object)
     hints = [hint for name, hint in annotations.items() if name != "return"]
     annotated = {found for hint in hints for found in _frameworks_in(hint, module)}
     modules: list[Mapping[str, Any]] = []
@@ -271,11 +271,11 @@ def _framework(value: Any) -> str:
 
 def _frameworks_in(annotation: Any, module: Mapping[str, Any]) -> Iterator[str]:
     """Yield the arrays that an annotation names, which is an object or the text of one."""
-    if isinstance(annotation, type):
-        annotation = f"{annotation.__module__}.{annotation.__qualname__}"
-    for name in re.findall(r"[A-Za-z_][\w.]*", str(annotation)):
+    of_types = _OF_TYPES if isinstance(annotation, str) else {}
+    text = f"{annotation.__module__}.{annotation.__qualname__}" if isinstance(annotation, type) else str(annotation)
+    for name in re.findall(r"[A-Za-z_][\w.]*", text):
         first, last = name.partition(".")[0], name.rpartition(".")[2]
-        found = _framework(module[first]) if first in module else _FRAMEWORKS.get(first, _OF_TYPES.get(last, ""))
+        found = _framework(module[first]) if first in module else _FRAMEWORKS.get(first, of_types.get(last, ""))
         yield found if found != "numpy" or last in _OF_TYPES else ""  # np.dtype and np.float32 are no arrays
 
 

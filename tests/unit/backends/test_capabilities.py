@@ -114,3 +114,22 @@ def test_a_slip_in_capabilities_ends_the_check(capabilities: Any, said: str) -> 
     backend_manager.register(driver, replace=True)
     with pytest.raises(UsageError, match=said):
         check_request({"backend": "stating"})
+
+
+def test_dtypes_and_ranks_are_about_the_main_inputs() -> None:
+    inside = Capability(dtypes=("float32",), ranks=(2,))
+    for name, outside in (
+        ("index_select", {}),
+        ("layer_norm", {}),
+        ("linear", {}),
+        ("where", {}),
+        ("matmul", {"other": 1}),
+        ("add", {"other": 1}),
+    ):
+        ranks = [
+            {each.name: each.spec.rank for each in case.inputs}
+            for case in sample_cases(name)
+            if case.expects_error is None and inside.lacks(case) is None
+        ]
+        assert len(ranks) > 10, name
+        assert not any(each[tensor] == rank for each in ranks for tensor, rank in outside.items()), name

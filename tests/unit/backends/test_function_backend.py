@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import optest
-from optest.api.checking import check
+from optest.api.checking import check, check_request
 from optest.api.report import Report
 from optest.api.run_request import run_request
 from optest.backends import function
-from optest.errors import NothingSelected, UsageError
+from optest.cli import main
+from optest.errors import UsageError
 from optest.spec import CaseResult, Reason, Status
 
 MODULE = """
@@ -73,6 +74,22 @@ MODULE = """
 
     def not_yet_and_no_word(x):
         raise NotImplementedError
+
+    def says_nothing(x, dim=-1):
+        return x.softmax(dim)
+
+    def my_layernorm(x, gamma, beta, epsilon=1e-5):
+        wide = x.double()
+        mean, variance = wide.mean(-1, keepdim=True), wide.var(-1, keepdim=True, unbiased=False)
+        return ((wide - mean) * torch.rsqrt(variance + epsilon) * gamma + beta).to(x.dtype)
+
+    def fused_add_rms_norm(x, residual, weight, eps):
+        total = x + residual
+        wide = total.double()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(x.dtype), total
+
+    def attend(q, k, v, mask=None, causal=False, scale=None):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=scale)
 
     NUMBER = 3
 """
@@ -179,12 +196,108 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         ("kernels_under_test:absent", UsageError, "no attribute 'absent'"),
         ("no_such_module:f", UsageError, "does not exist on the import path"),
         ("kernels_under_test:NUMBER", UsageError, "is 3, but should be a function"),
-        ("nothing_of_the_kind=kernels_under_test:softmax", NothingSelected, "for nothing_of_the_kind"),
+        (
+            "nothing_of_the_kind=kernels_under_test:softmax",
+            UsageError,
+            "is no operator.*\n.*write --function OPERATOR=",
+        ),
+        ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
+        ("absent_file.py:softmax", UsageError, "file 'absent_file.py' does not exist"),
     ],
 )
 def test_refused_before_anything_runs(name: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         asked(name)
+
+
+@pytest.mark.usefixtures("module")
+def test_names_that_functions_have_for_tensors_and_attributes() -> None:
+    pytest.importorskip("torch")
+    for name, case_sets, most_skipped in (
+        ("layer_norm=kernels_under_test:my_layernorm", ("ordinary",), 1),
+        ("add_rms_norm=kernels_under_test:fused_add_rms_norm", ("ordinary",), 1),
+        ("scaled_dot_product_attention=kernels_under_test.py:attend", ("attributes",), 0),
+    ):
+        outcome = asked(name, dtype=("float32",), case_set=case_sets)
+        assert {each.status for each in outcome.results} <= {Status.PASSED, Status.SKIPPED}, name
+        skipped = by_status(outcome, Status.SKIPPED)
+        assert len(skipped) <= most_skipped < len(by_status(outcome, Status.PASSED)), name
+        assert all("takes no normalized_shape (add it" in each.verdict.message for each in skipped)
+
+
+@pytest.mark.usefixtures("module")
+def test_one_function_is_for_the_one_operator_requested(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = asked("kernels_under_test:relu_of_tensors", op=("relu",), case_set=("ordinary",), dtype=("float32",))
+    assert {(each.operator, each.status) for each in outcome.results} == {("relu", Status.PASSED)}
+    assert not check_request({"function": ("softmax=kernels_under_test:softmax",)}).lacking
+    for word, option in (("m:softmax", "--function m:softmax"), ("softmax", "--op softmax")):
+        assert main(["check", word]) == 2
+        assert f"Did you mean {option}?" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("module")
+def test_a_function_that_fails_on_arrays_gets_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr("optest.backends.function.arrays_of", lambda _: "numpy")
+    stream = io.StringIO()
+    given = {"function": ("softmax=kernels_under_test:says_nothing",), "dtype": ("float32",), "case_set": ("ordinary",)}
+    outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
+    assert {each.status for each in outcome.results} == {Status.PASSED}
+    assert "gets torch tensors, since with a NumPy array it raised AttributeError" in stream.getvalue()
+    monkeypatch.setattr("optest.backends.function.is_installed", lambda _: False)
+    outcome = check({**given, "isolate": "none", "jobs": 1}, stream=stream)
+    assert {each.reason for each in outcome.results} == {Reason.RAISED}
+    assert (
+        "RAISED: it got NumPy arrays; if it takes tensors, annotate the parameter (x: torch.Tensor)"
+        in stream.getvalue()
+    )
+
+
+_WAYS_TO_WRITE = {
+    "torch": (
+        "import numpy as np, torch\ndef f(x, dim: int = -1): return torch.exp(x)",
+        "import numpy as np, torch\ndef f(x, dim: int = -1) -> None: return x.amax(dim)",
+        "import torch.nn.functional as F\ndef f(x): return F.relu(x)",
+        "from torch import exp\ndef f(x): return exp(x)",
+        "import torch\nclass M(torch.nn.Module):\n  def forward(self, x): return x\nf = M()",
+        "import functools, torch\ndef g(x, dim): return torch.softmax(x, dim)\nf = functools.partial(g, dim=1)",
+        "import torch\nf = torch.compile(lambda x: x, backend='eager')",
+        "import torch\ndef make(act=torch.exp):\n  def f(x): return act(x)\n  return f\nf = make()",
+        "def f(x):\n  import torch\n  return torch.exp(x)",
+        "from __future__ import annotations\ndef f(x: Tensor, n: int = 1) -> Tensor: return x.exp()",
+        "import torch, numpy as np\ndef helper(x): return torch.exp(x)\ndef f(x): return helper(x) * np.log2(np.e)",
+        "import functools, torch\ndef d(f):\n  @functools.wraps(f)\n  def inner(*a): return f(*a)\n  return inner\n"
+        "@d\ndef f(x): return torch.exp(x)",
+        "import torch\nclass A(torch.autograd.Function):\n  forward = staticmethod(lambda ctx, x: x)\nf = A.apply",
+        "import torch\nf = torch.nn.functional.softplus",
+    ),
+    "jax": (
+        "import jax.numpy as jnp\ndef f(x): return jnp.exp(x)",
+        "import jax\n@jax.jit\ndef f(x): return x.at[0].set(0)",
+        "import numpy as np, jax\n@jax.jit\ndef f(x): return x * np.float32(2)",
+        "from jax import Array\ndef f(x: Array, n: int = 1): return x",
+        "import jax\nf = jax.numpy.exp",
+    ),
+    "numpy": (
+        "import numpy as np\ndef f(x): return np.exp(x)",
+        "import numpy as np, torch\ndef f(x): return np.exp(x)\ndef other(x): return torch.exp(x)",
+        "import numpy as np, torch\ndef f(x: np.ndarray): return torch.exp(torch.from_numpy(x)).numpy()",
+        "def f(x: 'np.ndarray', dtype: 'np.dtype' = None): return x",
+        "def f(x): return x.clip(0)",
+        "import numpy as np\nf = np.exp",
+        "class Tensor: pass\ndef f(x: Tensor): return x",
+    ),
+}
+
+
+@pytest.mark.parametrize("arrays", _WAYS_TO_WRITE)
+def test_source_of_a_function_decides_its_arrays(arrays: str) -> None:
+    for package in {"torch", arrays}:
+        pytest.importorskip(package)
+    for text in _WAYS_TO_WRITE[arrays]:
+        module: dict[str, Any] = {"__name__": "written_for_this_test"}
+        exec(compile(text, "written_for_this_test", "exec", dont_inherit=True), module)
+        assert function.arrays_of(module["f"]) == arrays, text
 
 
 def test_a_decorator_with_a_wrong_word() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from optest.api import bootstrap
 from optest.api.checking import check
 from optest.api.report import Report
 from optest.backends import backend_manager, function
+from optest.operators import operators
 from optest.spec import BAD_STATUSES, Reason, Status
 
 torch = pytest.importorskip("torch")
@@ -129,6 +133,39 @@ def asked(name: str) -> Report:
 
 def reasons(outcome: Report) -> set[Reason | None]:
     return {each.reason for each in outcome.results if each.status in BAD_STATUSES}
+
+
+def differences_from_torch(operator: str, function: str, **options: Any) -> list[tuple[str, str]]:
+    """Cases that pass on backend torch and fail by torch's own function."""
+    given = {"isolate": "none", "jobs": 1, **options}
+    by_function = check({**given, "function": (f"{operator}={function}",)}, stream=io.StringIO()).results
+    failed = {each.id: each.verdict.message for each in by_function if each.status in BAD_STATUSES}
+    by_torch = check({**given, "backend": "torch", "op": (operator,)}, stream=io.StringIO()).results if failed else ()
+    return [(each.id, failed[each.id]) for each in by_torch if each.id in failed and each.status is Status.PASSED]
+
+
+def test_functions_of_torch_take_what_the_backend_takes() -> None:
+    for name, case_set in (
+        ("sum", "attributes"),
+        ("cumsum", "ordinary"),
+        ("concat", "ordinary"),
+        ("gather", "ordinary"),
+        ("add", "dtypes"),
+        ("max", "attributes"),
+    ):
+        assert not differences_from_torch(name, f"torch:{name}", case_set=(case_set,)), name
+    for name in ("embedding", "scaled_dot_product_attention", "conv1d"):
+        assert not differences_from_torch(name, f"torch.nn.functional:{name}", case_set=("ordinary",)), name
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("module", ["torch", "torch.nn.functional"])
+def test_no_function_of_torch_fails_otherwise_than_the_backend(module: str) -> None:
+    bootstrap()
+    names = [each.name for each in operators if callable(getattr(importlib.import_module(module), each.name, None))]
+    assert len(names) > 30
+    found = {name: differences_from_torch(name, f"{module}:{name}") for name in names}
+    assert not {name: each for name, each in found.items() if each}
 
 
 @pytest.mark.parametrize("name", ["relu", "into_out", "out_comes_first", "in_place"])
