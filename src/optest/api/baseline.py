@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from optest.backends import BackendDriver, Capability
+from optest.backends.capabilities import LAYOUTS, layout_of
+from optest.backends.command_abilities import runs_programs
+from optest.backends.function import FunctionBackend
 from optest.errors import UsageError
 from optest.plan.expectations import EXCUSABLE, case_dtype
-from optest.plan.from_samples import TIER_TAG
+from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.reporting.explain import gist
-from optest.reporting.failure_groups import plain
+from optest.reporting.failure_groups import by_operator, plain
 from optest.reporting.typography import plural
-from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, TensorSpec, TestCase, dtype
 from optest.store import check_writable, write_atomically
 
-__all__ = ["offers", "require_new", "write_expectations"]
+__all__ = ["offered_promises", "offers", "require_new", "write_expectations"]
 
 _ULP = 64.0
 """An operator that is farther off is wrong rather than less exact than its rule."""
 _MOST_OFFERS = 3
+_PLAIN_FAILURES = 0.1
+"""Share of the calls inside a promise: if more of them, or an ordinary one, fail, plain calls are wrong as well."""
 
 
 def require_new(path: str) -> None:
@@ -90,3 +97,68 @@ def offers(results: Iterable[CaseResult], backend: str) -> Iterator[str]:
         line = {"op": operator, "dtype": name, "reason": Reason.VALUE.value, "at_most_ulp": most, "why": "..."}
         text = ", ".join(f"{key}: {value}" for key, value in line.items())
         yield f"{operator}: {most:g} ulp on {backend}; if that is known, a line for --expectations: - {{{text}}}"
+
+
+def offered_promises(
+    results: Iterable[CaseResult], cases: Mapping[str, TestCase], driver: BackendDriver
+) -> Iterator[str]:
+    """For operators whose failures are calls with broadcasting, other layouts, ranks or mixed dtypes, while plain calls
+    pass: the promise to paste that leaves these calls out. Nothing for a backend of optest that declares none."""
+    is_function = isinstance(driver, FunctionBackend)
+    if type(driver).__module__.startswith("optest.") and not is_function and not runs_programs(driver):
+        return
+    for operator, members in by_operator(results).items():
+        judged = [each for each in members if each.id in cases and each.status in (Status.PASSED, *BAD_STATUSES)]
+        rest = [(cases[each.id], each.status is not Status.PASSED) for each in judged]
+        rest = [(case, is_bad) for case, is_bad in rest if case.expects_error is None]
+        if not any(is_bad for _, is_bad in rest):
+            continue
+        promised: dict[str, Any] = {}
+        counts: list[str] = []
+        while found := max(_outside(rest), key=itemgetter(0), default=None):
+            _, words, promise, rest = found
+            promised |= promise
+            counts.append(words)
+        failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in rest if is_bad]
+        if not promised or any(failed) or len(failed) > _PLAIN_FAILURES * len(rest):
+            continue
+        said = ", ".join(f"{name}={value!r}" for name, value in promised.items()).replace("'", '"')
+        if runs_programs(driver):
+            said = ", ".join(f"{name}: {json.dumps(value)}" for name, value in promised.items())
+            paste = f"to the config of {operator}: promises: {{{said}}}"
+        elif not is_function:
+            lacks = f'Capability({said}).lacks(case) if case.descriptor.name == "{operator}" else None'
+            paste = f"to the backend: def unsupported(self, case): return {lacks}"
+        else:
+            paste = f'@optest.kernel("{operator}", {said})'
+        yield f"{operator}: {', '.join(counts)} fail; if it is not meant for these, add {paste}"
+
+
+def _outside(
+    rest: Sequence[tuple[TestCase, bool]],
+) -> Iterator[tuple[tuple[float, int], str, dict[str, Any], list[Any]]]:
+    """Yield promises outside of which most calls fail: the share and number that do, which calls these are, the
+    promise, the calls inside of it."""
+
+    def kept(of: Callable[[TensorSpec], Any], values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the values of an input of which most calls pass."""
+        by_value = {
+            value: [bad for case, bad in rest if any(of(each.spec) == value for each in case.inputs)]
+            for value in values
+        }
+        return tuple(value for value, bad in by_value.items() if 2 * sum(bad) < len(bad))
+
+    ranks = kept(lambda spec: spec.rank, range(9))
+    for promise, which in (
+        ({"broadcasts": False}, "with inputs of different shapes"),
+        ({"layouts": kept(layout_of, LAYOUTS)}, "with inputs in other layouts"),
+        ({"ranks": ranks}, f"of other than {' or '.join(map(str, ranks))} dimensions"),
+        ({"promotes": False}, "of mixed dtypes"),
+    ):
+        capability = Capability(**promise)
+        outside = [bad for case, bad in rest if capability.lacks(case)]
+        inside = [each for each in rest if not capability.lacks(each[0])]
+        plain, kept_plain = (sum(f"{SET_TAG}ordinary" in case.tags for case, _ in calls) for calls in (rest, inside))
+        if 0 < plain <= 2 * kept_plain and () not in promise.values() and 2 * sum(outside) >= len(outside) > 1:
+            clear = (round(sum(outside) / len(outside), 1), sum(outside))
+            yield clear, f"{sum(outside)} calls {which}", dict(promise), inside

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.baseline import offers, require_new
+from optest.api.baseline import offered_promises, offers, require_new
 from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
@@ -142,7 +142,9 @@ def check(
         is_smoke = settings["tier"] == Tier.SMOKE.value
         idle = {} if is_smoke else unused_expectations(request.run, results, summary, _NARROWING, dtypes)
         learned = {each.detail for result in results for each in result.verdict.checks if each.name == "arrays"}
-        accepted = (*offers(results, request.run.driver.name), *_suggestions(results), *sorted(learned))
+        run, by_id = request.run, {case.id: case for case in request.run.cases}
+        promises = offered_promises(results, by_id, run.driver)
+        accepted = (*promises, *offers(results, run.driver.name), *_suggestions(results), *sorted(learned))
         notes = [(note, "dim") for note in (*accepted, *_notes(request), *_other_references(settings, results))]
         if settings["bench"]:
             variants = request.run.facts.get("variants", ())

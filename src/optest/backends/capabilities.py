@@ -19,12 +19,14 @@ place; with a dimension that runs backwards."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
     """What is promised of one operator: ``dtypes`` and ``ranks`` of its main inputs, ``layouts`` of all, empty for any;
-    ``broadcasts`` that inputs may differ in shape, ``refuses`` that wrong calls are refused by an exception."""
+    ``broadcasts`` that inputs may differ in shape, ``promotes`` that main inputs may differ in dtype, ``refuses`` that
+    wrong calls are refused by an exception."""
 
     dtypes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     layouts: tuple[str, ...] = ()
     broadcasts: bool = True
+    promotes: bool = True
     refuses: bool = True
 
     def __post_init__(self) -> None:
@@ -39,7 +41,7 @@ class Capability:
                 if each not in known:
                     hint = did_you_mean(str(each), known, f"known: {', '.join(known)}")
                     raise UsageError(f"{name} of a capability has {each!r}; {hint}")
-        for name in ("broadcasts", "refuses"):
+        for name in ("broadcasts", "promotes", "refuses"):
             if type(getattr(self, name)) is not bool:
                 raise UsageError(f"{name} of a capability is {getattr(self, name)!r}, but should be True or False")
         ranks: Any = self.ranks
@@ -54,6 +56,8 @@ class Capability:
             return "it takes inputs of one shape"
         of_dtype = _main_inputs(case)
         of_rank = [each for each in of_dtype if _is_operand(case.descriptor, each.name)] or of_dtype[:1]
+        if not self.promotes and len({each.spec.dtype for each in of_dtype}) > 1:
+            return "it takes inputs of one dtype"
         for each in case.inputs:
             if self.dtypes and each in of_dtype and each.spec.dtype.name not in self.dtypes:
                 return f"it takes {' or '.join(self.dtypes)}, but {each.name} is {each.spec.dtype.name}"

@@ -32,7 +32,7 @@ __all__ = [
 Command = tuple[str, ...]
 
 _KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "golden", "promises")
-_PROMISES = ("dtypes", "ranks", "layouts", "broadcasts", "refuses", "ignores")
+_PROMISES = ("dtypes", "ranks", "layouts", "broadcasts", "promotes", "refuses", "ignores")
 _OF_A_SIZE = re.compile(r"(shape|numel|rank)\d+(\[\d+\])?|input\d+")
 _OTHER_NAMES = {
     "pre_run": "call it 'prepare'",
@@ -354,7 +354,7 @@ def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
             hint = did_you_mean(each, known[name], f"known: {', '.join(known[name])}")
             reader.say(f"promises.{name}", f"has {each!r}; {hint}")
         lists[name] = () if odd else lists[name]
-    for name in ("broadcasts", "refuses"):
+    for name in ("broadcasts", "promotes", "refuses"):
         if not isinstance(stated.get(name, False), bool):
             reader.say(f"promises.{name}", f"is {stated[name]!r}, but should be true or false")
     capability = Capability(
@@ -362,6 +362,7 @@ def _promised(reader: SectionReader) -> tuple[Capability, tuple[str, ...]]:
         ranks=tuple(lists["ranks"]),
         layouts=tuple(lists["layouts"]) or ("dense",),  # files are dense: another layout is the same case again
         broadcasts=bool(stated.get("broadcasts", True)),
+        promotes=bool(stated.get("promotes", True)),
         refuses=bool(stated.get("refuses", False)),
     )
     return capability, tuple(lists["ignores"])

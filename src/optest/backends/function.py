@@ -179,6 +179,7 @@ def kernel(
     ranks: Sequence[int] = (),
     layouts: Sequence[str] = (),
     broadcasts: bool = True,
+    promotes: bool = True,
     ignores: Sequence[str] = (),
     refuses: bool = False,
     arrays: str = "",
@@ -209,9 +210,8 @@ def kernel(
     if arrays and arrays not in ARRAYS:
         raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, expected one of {', '.join(ARRAYS)}")
 
-    promised = Capability(
-        dtypes=tuple(dtypes), ranks=tuple(ranks), layouts=tuple(layouts), broadcasts=broadcasts, refuses=refuses
-    )
+    tensors: dict[str, Any] = {"dtypes": tuple(dtypes), "ranks": tuple(ranks), "layouts": tuple(layouts)}
+    promised = Capability(**tensors, broadcasts=broadcasts, promotes=promotes, refuses=refuses)
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(function):

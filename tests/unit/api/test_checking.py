@@ -7,16 +7,18 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from optest.api import bootstrap, check
+from optest.api.baseline import offered_promises
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
 from optest.api.report import Report
-from optest.backends import BackendDriver, Fault, Reason, backend_manager
+from optest.backends import BackendDriver, Capability, Fault, Reason, backend_manager
+from optest.backends.function import FunctionBackend
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
 from optest.operators import operators
 from optest.spec import (
@@ -579,3 +581,47 @@ def test_a_part_of_a_check_holds_no_expectation_to_account(tmp_path: Path, part:
     assert "expected, but did not happen" in text
     _, text = asked(tmp_path, "wrong", expectations=(str(lines),), op=("doubled", "relu"), **part)
     assert "did not happen" not in text
+
+
+class Adds(Own):
+    """Adds equal shapes of one dtype, row by row, as a kernel of a tutorial does."""
+
+    def run(self, case: Any, inputs: Any) -> Any:
+        one, other = inputs
+        if one.shape != other.shape:
+            raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
+        if one.dtype != other.dtype:
+            raise ValueError(f"dtypes differ: {one.dtype} and {other.dtype}")
+        flat = np.lib.stride_tricks.as_strided(other, (other.size,), (other.itemsize,)).reshape(one.shape)
+        return [self._how((one + one.dtype.type(case.attributes["alpha"]) * flat).astype(one.dtype))]
+
+
+def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
+    some = {
+        "op": ("add",),
+        "case_set": ("ordinary", "sizes", "broadcast", "layouts", "dtypes"),
+        "dtype": ("float32", "int32"),
+    }
+    words = "fail; if it is not meant for these, add "
+    backend_manager.register(Adds("adds", np.asarray))
+    outcome, text = asked(tmp_path, "adds", **some)
+    (line,) = [each for each in text.splitlines() if words in each]
+    assert line.startswith("add: ")
+    for which in ("with inputs of different shapes", "with inputs in other layouts", "of mixed dtypes"):
+        assert f"calls {which}" in line, line
+    lacks = eval(f"lambda case: {line.partition('return ')[2]}", {"Capability": Capability})
+    backend_manager.register(Adds("promises", np.asarray, lacks))
+    again, text = asked(tmp_path, "promises", **some)
+    assert (again.exit_status, words in text) == (0, False), text
+
+    given = {**some, "backend": "adds", "runs_dir": str(tmp_path / "runs")}
+    cases = {case.id: case for case in check_request(given).run.cases}
+    (line,) = offered_promises(outcome.results, cases, FunctionBackend())
+    assert line.endswith('add @optest.kernel("add", broadcasts=False, promotes=False, layouts=("dense",))')
+    (line,) = offered_promises(outcome.results, cases, SimpleNamespace(runs_programs=True))  # type: ignore[arg-type]
+    assert line.endswith('promises: {broadcasts: false, promotes: false, layouts: ["dense"]}')
+    assert not list(offered_promises(outcome.results, cases, backend_manager.get("numpy")))
+
+    backend_manager.register(Adds("wrong-adds", lambda array: array + (array.shape[-1:] == (37,))))
+    _, text = asked(tmp_path, "wrong-adds", **some)
+    assert words not in text, "plain calls are wrong as well"
