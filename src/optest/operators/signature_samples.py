@@ -85,15 +85,9 @@ def signature_samples(descriptor: OperatorDescriptor, attempt: Try) -> Signature
     declared = descriptor.tensors.declaration
     calls = replace(calls, tensors=read_declaration(declared)[0]) if declared else _sought(calls)
     if not calls.tensors:
-        kinds = [
-            "T[rows, …]"
-            if dtype(rows[0][name]).is_inexact
-            else "offsets(rows)[batch+1]"
-            if _LENGTHS.search(name)
-            else "index(rows)[…]"
-            for name in inputs
-        ]
-        line = f"{', '.join(f'{name}: {kind}' for name, kind in zip(inputs, kinds, strict=True))} -> out: T[rows, …]"
+        index = {name: f"{'offsets' if _LENGTHS.search(name) else 'index'}(rows)" for name in inputs}
+        kinds = {name: "T" if dtype(rows[0][name]).is_inexact else index[name] for name in inputs}
+        line = f"{', '.join(f'{name}: {kind}[rows, …]' for name, kind in kinds.items())} -> out: T[rows, …]"
         return SignatureSamples(how=f"no simple shapes of its inputs are taken; declare them: signature={line!r}")
     by_float = {next((kind for kind in row.values() if dtype(kind).is_float), ""): row for row in reversed(rows)}
     main = [by_float[name] for name in MAIN_FLOATS if name in by_float] or rows[:1]
@@ -186,9 +180,8 @@ def _of_sizes(
                     refused[number] = trial
                     break
                 if descriptor.infer is None and any(0 in each.shape for each in trial.outputs):
-                    outputs = dict(
-                        zip(descriptor.tensors.outputs, trial.outputs, strict=False)
-                    )  # the case declares them
+                    names = descriptor.tensors.output_names(len(trial.outputs)) or ()
+                    outputs = dict(zip(names, trial.outputs, strict=True))  # nobody else says that they are empty
                     call["shapes"] |= {name: list(each.shape) for name, each in outputs.items()}
                     call["dtypes"] |= {name: each.dtype.name for name, each in outputs.items()}
                 yield Sample(case_set="sizes", case=call)
@@ -213,21 +206,14 @@ def _of_many(
                 break
         else:
             continue
-        power = math.log(max(1.0, other.memory / max(1.0, one.memory)), 1025 / 257)
-        # of a framework that does not tell its memory it may grow with the square, which 4,099 has room for
-        most = (
-            TILES
-            if math.isinf(other.memory)
-            else 1025 * (_MOST_MEMORY / max(1.0, other.memory)) ** (1 / max(power, 0.1))
-        )
-        few = [
-            number
-            for number in numbers
-            if number <= most and sum(map(math.prod, by_number[number]["shapes"].values())) <= _MOST_ELEMENTS
-        ]
+        # frameworks do not tell their memory; what grows with the square has room for 4,099
+        is_linear = other.memory < 6 * max(1.0, one.memory)
+        has_room = math.isinf(other.memory) or 16 * other.memory <= _MOST_MEMORY
+        elements = {number: sum(map(math.prod, call["shapes"].values())) for number, call in by_number.items()}
+        few = [n for n in numbers if (is_linear or (n <= TILES and has_room)) and elements[n] <= _MOST_ELEMENTS]
         if len(few) < len(numbers):
             notes.append(f"{words} not {numbers[len(few)]:,}: its reference may take too much memory")
-            few.append(TILES if most >= TILES else 1025)
+            few.append(TILES if has_room and elements[TILES] <= _MOST_ELEMENTS else 1025)
         yield from (Sample(case_set="sizes", case=by_number[number]) for number in dict.fromkeys(few))
 
 
@@ -262,8 +248,9 @@ class _Calls:
         numbers, last, end = pool
         ends = {each.limit for each in self.tensors if each.kind == OFFSETS}
         several = {size.name for each in self.tensors for size in each.sizes if size.is_several}
-        attributes, rest = self.descriptor.bind(self.usual), cycle(numbers)
-        names = [name for name in self.dimensions() if not isinstance(attributes.get(name), int)]
+        bound, rest = self.descriptor.bind(self.usual), cycle(numbers)
+        fixed = {each.name for each in self.descriptor.attributes if each.is_size and bound[each.name] is not None}
+        names = [name for name in self.dimensions() if name not in fixed]
         found = {name: end if name in ends else last if name == self.last else next(rest) for name in names}
         return {name: (size,) if name in several else size for name, size in found.items()}
 

@@ -52,8 +52,7 @@ class _Declared:
     def _fitted(
         self, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]
     ) -> tuple[Any, tuple[TensorSpec, ...]]:
-        """An attribute of type int is the size of its name, unless it is the place of a dimension."""
-        sizes = {each.name for each in self.attributes if each.type == "int" and not each.names_dimensions}
+        sizes = {each.name for each in self.attributes if each.is_size}
         known = {name: value for name, value in attributes.items() if name in sizes and value is not None}
         return fitted(specs, self.signature.declaration, **known)
 

@@ -207,6 +207,11 @@ class Attribute:
         words = self.name.split("_")
         return self.type.startswith("int") and any(each.startswith(("dim", "axis", "axes")) for each in words)
 
+    @property
+    def is_size(self) -> bool:
+        """Whether a size that a signature declares under its name is its value."""
+        return self.type == "int" and not self.names_dimensions
+
     def read(self, value: Any) -> Any:
         """Return ``value`` in its canonical form.
 

@@ -105,6 +105,9 @@ def test_every_dimension_is_empty_and_long_once() -> None:
     assert "dimension 1 of x never 0: the reference refuses it" in how
     found, _ = sizes(anything, "x: T[rows, 2*half] -> T[rows, 2*half]")
     assert {(0, 16), (3, 0), (3, 2050), (32_769, 6), (3, 131_074)} <= found
+    axis, width = Attribute(name="dim", type="int", default=-1), Attribute(name="width", type="int", default=6)
+    found, _ = sizes(anything, "x: T[rows, dim], w?: T[width] -> T[rows, dim]", attributes=(axis, width))
+    assert {(0, 8), (3, 0), (3, 65_537)} <= found
     found, how = sizes(memory_of(2), infer=lambda specs, _: specs)
     assert max(max(each) for each in found if each[1] <= 8) == 4099
     assert "dimension 0 of x not 32,769: its reference may take too much memory" in how
