@@ -143,25 +143,19 @@ def assert_close(
         UsageError: for a rule that needs the terms of an operator, an ``expected`` that shares memory with ``actual``,
             and values that cannot be compared.
     """
-    checks = {
-        "allow_subclasses": not allow_subclasses,
-        "check_device": check_device,
-        "check_dtype": check_dtype,
-        "check_layout": check_layout,
-        "check_stride": check_stride,
-    }
+    stated = (not allow_subclasses, check_device, check_dtype, check_layout, check_stride)
+    checks = dict(zip(_ATTRIBUTES, stated, strict=False))
     of_each = None if rtol is atol is None else {"rtol": rtol or 0.0, "atol": atol or 0.0}
     if of_each is not None and tolerance is not None:
         raise UsageError("rtol and atol are a tolerance; state one of both")
     try:
         pairs, fault = [*_pairs("", actual, expected, checks)], None
-        if not pairs:
-            fault = Fault(Reason.NOTHING_COMPARED, _NOTHING)
     except Fault as error:
         pairs, fault = [], error
     driver = _Made([pair.output for pair in pairs], numerics)
     case = _case_of_pairs(pairs, _rule(rule), tolerance, of_each, driver)
     try:
+        fault = fault or (None if pairs else Fault(Reason.NOTHING_COMPARED, _NOTHING))
         _require_right(case, [], _answer(case, [pair.output for pair in pairs], fault), driver)
         nan = [each.output.name for each in pairs if each.dtype.is_inexact and np.isnan(widen(each.wanted)).any()]
         if nan and not equal_nan and (rule == "close" or case.tolerances):
@@ -269,14 +263,15 @@ class _Pair(NamedTuple):
 
 _NUMBERS = (bool, int, float, complex, np.bool_, np.number)
 _ATTRIBUTES = {
-    "shape": ("shape", Reason.SHAPE),
-    "quantisation": ("quantisation", Reason.DTYPE),
     "allow_subclasses": ("type", Reason.DTYPE),
     "check_device": ("device", Reason.WRONG_DEVICE),
     "check_dtype": ("dtype", Reason.DTYPE),
     "check_layout": ("layout", Reason.SHAPE),
     "check_stride": ("stride", Reason.SHAPE),
+    "shape": ("shape", Reason.SHAPE),
+    "quantisation": ("quantisation", Reason.DTYPE),
 }
+"""The word and the reason of what is compared in addition to values, first by the parameter that leaves it out."""
 
 
 def _pairs(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) -> Iterator[_Pair]:
@@ -289,20 +284,17 @@ def _pairs(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) ->
     both, label = (actual, expected), name or "actual"
     if all(getattr(each, "is_nested", False) for each in both):
         both = actual, expected = actual.unbind(), expected.unbind()
+    if all(isinstance(each, Sequence) and not isinstance(each, str) for each in both):
+        both = actual, expected = dict(enumerate(actual)), dict(enumerate(expected))
     if all(isinstance(each, Mapping) for each in both):
         if actual.keys() != expected.keys():
-            reason = Reason.EXTRA_OUTPUT if expected.keys() <= actual.keys() else Reason.MISSING_OUTPUT
-            raise Fault(reason, f"{label} has the keys {[*actual]}, but should have {[*expected]}")
+            missing = [repr(key) for key in expected if key not in actual]
+            reason = Reason.MISSING_OUTPUT if missing else Reason.EXTRA_OUTPUT
+            lack = f", {missing[0]} too" if missing else ""
+            raise Fault(reason, f"{label} has {len(actual)} elements, but should have {len(expected)}{lack}")
         for key, value in expected.items():
-            yield from _pairs(
-                key if not name and isinstance(key, str) else f"{name}[{key!r}]", actual[key], value, checks
-            )
-    elif all(isinstance(each, Sequence) and not isinstance(each, str) for each in both):
-        if len(actual) != len(expected):
-            reason = Reason.MISSING_OUTPUT if len(actual) < len(expected) else Reason.EXTRA_OUTPUT
-            raise Fault(reason, f"{label} has {len(actual)} elements, but should have {len(expected)}")
-        for index, (value, wanted) in enumerate(zip(actual, expected, strict=True)):
-            yield from _pairs(f"{name}[{index}]" if name else f"output{index}", value, wanted, checks)
+            place = f"{name}[{key!r}]" if name else key if isinstance(key, str) else f"output{key}"
+            yield from _pairs(place, actual[key], value, checks)
     elif actual is None or expected is None:
         if actual is not expected:
             reason = Reason.MISSING_OUTPUT if actual is None else Reason.EXTRA_OUTPUT

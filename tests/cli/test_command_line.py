@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,8 +72,19 @@ def test_a_word_of_a_report_is_explained(optest: Shell, word: str, said: str) ->
 def test_a_word_that_is_none_is_refused(optest: Shell) -> None:
     assert "did you mean 'VALUE'?" in optest("explain", "VALEU").err
     assert "did you mean 'softmax'?" in optest("explain", "sofmax").err
-    assert "softmax is an operator" in optest("explain", "softmax").err
     assert optest("explain", "ulp").out == optest("explain", "rule:ulp").out
+
+
+def test_an_operator_is_described(optest: Shell) -> None:
+    ended = optest("explain", "softmax")
+    rows = dict(line.strip().split("  ", 1) for line in ended.out.splitlines()[1:])
+    assert rows["signature"].strip() == "input -> out"
+    assert rows["attribute"].strip().startswith("dim (int, default -1, also axis): ")
+    assert "float16" in rows["dtypes"]
+    assert "composed: y" in rows["rule"]
+    assert "special 3" in rows["case sets"]
+    assert optest(*shlex.split(rows["one case"])[1:]).out.startswith("softmax[float32](4x37")
+    assert optest("explain", "Conv").out.startswith("conv2d: ")
 
 
 def test_fills_have_their_parameters(optest: Shell) -> None:

@@ -16,7 +16,7 @@ from optest.api import bootstrap
 from optest.api.baseline import offered_promises, offers, require_new
 from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
-from optest.api.listing import columns_of
+from optest.api.listing import columns_of, samples_of
 from optest.api.report import Report
 from optest.api.run_request import (
     RunRequest,
@@ -43,8 +43,7 @@ from optest.backends.command_abilities import (
     compared_variants,
     runs_programs,
 )
-from optest.core.border import Border
-from optest.core.expected import BY_BACKEND, is_own
+from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
 from optest.core.suggestion import HOW, SUGGESTED
 from optest.core.verdicts import judged_by_others
@@ -52,7 +51,6 @@ from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators.fills import check_fill
 from optest.guests import guests
 from optest.operators import operators
-from optest.operators.derived_samples import derived_samples
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest, PlanHost, request_from
 from optest.plan.expectations import Expectations, read_expectations
@@ -72,11 +70,8 @@ from optest.spec import (
     VALIDATION,
     BackendTarget,
     CaseResult,
-    Fault,
     OperatorDescriptor,
-    Reason,
     RunSummary,
-    Sample,
     TestCase,
     Tier,
     dtype,
@@ -89,10 +84,8 @@ __all__ = [
     "check",
     "check_request",
     "listed",
-    "own_samples_of",
     "pairs_of_catalogue",
     "sample_cases",
-    "samples_of",
     "write",
 ]
 
@@ -416,37 +409,6 @@ def sample_cases(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
     settings = resolve({"tier": tier.value}, variables={}, config=ConfigFile())
     target = BackendTarget(name="numpy", device="cpu")
     return list(_cases_of(operators.get(operator), settings, target, backend_manager.get("numpy")).cases)
-
-
-def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
-    """The samples of an operator, with those derived from them for an operator of the catalogue; of one that states
-    none, those that its signature lets derive.
-
-    Raises:
-        UsageError: if they cannot be made.
-    """
-    if descriptor.samples is None:
-        return list(by_signature(descriptor).samples)
-    own = own_samples_of(descriptor)
-    if not own or descriptor.parts or not is_own(descriptor.samples):
-        return own
-    return [*own, *derived_samples(descriptor, own)]
-
-
-def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
-    """The samples that an operator itself states, which have all of its case sets; none if it states none.
-
-    Raises:
-        UsageError: if they cannot be made.
-    """
-    if descriptor.samples is None:
-        return []
-    make = load_object(descriptor.samples)
-    try:
-        with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
-            return list(make())
-    except Fault as fault:
-        raise UsageError(fault.message) from None
 
 
 def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[str, str]]:

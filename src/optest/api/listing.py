@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,14 @@ from optest.errors import NothingSelected, OptestError, UnknownName, UsageError,
 from optest.generators.fills import FILLS, parameters_of
 from optest.guests import run_hooks
 from optest.operators import operators
+from optest.operators.documentation import described
 from optest.plan.select import matching_ids, parse_keyword
+from optest.registry import load_object
 from optest.reporting.meanings import Meaning, named_meanings
 from optest.settings import OPTIONS, resolve
-from optest.spec import Reason, TestCase, dtype_names
+from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TestCase, Tier, dtype_names, format_shape
 
-__all__ = ["columns_of", "explain", "listing", "names_for", "unknown_among"]
+__all__ = ["columns_of", "explain", "listing", "names_for", "own_samples_of", "samples_of", "unknown_among"]
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
 _SELECT_NOTHING = ("runs_dir", "untrusted", "verbose")
@@ -119,7 +123,7 @@ def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
 def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield where each value of a case came from; ``case_id`` is an id or a glob, None if there is one case alone.
 
-    Without a plan, source or operator it may be a reason, a status or ``rule:ulp``, and what that means is told.
+    Without a plan, source or operator, it may be an operator, a reason, a status or ``rule:ulp``, which is described.
 
     Raises:
         UnknownName: if no case has such an id.
@@ -133,10 +137,13 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
         if case_id not in known and not resolve(given)["plan"]:
             if case_id.endswith((".yaml", ".yml")):
                 raise UsageError(f"a plan has a flag of its own here: --plan {case_id}")
-            if case_id in operators.names():
-                of_a_case = f"--op {case_id} with --dtype and --shape explains a case of it"
-                raise UsageError(f"{case_id} is an operator\n  docs/operators.md describes it; {of_a_case}")
-            raise UnknownName("reason, status or rule", case_id, known, aliases=(*of_rules, *operators.names()))
+            if case_id in operators.names() or operators.spelling(case_id):
+                for name in operators.meanings(case_id):
+                    yield from _operator(operators.get(name))
+                return
+            raise UnknownName(
+                "operator, reason, status or rule", case_id, known, aliases=(*of_rules, *operators.names())
+            )
         if case_id in known:
             yield from _meaning(case_id, known[case_id])
             return
@@ -162,6 +169,63 @@ def _meaning(name: str, meaning: Meaning) -> Iterator[str]:
     yield f"  try: {meaning.remedy}"
     if judged:
         yield f"  operators: {', '.join(judged)}"
+
+
+def _operator(descriptor: OperatorDescriptor) -> Iterator[str]:
+    """Describe an operator as its page does, with its case sets and the command of one case."""
+    samples = samples_of(descriptor)
+    rows = described(descriptor)
+    for what, names in (
+        ("case sets", [sample.case_set for sample in samples]),
+        ("tiers", [sample.tier.value for sample in samples]),
+    ):
+        counts = ", ".join(f"{name} {count}" for name, count in Counter(names).items())
+        rows.append((what, counts or "none: a check has nothing to run"))
+    smoke = next((sample.case for sample in samples if sample.tier is Tier.SMOKE), None)
+    if smoke is not None:
+        dtypes = smoke.get("dtypes") or (*descriptor.dtype_variants, ("float32",))[0]
+        dtypes = dtypes.values() if isinstance(dtypes, Mapping) else dtypes
+        words = ["optest", "explain", "--op", descriptor.name, "--dtype", ",".join(dtypes)]
+        words += [f"--shape {name}={format_shape(shape)}" for name, shape in smoke.get("shapes", {}).items()]
+        stated = {name: json.dumps(value, separators=(",", ":")) for name, value in smoke.get("attributes", {}).items()}
+        words += [f"--attr {shlex.quote(f'{name}={text}')}" for name, text in stated.items()]
+        rows.append(("one case", " ".join(words)))
+    yield f"{descriptor.name}: {descriptor.description}"
+    width = max(len(what) for what, _ in rows)
+    for what, text in rows:
+        yield f"  {what.ljust(width)}  {text}"
+
+
+def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
+    """Return the samples of an operator, with those derived from them for an operator of the catalogue; of one that
+    states none, those that its signature lets derive.
+
+    Raises:
+        UsageError: if they cannot be made.
+    """
+    from optest.operators.derived_samples import derived_samples
+
+    if descriptor.samples is None:
+        from optest.api.case_sets import by_signature  # which brings NumPy; the catalogue does without
+
+        return list(by_signature(descriptor).samples)
+    own = own_samples_of(descriptor)
+    if not own or descriptor.parts or not str(descriptor.samples).startswith("optest."):
+        return own
+    return [*own, *derived_samples(descriptor, own)]
+
+
+def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
+    from optest.core.border import Border
+
+    if descriptor.samples is None:
+        return []
+    make = load_object(descriptor.samples)
+    try:
+        with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
+            return list(make())
+    except Fault as fault:
+        raise UsageError(fault.message) from None
 
 
 def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
@@ -223,7 +287,6 @@ def _report_names() -> tuple[str, ...]:
 
 def _case_sets() -> tuple[str, ...]:
     """Each name once; a shell would take one with a space for several words."""
-    from optest.api.checking import own_samples_of  # a list of operators does without
     from optest.operators.derived_samples import INVARIANT_SET
 
     names = (sample.case_set for each in operators for sample in own_samples_of(each))

@@ -39,18 +39,19 @@ def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> in
     return 0
 
 
-@click.command("explain", cls=GroupedCommand, short_help="Show where a case's values came from, or what VALUE means.")
-@click.argument("case_id", metavar="[CASE|VALUE|rule:NAME]", required=False)
+@click.command("explain", cls=GroupedCommand, short_help="Describe an operator, a reason, or a case.")
+@click.argument("case_id", metavar="[OPERATOR|VALUE|rule:NAME|CASE]", required=False)
 @options_of("list", without="case")
 def explain_command(case_id: str | None, **given: Any) -> int:
-    """Show where each value of a case came from and which rule will judge it; or what a reason or a rule means.
+    """Describe an operator, a reason or a rule; or show where each value of a case came from and which rule applies.
 
     CASE is an id or a glob as `optest list cases` prints it.
 
     \b
-    optest explain --plan plan.yaml 'matmul half'
+    optest explain softmax
     optest explain VALUE
     optest explain rule:ulp
+    optest explain --plan plan.yaml 'matmul half'
     """
     from optest.api.listing import explain
 

@@ -73,18 +73,14 @@ def mean_within(
         size, spread = np.abs(sample).max(), np.abs(sample - sample.mean()).max()
         if not spread > _LEAST_DEVIATION * size or (spread > 2 * (atol + rtol * size) and not mismatch_ratio):
             return None  # as nearly always
-        total, count, largest = 0.0, 0, 0.0
-        for start in range(0, flat.size, _BLOCK):
-            block = _inexact(flat[start : start + _BLOCK])
-            finite = np.isfinite(block)
-            total, count = total + block.sum(where=finite), count + int(np.count_nonzero(finite))
-            largest = max(largest, float(np.max(np.abs(block), where=finite, initial=0.0)))
-    mean = total / max(1, count)
+        total = sum(_inexact(flat[start : start + _BLOCK]).sum() for start in range(0, flat.size, _BLOCK))
+    mean = (total / flat.size).item()
     deviation = _deviation_within(expected, mean, rtol, atol, mismatch_ratio)
-    step = 2.0 * output.unit_roundoff * largest if output.is_inexact else 1.0
-    if deviation is None or deviation <= max(_LEAST_DEVIATION * largest, _LEAST_STEPS * step):
+    if deviation is None:
         return None
-    return complex(mean) if flat.dtype.kind == "c" else float(mean)
+    largest = abs(mean) + deviation
+    step = 2.0 * output.unit_roundoff * largest if output.is_inexact else 1.0
+    return mean if deviation > max(_LEAST_DEVIATION * largest, _LEAST_STEPS * step) else None
 
 
 def _deviation_within(

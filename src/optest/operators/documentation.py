@@ -6,6 +6,7 @@ python -m optest.operators.documentation DOCS_FOLDER
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -244,6 +245,23 @@ def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
     ]
     text = "\n".join(lines).rstrip() + "\n"
     return f"{text}\n{derivation}\n" if (derivation := _derivation(descriptor)) else text
+
+
+def described(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
+    """Return what the page says of an operator, line by line with a word for each, for a terminal."""
+    rule, dtypes = descriptor.rule, _dtypes(descriptor) if descriptor.dtype_variants else "all that it can be given"
+    sets = [f"{name} are {', '.join(each)}" for name, each in _DTYPES.items() if name in re.split("[ ,;]+", dtypes)]
+    onnx = [name for name, spelling in SPELLINGS.items() if descriptor.name in spelling.operators]
+    rows = [
+        ("signature", str(descriptor.tensors)),
+        ("dtypes", "; ".join([dtypes, *sets])),
+        *(("attribute", _attribute(each)) for each in descriptor.attributes),
+        ("parts", ", ".join(descriptor.parts)),
+        ("also", ", ".join(filter(None, [_aliases(descriptor), *onnx]))),
+        ("rule", ": ".join(filter(None, [rule.kind.value, _ceiling(rule)])) if rule else "none; state a tolerance"),
+        ("source", rule.source if rule else ""),
+    ]
+    return [(what, text.replace("`", "")) for what, text in rows if text]
 
 
 def _derivation(descriptor: OperatorDescriptor) -> str:

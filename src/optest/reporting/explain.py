@@ -113,8 +113,14 @@ def brief(result: CaseResult) -> str:
     reason = result.reason.value if result.reason else ""
     if result.status is Status.PASSED or (result.status in (Status.FAILED, Status.XFAILED) and reason):
         return reason
-    first = printable(result.verdict.message).partition("\n")[0]
+    first = _first_words(printable(result.verdict.message).split("\n"))
     return clip(": ".join(part for part in (reason, first) if part), 120)
+
+
+def _first_words(lines: Sequence[str]) -> str:
+    """Return the first line, and the next one if the first ends with a colon, as ``does not compile:``."""
+    first = lines[0].strip() if lines else ""
+    return f"{first} {lines[1].strip()}" if first.endswith(":") and len(lines) > 1 else first
 
 
 def gist(result: CaseResult) -> str:
@@ -125,7 +131,7 @@ def gist(result: CaseResult) -> str:
         lines = [*_message(result), *lines]
     elif how := _how(result):
         how += ": "
-    first = how + lines[0].strip() if lines else ""
+    first = how + _first_words(lines) if lines else ""
     return clip(": ".join(part for part in (result.reason.value if result.reason else "", first) if part), 200)
 
 
@@ -424,7 +430,7 @@ def _meaning(result: CaseResult) -> list[str]:
     if result.reason is None or result.status in STATUS_MEANINGS:
         return [f"  {result.status.value.upper()}: {meaning.remedy}"]
     remedy = _remedy_of_nan(result.verdict) if result.reason is Reason.NAN else ""
-    usual = remedy_of(result.reason, result.verdict.details)
+    usual = remedy_of(result.reason, {"backend": result.target.partition(":")[0], **result.verdict.details})
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
         remedy = _remedy_of_layout(result)
     elif result.reason is Reason.SIGNAL:

@@ -227,7 +227,7 @@ def named_meanings() -> dict[str, Meaning]:
 
 
 Facts = Mapping[str, Any]
-"""The ``details`` of a verdict."""
+"""The ``details`` of a verdict, and the backend's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,10 +243,24 @@ def _has(*names: str) -> Callable[[Facts], bool]:
     return lambda facts: all(name in facts for name in names)
 
 
+def _is_on(*backends: str) -> Callable[[Facts], bool]:
+    return lambda facts: facts.get("backend") in backends
+
+
 NARROWER = (
     *(
         Narrower(reason=reason, applies=_has("waive"), remedy="{waive} leaves this out, if it is meant")
         for reason in (Reason.SHAPE, Reason.DTYPE, Reason.WRONG_DEVICE, Reason.NAN)
+    ),
+    Narrower(
+        reason=Reason.INPUT_MUTATED,
+        applies=_is_on("scene"),
+        remedy="write to a copy, or declare the tensor D.INOUT in the signature of the scene",
+    ),
+    Narrower(
+        reason=Reason.INPUT_MUTATED,
+        applies=_is_on("ffi", "infiniop"),
+        remedy="write to a copy; if an output may be this input, name it under `in_place` of the mapping",
     ),
     Narrower(
         reason=Reason.STATE,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.api.checking import samples_of
+from optest.api.listing import samples_of
 from optest.backends import BackendDriver
 from optest.core.runner import execute
 from optest.operators import operators

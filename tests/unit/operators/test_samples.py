@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.api.checking import own_samples_of, pairs_of_catalogue, sample_cases, samples_of
+from optest.api.checking import pairs_of_catalogue, sample_cases
+from optest.api.listing import own_samples_of, samples_of
 from optest.backends import backend_manager
 from optest.backends.arguments import at_their_places
 from optest.backends.command_abilities import KnowsExpectations

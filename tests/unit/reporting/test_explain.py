@@ -239,6 +239,21 @@ def test_a_pass_that_proves_little_says_what_would_and_no_more(result: Make) -> 
     assert "  SUSPECT: run it alone, with --rounds" in again
 
 
+@pytest.mark.parametrize(
+    ("target", "word"), [("scene", "D.INOUT"), ("ffi:cpu", "of the mapping"), ("torch:cpu", "@optest.kernel")]
+)
+def test_a_hint_is_about_what_was_run(target: str, word: str, result: Make) -> None:
+    (hint,) = (line for line in explain(result(target=target, reason=Reason.INPUT_MUTATED)) if "INPUT_MUTATED:" in line)
+    assert word in hint
+
+
+def test_a_summary_does_not_end_with_a_colon(result: Make) -> None:
+    failed = result(
+        status=Status.ERROR, reason=Reason.COMPILE, message="k.cpp does not compile:\n  k.cpp:7: error: z\n  z"
+    )
+    assert gist(failed) == brief(failed) == "COMPILE: k.cpp does not compile: k.cpp:7: error: z"
+
+
 def test_every_block_fits_a_screen_and_ends_with_the_way_to_repeat_it(result: Make, measure: Make) -> None:
     for name, each in blocks(result, measure).items():
         lines = explain(each)

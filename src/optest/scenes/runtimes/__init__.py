@@ -130,7 +130,8 @@ def register_runtime(name: str, runtime: Callable[[], BaseRuntime] | str, *, rep
 def lack_of_runtime(name: str, platform: str) -> str | None:
     """Why scenes of a runtime cannot run on a platform here, None if they can."""
     if name not in RUNTIMES:
-        return f"runtime {name} is not installed; there are {', '.join(RUNTIMES.names())}"
+        known = ", ".join(RUNTIMES.names())
+        return f"runtime {name} is not installed; there are {known}; OPTEST_PLUGINS=MODULE loads the plug-in of another"
     try:
         made = RUNTIMES.get(name)()
     except Unavailable as error:
