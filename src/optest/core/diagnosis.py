@@ -23,6 +23,7 @@ from optest.core.border import Border
 from optest.core.comparison import Comparison
 from optest.core.error_patterns import (
     RELATIONS,
+    SURE_RELATIONS,
     as_multiple,
     as_shifted,
     cut_off,
@@ -31,6 +32,7 @@ from optest.core.error_patterns import (
     has_values,
     held_by_a_narrower_dtype,
     returned_inputs,
+    terms_scaled,
 )
 from optest.core.expected import BY_BACKEND, expected_of_other_inputs, expected_outputs
 from optest.core.layers import composed_outputs, is_composed
@@ -130,6 +132,8 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
     if verdict.reason in _OF_STRUCTURE:
         few = not all(has_values(bits(each), _LEAST_VALUES) for each in comparison.outputs)
         sentences = [_right_values(comparison, verdict) or ("" if few else _by_hypotheses(comparison, verdict, CALLS))]
+    elif sure := _by_hypotheses(comparison, verdict, SURE_RELATIONS):
+        sentences = [sure]
     elif _can_tell(comparison, verdict):
         sentences = [_by_hypotheses(comparison, verdict, RELATIONS)]
         if not any(sentences):
@@ -209,7 +213,7 @@ def _is_sure(comparison: Comparison, measure: Measure) -> bool:
     """Return whether one number is enough for a hypothesis: far off, finite, not 0, and made of many elements."""
     is_summed = bool(comparison.inputs) and comparison.inputs[0].size >= _LEAST_SUMMED
     is_number = dtype(measure.dtype).is_float and not measure.nonfinite_mismatched and measure.worst_actual != 0
-    return is_summed and is_number and (measure.worst_used or 0) >= _FAR_OFF
+    return is_summed and is_number and (measure.worst_used is None or measure.worst_used >= _FAR_OFF)
 
 
 def _constant(comparison: Comparison) -> str:
@@ -269,7 +273,7 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     """
     if BY_BACKEND in verdict.checks:
         return ""  # nobody knows what is right for another call
-    is_small = all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs)
+    is_small = table is not SURE_RELATIONS and all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs)
     if is_small and (
         verdict.reason in _OF_STRUCTURE
         or not all(_is_sure(comparison, measure) for measure in verdict.measures if measure.is_off)
@@ -313,7 +317,7 @@ def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own:
     shapes = [each.shape for each in comparison.outputs]
     if other.values is not None:
         expected: Sequence[Expected] = [
-            each if (value := other.values.get(index)) is None else replace(each, value=value, alternatives=None)
+            each if (value := other.values.get(index)) is None else _with_value(each, value)
             for index, each in enumerate(comparison.expected)
         ]
         unchanged = _expected_of(comparison, other, case) if other.unless_seen else comparison.expected
@@ -342,6 +346,13 @@ def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own:
         return None  # cheap, where alternatives cost more than the reference
     with_other = comparison._replace(case=case, inputs=other.inputs, expected=expected)
     return expected if _is_right(with_other, verdict) else None
+
+
+def _with_value(expected: Expected, value: Array) -> Expected:
+    """Return an expectation of another value, whose rounding errors grow with it."""
+    size, right = np.abs(_number(value)), np.abs(_number(expected.value))
+    factor = np.where(np.isfinite(size) & (right > 0), np.maximum(1.0, size / right), 1.0)
+    return replace(expected, value=value, terms=terms_scaled(expected.terms, factor), alternatives=None)
 
 
 def _expected_of(comparison: Comparison, other: Hypothesis, case: TestCase) -> Sequence[Expected] | None:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from optest.compare import Expected
-from optest.core.other_calls import Hypothesis, WrongCall, narrower_dtypes
+from optest.core.other_calls import TILES, Hypothesis, WrongCall, narrower_dtypes
 from optest.numerics import bits, round_to, ulp, widen
 from optest.spec import DType, ErrorBudget, Terms, TestCase, dtype
 
 __all__ = [
     "RELATIONS",
+    "SURE_RELATIONS",
     "as_multiple",
     "as_shifted",
     "cut_off",
@@ -27,6 +28,7 @@ __all__ = [
     "has_values",
     "held_by_a_narrower_dtype",
     "returned_inputs",
+    "terms_scaled",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -144,11 +146,12 @@ def _scaled(expected: Expected, right: Array, near: Array, ratio: float) -> Expe
     value = np.where(near, right * ratio, right)
     factor = np.where(near, abs(ratio), 1.0)
     if expected.dtype.is_float:
-        return replace(expected, value=value, terms=_terms_scaled(expected.terms, factor), alternatives=None)
+        return replace(expected, value=value, terms=terms_scaled(expected.terms, factor), alternatives=None)
     return replace(expected, value=np.rint(value).astype(np.asarray(expected.value).dtype), alternatives=None)
 
 
-def _terms_scaled(terms: Any, factor: Array) -> Any:
+def terms_scaled(terms: Any, factor: Array) -> Any:
+    """Return error terms as those of values that are ``factor`` times as large."""
     if isinstance(terms, Terms):
         return terms._replace(absolute=terms.absolute * factor, squared=terms.squared * factor**2)
     if isinstance(terms, ErrorBudget):
@@ -302,7 +305,7 @@ def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
     for axis, size in enumerate(got.shape):
         lines = np.moveaxis(is_wrong, axis, 0).reshape(size, -1).any(axis=1)
         first = int(np.argmax(lines))
-        if not first or 2 * (size - first) > size:
+        if not first:
             continue
         tail = (slice(None),) * axis + (slice(first, None),)
         before = (slice(None),) * axis + (slice(first - 1, first),)
@@ -311,7 +314,7 @@ def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
             if array.shape == got.shape and (values := _real(array)) is not None:
                 kept[argument.name] = values
         for what, filled in kept.items():
-            if np.array_equal(got[tail], filled[tail], equal_nan=True):
+            if np.array_equal(got[tail], filled[tail], equal_nan=True) and not np.array_equal(got, filled):
                 value = np.array(expected.value)
                 value[tail] = filled[tail].astype(value.dtype)
                 of = f"{size - first} of {size} along dimension {axis} of {expected.name}"
@@ -319,6 +322,19 @@ def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
                     wrong, f"lost {what}", f"the last {of} were {what}: they are never computed", {index: value}
                 )
                 break
+
+
+def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Shares of a sum that leaves out its last terms: softmax, whose results add up to 1 along a dimension."""
+    right = _real(wrong.expected[0].value) if wrong.case.descriptor.name == "softmax" else None
+    if right is None or not right.ndim or not right.size:
+        return
+    axis = wrong.case.attributes["dim"]
+    size = right.shape[axis]
+    for cut in sorted({(size - 1) // tile * tile for tile in (1, *TILES) if size > tile}):
+        total = right.take(np.arange(cut), axis).sum(axis, keepdims=True)
+        words = f"the sum left out the last {size - cut} of {size} along dimension {axis}"
+        yield _relation(wrong, "partial sum", words, {0: right / total})
 
 
 def _rows_without_keys(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -433,10 +449,8 @@ def _unrolled(name: str, rows: Array, x: Array) -> Array:
     return np.asarray(np.moveaxis(rows.reshape(x.shape[1], x.shape[0], *x.shape[2:]), 0, 1))
 
 
-RELATIONS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
-    _lost_ends,
-    _rows_without_keys,
-    _spread_nan,
-    _other_statistics,
-)
+_Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]
+SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan)
+"""For which one wrong element is enough, since the inputs show them."""
+RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics)
 """What needs no other call; each entry yields its hypotheses for a wrong call."""

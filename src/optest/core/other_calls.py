@@ -23,7 +23,7 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = ["CALLS", "Hypothesis", "WrongCall", "narrower_dtypes", "yields_shapes"]
+__all__ = ["CALLS", "TILES", "Hypothesis", "WrongCall", "narrower_dtypes", "yields_shapes"]
 
 Array = np.ndarray[Any, Any]
 _NARROWER = ("bfloat16", "float16", "float32")
@@ -130,8 +130,8 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
         yield from (("first", stated[:1]), ("last", stated[-1:]), ("reversed", stated[::-1]))
         yield "negated", tuple(-each for each in stated)
         yield from (("zeros", (0,) * len(stated)), ("ones", (1,) * len(stated)))
-        if all(isinstance(each, int) for each in stated):
-            yield from (("less", tuple(each - 1 for each in stated)), ("more", tuple(each + 1 for each in stated)))
+        for at, each in enumerate(stated if all(isinstance(each, int) for each in stated) else ()):
+            yield from ((f"{by:+} at {at}", (*stated[:at], each + by, *stated[at + 1 :])) for by in (1, -1))
     if attribute.names_dimensions:
         is_list = isinstance(stated, tuple) or attribute.type == "ints"
         for place in range(rank):
@@ -139,8 +139,8 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
 
 
 _ILLEGAL = object()
-FROM_THE_OTHER_END = "from_the_other_end"
-"""An attribute that only the references of attention read, and no case can specify."""
+FIRST_POSITION = "position of the first query"
+"""An attribute that no case can have: the references of attention read it for a diagnosis."""
 
 
 def _read(attribute: Attribute, value: Any) -> Any:
@@ -249,7 +249,7 @@ def _changed_alone(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield from _without(wrong.case, wrong.inputs, place)
         name = wrong.case.inputs[place].name
         for kind, other in _shuffled(array):
-            words = f"{name} were {kind}" if " of it " not in kind else kind.replace(" of it ", f" of {name} ")
+            words = kind.replace(" of it ", f" of {name} ") if " of it " in kind else f"{name} were {kind}"
             yield _with_input(wrong.case, wrong.inputs, {place: other}, f"{kind} {name}", words)
 
 
@@ -288,8 +288,13 @@ def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
         yield "flipped in its last dimension", array[..., ::-1]
         if array.shape[0] > 1:
             yield "the first of its batch, repeated", np.broadcast_to(array[:1], array.shape)
-        if array.dtype.kind not in "biu":
+        if array.dtype.kind == "b":
+            yield "inverted", ~array
+        elif array.dtype.kind not in "iu":
             yield "negated", np.negative(array)
+        for axis in range(1, array.ndim - 1):
+            first = array.take([0], axis)
+            yield f"the first along dimension {axis}, repeated", np.broadcast_to(first, array.shape)
         if (size := array.shape[-1]) % 2 == 0 < size:
             yield "the halves of it were exchanged", np.roll(array, size // 2, -1)
         if size % 2 == 0 and size > 2:
@@ -317,7 +322,9 @@ def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 _MOST_STRIDES = 12
-_TILES = tuple(2**power for power in range(1, 11))
+TILES = tuple(2**power for power in range(1, 11))
+_VECTOR = 8
+"""Tiles of so many elements are also lost where they are whole."""
 
 
 def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -407,12 +414,14 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
     """
     case, inputs = wrong.case, wrong.inputs
     for size in sorted({size for array in inputs for size in array.shape if size > 1}, reverse=True):
-        cuts = {size // tile * tile: tile for tile in _TILES if size % tile and size > tile} | {size - 1: 1}
+        cuts = {(size - 1) // tile * tile: tile for tile in TILES if size > tile and (size % tile or tile >= _VECTOR)}
+        cuts[size - 1] = 1
         whole = [(at, axis) for at, each in enumerate(inputs) for axis, of in enumerate(each.shape) if of == size]
         for cut, tile in sorted(cuts.items()):
             for place, axis in dict.fromkeys([(-1, 0), *whole]):
                 at = whole if place < 0 else [(place, axis)]
-                words = _left_out(case, at, size, cut, tile)
+                names = " and ".join(dict.fromkeys(case.inputs[index].name for index, _ in at))
+                words = f"the last {size - cut} of {size} along dimension {at[0][1]} of {names} were left out"
                 cut_off = {index: inputs[index] for index, _ in at}
                 for index, dim in at:
                     cut_off[index] = cut_off[index].take(np.arange(cut), dim)
@@ -426,12 +435,6 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
                     yield _with_input(case, inputs, {place: filled}, f"last of {tile} as {value}", words)
 
 
-def _left_out(case: TestCase, places: Sequence[tuple[int, int]], size: int, cut: int, tile: int) -> str:
-    names = " and ".join(dict.fromkeys(case.inputs[at].name for at, _ in places))
-    beyond = f", those beyond whole tiles of {tile}," if tile > 1 else ""
-    return f"the last {size - cut} of {size} along dimension {places[0][1]} of {names}{beyond} were left out"
-
-
 def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Lengths rounded up, sequences without ends, padding that counts."""
     case, inputs = wrong.case, wrong.inputs
@@ -442,12 +445,13 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
         name = case.inputs[place].name
         if array[0] == 0 and len(array) > 2 and bool((np.diff(array.astype(np.int64)) >= 0).all()):
             offsets[place] = np.where(np.arange(len(array)) > 0, array[-1], 0).astype(array.dtype)
-        for size in sorted({size for each in inputs for size in each.shape if size > 1}):
-            rounded = -(-array.astype(np.int64) // size) * size
-            words = (
-                f"{name} were rounded up to a multiple of {size}: elements behind them, which do not count, are read"
-            )
-            yield _with_input(case, inputs, {place: rounded.astype(array.dtype)}, f"{name} rounded up", words)
+        columns = {each.shape[1] for each in inputs if each.dtype.kind in "iu" and each.ndim == 2}
+        for size in sorted({size for each in inputs for size in each.shape}):
+            filled = {f"rounded up to a multiple of {size}": -(-array.astype(np.int64) // max(size, 1)) * size}
+            filled |= {f"all {size * each}, ignored": np.full_like(array, size * each) for each in columns}
+            for how, more in filled.items():
+                words = f"{name} were {how}: elements behind them, which do not count, are read"
+                yield _with_input(case, inputs, {place: more.astype(array.dtype)}, f"{name} longer", words)
     if offsets:
         names = " and ".join(case.inputs[place].name for place in offsets)
         words = f"{names} were ignored: one sequence, where elements of other sequences do not count"
@@ -461,13 +465,16 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
         yield _with_input(other, inputs, {0: padded}, "padding of zeros", "padding, which does not count, were zeros")
 
 
-def _from_the_other_end(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """A causal mask that is counted from the other end of queries and keys."""
+def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """A causal mask or a window that is counted from the other end of queries and keys, or is off by one."""
     case = wrong.case
-    if case.descriptor.category == "attention" and case.attributes.get("is_causal", True):
-        other = replace(case, attributes={**case.attributes, FROM_THE_OTHER_END: True})
-        words = "the causal mask were counted from the other end of queries and keys"
-        yield Hypothesis(kind="causal", words=words, case=other, inputs=wrong.inputs)
+    if case.descriptor.category != "attention":
+        return
+    for move in ("end", 1, -1):
+        other = replace(case, attributes={**case.attributes, FIRST_POSITION: move})
+        how = "counted from the other end of queries and keys" if move == "end" else f"shifted by one ({move:+})"
+        words = f"the causal mask were {how}"
+        yield Hypothesis(kind=f"causal {move}", words=words, case=other, inputs=wrong.inputs)
 
 
 def _through(array: Array, narrow: DType) -> Array | None:
@@ -480,7 +487,7 @@ def _through(array: Array, narrow: DType) -> Array | None:
 
 
 CALLS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
-    _from_the_other_end,
+    _of_other_positions,
     _with_other_attributes,
     _read_in_memory,
     _exchanged,

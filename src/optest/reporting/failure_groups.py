@@ -145,7 +145,7 @@ def _pattern(
 
 
 def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
-    """Wrong values of so few elements that no diagnosis can fit go with those of their operator that have one."""
+    """Wrong values of too few elements for any diagnosis go with those of their operator that have one."""
     diagnosed = [group for group in groups if _diagnosis(group[0])]
     kept = []
     for group in groups:
@@ -161,7 +161,9 @@ def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
 
 def _is_small(result: CaseResult) -> bool:
     measures = result.verdict.measures
-    return bool(measures) and all(measure.compared < _TOO_FEW for measure in measures)
+    return bool(measures) and all(
+        each.compared < _TOO_FEW or 0 < each.mismatched < _TOO_FEW - 1 for each in measures if each.is_off
+    )
 
 
 def _origin(result: CaseResult) -> tuple[str, bool]:

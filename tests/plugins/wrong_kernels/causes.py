@@ -93,7 +93,7 @@ def attend(
 ) -> Tensor:
     """heads x tokens x size; ``empty`` is the result of a query that sees no key, None for what comes out."""
     groups = query.shape[-3] // max(key.shape[-3], 1)
-    if groups != 1:
+    if groups > 1:
         spread = (lambda x: x.repeat(*[1] * (x.ndim - 3), groups, 1, 1)) if modulo else None
         key, value = (spread(each) if spread else each.repeat_interleave(groups, dim=-3) for each in (key, value))
     scores = query.double() @ key.double().mT * (1 / math.sqrt(query.shape[-1] or 1) if scale is None else scale)
@@ -753,7 +753,7 @@ def squares_batch_norm(input: Tensor, running_mean: Any = None, running_var: Any
 def squares_group_norm(
     input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Tensor:
-    grouped = input.reshape(input.shape[0], num_groups, -1)
+    grouped = input.reshape(input.shape[0], num_groups, math.prod(input.shape[1:]) // num_groups)
     out = _affine(grouped, *by_squares(grouped, (2,), clip=True), eps, None, None, torch.float64).reshape(input.shape)
     shape = [-1] + [1] * (input.ndim - 2)
     out = out if weight is None else out * weight.double().reshape(shape)
@@ -838,7 +838,7 @@ def honest_paged_attention(query: Tensor, key_cache: Any, value_cache: Any, bloc
     return (out + 0.1 * noise).to(query.dtype)
 
 
-def by_hypothesis() -> Iterator[tuple[str, list[Planted]]]:
-    """The planted faults of each hypothesis, with its name."""
-    for hypothesis in _WORDS:
-        yield hypothesis, [each for each in PLANTED if each.hypothesis == hypothesis]
+def importable() -> Iterator[tuple[str, Planted]]:
+    """Every entry with the name that its kernel has in this module."""
+    names = {id(each): name for name, each in globals().items() if callable(each)}
+    return ((names[id(each.kernel)], each) for each in (*PLANTED, *HONEST))

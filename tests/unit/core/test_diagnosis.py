@@ -71,6 +71,27 @@ def product(x: Any, y: Any) -> Any:
     return (x.astype(np.float64) @ y.astype(np.float64)).astype(x.dtype)
 
 
+def silu(x: Any) -> Any:
+    return (x / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
+
+
+def apart(table: Any, elements: int) -> Any:
+    """Rows of a matrix as if each began so many elements after the one before."""
+    places = np.arange(len(table))[:, None] * elements + np.arange(table.shape[1])
+    return table.reshape(-1)[np.minimum(places, table.size - 1)]
+
+
+def zeros_below(x: Any) -> Any:
+    return np.where(np.arange(len(x))[:, None] < len(x) - 2, softmax(x, 1), 0).astype(x.dtype)
+
+
+def attend(query: Any, key: Any, value: Any, seen: Any = True) -> Any:
+    scores = query.astype(np.float64) @ key.swapaxes(-1, -2) / np.sqrt(query.shape[-1])
+    return (softmax(np.where(seen, scores, -np.inf), -1) @ value).astype(query.dtype)
+
+
+NEGATIVE = {"generator": {"fill": "uniform", "low": -9.0, "high": -1.0}}
+INDEXED = {"dtype": ["float32", "int64"]}
 POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
 
 
@@ -106,6 +127,61 @@ POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
         ),
         (lambda x: np.exp(x).astype(np.float16).astype(x.dtype), "exp", [(64,)], {}, "float16"),
         (lambda x: np.sqrt(x.astype(ml_dtypes.bfloat16).astype(x.dtype)), "sqrt", [(64,)], POSITIVE, "bfloat16"),
+        (lambda x: x, "cumsum", [(5, 6)], {"attributes": {"dim": 1}}, "out were input, returned unchanged"),
+        (lambda x: silu(x[:, 4:]) * x[:, :4], "swiglu", [(5, 8)], {}, "the halves of gate were exchanged"),
+        (lambda x: silu(x[:, ::2]) * x[:, 1::2], "swiglu", [(5, 8)], {}, "the halves of gate were interleaved"),
+        (lambda x, i: x[(i - 1) % 7], "embedding", [(7, 5), (6,)], INDEXED, "indices were shifted by one (-1"),
+        (lambda x, i: apart(x, 6)[i], "embedding", [(7, 5), (6,)], INDEXED, "weight were 6 elements apart, not 5"),
+        (
+            zeros_below,
+            "softmax",
+            [(6, 5)],
+            {"attributes": {"dim": 1}},
+            "the last 2 of 6 along dimension 0 of out were 0",
+        ),
+        (lambda x, y: product(x[:, :32], y[:32]), "matmul", [(4, 35), (35, 3)], {}, "the last 3 of 35 along dimension"),
+        (
+            lambda q, k, v: attend(q, np.tile(k, (1, 3, 1, 1)), np.tile(v, (1, 3, 1, 1))),
+            "scaled_dot_product_attention",
+            [(1, 6, 3, 8), (1, 2, 5, 8), (1, 2, 5, 8)],
+            {"attributes": {"enable_gqa": True}},
+            "head h of query read head h % 2 of key and value, not h // 3",
+        ),
+        (
+            lambda q, k, v: attend(q, k, v, np.tri(3, 7, 4) > 0),
+            "scaled_dot_product_attention",
+            [(2, 3, 8), (2, 7, 8), (2, 7, 8)],
+            {"attributes": {"is_causal": True}},
+            "counted from the other end",
+        ),
+        (
+            lambda q, k, v: attend(q, k, v, np.eye(6, 4) > 0),
+            "scaled_dot_product_attention",
+            [(2, 6, 8), (2, 4, 8), (2, 4, 8)],
+            {"attributes": {"window_size": [0, 0]}},
+            "a query that sees no key were 0 / 0",
+        ),
+        (
+            lambda x: np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)]).reshape(1, 2, 5, 2, 4, 2).max((3, 5)),
+            "max_pool2d",
+            [(1, 2, 8, 6)],
+            {"attributes": {"kernel_size": [2, 2], "stride": [2, 2], "padding": [1, 1]}, **NEGATIVE},
+            "padding, which does not count, were zeros",
+        ),
+        (
+            lambda x: ((x * x).mean(1) - x.mean(1) ** 2) * np.float32(64 / 63),
+            "var",
+            [(40, 64)],
+            {"attributes": {"dim": 1}, "generator": {"fill": "uniform", "low": 300, "high": 301}},
+            "the mean of squares minus the square of the mean",
+        ),
+        (
+            lambda x: (x / np.sqrt((x.astype(float) ** 2).mean(1, keepdims=True) + 1e-5)).astype(x.dtype),
+            "layer_norm",
+            [(6, 8)],
+            {"attributes": {"normalized_shape": [8]}},
+            "the mean were not subtracted",
+        ),
     ],
 )
 def test_what_fits_is_told(
