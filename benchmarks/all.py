@@ -84,8 +84,8 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=sorted(SCRIPTS), help="this benchmark. Repeatable.")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put it between a page's figures marks, too")
     given = parser.parse_args()
-    print(f"# Benchmarks\n\n{machine()}\n", flush=True)
-    worst, sections = 0, []
+    worst, sections = 0, [f"{machine()}\n"]
+    print(f"# Benchmarks\n\n{sections[0]}", flush=True)
     for script, (quick, full) in SCRIPTS.items():
         if given.only and script not in given.only:
             continue
@@ -96,7 +96,7 @@ def main() -> int:
     if given.write and not worst:
         before, _, rest = given.write.read_text(encoding="utf-8").partition("<!-- figures -->\n")
         after = rest.partition("<!-- /figures -->")[2]
-        figures = "\n".join([f"{machine()}\n", *sections]).replace("\n## ", "\n### ")
+        figures = "\n".join(sections).replace("\n## ", "\n### ")
         page = f"{before}<!-- figures -->\n{figures}<!-- /figures -->{after}"
         given.write.write_text(page, encoding="utf-8")
     return 1 if worst else 0

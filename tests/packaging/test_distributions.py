@@ -174,7 +174,7 @@ def python(installed: Path, project: Path, *words: str) -> str:
 def test_the_metadata_names_the_package_and_not_the_plugin(installed: Path) -> None:
     (distribution,) = distributions(path=[str(installed)])
     assert [(each.name, each.value) for each in distribution.entry_points.select(group="pytest11")] == [
-        ("optest", "optest")
+        ("optest", "optest:__version__")
     ]
 
 

@@ -325,6 +325,7 @@ def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
         check_request({"op": ("doubled",), "backend": "right", **options})
 
 
+@pytest.mark.torch
 def test_an_option_of_one_backend_names_it() -> None:
     request = check_request({"op": ("relu",), "case_set": ("ordinary",), "torch_device": "cpu"})
     assert (request.run.driver.name, request.run.settings["backend"]) == ("torch", "torch")
@@ -332,6 +333,7 @@ def test_an_option_of_one_backend_names_it() -> None:
         check_request({"op": ("relu",), "torch_device": "cpu", "mapping": "infiniop"})
 
 
+@pytest.mark.torch
 def test_options_of_two_backends_name_the_one_that_takes_both(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("kernels_on_a_device")
     vars(module)["relu"] = lambda x: np.maximum(x, 0)

@@ -30,6 +30,7 @@ def test_groups_of_options_stand_together() -> None:
     )
 
 
+@pytest.mark.needs("onnx")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_functions_of_commands_exist(command: Command) -> None:
     assert callable(load_object(command.function))

@@ -20,6 +20,8 @@ from optest.cli import main
 from optest.errors import UsageError
 from optest.spec import CaseResult, Reason, Status
 
+pytestmark = pytest.mark.torch  # the functions' module imports it
+
 MODULE = """
     import numpy as np
     import torch

@@ -73,6 +73,7 @@ cases:
 """
 
 
+@pytest.mark.torch
 def test_integers_masks_and_complex_numbers_of_a_model_stay(tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(MODEL, encoding="utf-8")
