@@ -111,14 +111,15 @@ def bound_arguments(
     for name in [name for name in names if name not in free]:
         own = next((each for each in names_of(name) if each in free and each not in aliased), "")
         aliased |= {own: names.index(name)} if own else {}
-    places = aliased if len(aliased) == len(free) else places
+    if all(name in aliased or parameters[name].default not in OPEN for name in free):
+        places = aliased
     in_order = [name for name in free if name not in places and parameters[name].kind is not KEYWORD_ONLY]
     left = [place for place in range(len(names)) if place not in places.values()]
     for place in left[:]:
         for name in in_order:
-            kind, default = parameters[name].annotation, parameters[name].default
+            kind = parameters[name].annotation
             is_tensor = not isinstance(kind, Schema) or "Tensor" in kind
-            if is_tensor and (default in (None, EMPTY) or not fixed[place].optional):
+            if is_tensor and (parameters[name].default in OPEN or not fixed[place].optional):
                 places[name] = place
                 left.remove(place)
                 del in_order[: in_order.index(name) + 1]
@@ -146,6 +147,8 @@ def bound_arguments(
 
 
 EMPTY, KEYWORD_ONLY = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+OPEN = (None, EMPTY)
+"""Defaults of parameters that wait for a tensor."""
 
 
 def refuse_unfit(case: TestCase) -> None:
