@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import shlex
 import sys
@@ -17,6 +18,7 @@ from optest.api import bootstrap, check
 from optest.api.baseline import offered_promises
 from optest.api.checking import check_request, listed, pairs_of_catalogue, write
 from optest.api.report import Report
+from optest.api.second_opinion import with_torchs_own
 from optest.backends import BackendDriver, Capability, Fault, Reason, backend_manager
 from optest.backends.function import FunctionBackend
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
@@ -32,6 +34,7 @@ from optest.spec import (
     TensorSpec,
     Tier,
     UnfitArguments,
+    Verdict,
 )
 
 
@@ -627,3 +630,28 @@ def test_a_promise_is_offered_where_plain_calls_pass(tmp_path: Path) -> None:
     backend_manager.register(Adds("wrong-adds", lambda array: array + (array.shape[-1:] == (37,))))
     _, text = asked(tmp_path, "wrong-adds", **some)
     assert words not in text, "plain calls are wrong as well"
+
+
+@pytest.mark.torch
+def test_torchs_own_function_is_run_where_a_function_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_softmax.py").write_text("def softmax(x, dim=-1):\n    return x\n")
+    run = check_request({"function": ("own_softmax:softmax",), "op": ("softmax",), "isolate": "worker"}).run
+    cases = {case.id.partition("[")[0]: case for case in run.cases}
+    off = Verdict(status=Status.FAILED, reason=Reason.VALUE)
+    refused = next(case for case in cases.values() if case.expects_error is not None)
+    with with_torchs_own(run) as asked:
+        said = [asked.revise(cases[name], off).details for name in ("softmax/attributes/1", "softmax/attributes/2")]
+        others = [
+            asked.revise(refused, off),
+            asked.revise(cases["softmax/special/1"], Verdict(status=Status.UNCHECKED)),
+        ]
+    assert said[0] == {"torch": "torch's own softmax passes this case"}
+    assert said[1] == {"torch": "torch's own softmax fails this case, too (expected difference of backend torch)"}
+    assert [each.details for each in others] == [{}, {}]
+    for other in (
+        dataclasses.replace(run, driver=backend_manager.get("torch")),
+        check_request({"backend": "right"}).run,
+    ):
+        with with_torchs_own(other) as asked:
+            assert asked is other, "torch needs no second opinion, and a backend in this process no framework"

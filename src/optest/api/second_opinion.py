@@ -1,0 +1,77 @@
+"""Whether torch's own function passes the cases that a function under test fails: is the function off, or the rule?"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from optest.api.run_request import RunRequest
+from optest.backends import backend_manager
+from optest.backends.command_abilities import KnowsExpectations
+from optest.backends.function import FunctionBackend
+from optest.core.expected import is_own
+from optest.core.runner import why_not_run
+from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.operators import operators
+from optest.plan.expectations import Expectations, read_expectations
+from optest.registry import is_installed
+from optest.settings import environment
+from optest.settings.variables import worker_environment
+from optest.spec import BAD_STATUSES, BackendTarget, Status, TestCase, Verdict
+from optest.spec.case import FORWARD
+
+__all__ = ["with_torchs_own"]
+
+_MOST_S, _CASE_S = 6.0, 5.0
+"""For all cases of a run, and for one: the run waits for it."""
+
+
+@contextmanager
+def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
+    """Yield the request; failing verdicts on functions get a detail that says whether torch's own function passes.
+
+    It runs in one worker of the backend torch, which starts at the first failure and may die. Nothing is added without
+    torch, without workers, for operators that torch lacks, and for calls that should be refused.
+    """
+    is_asked = isinstance(request.driver, FunctionBackend) and request.settings["isolate"] != "none"
+    if not is_asked or not is_installed("torch"):
+        yield request
+        return
+    driver = backend_manager.get("torch")
+    left_s, known = _MOST_S, list[Expectations]()
+
+    def revise(case: TestCase, verdict: Verdict) -> Verdict:
+        nonlocal left_s
+        verdict, name = request.revise(case, verdict), case.descriptor.name
+        is_ours = case.generator is None and is_own(case.descriptor.reference)
+        is_asked = is_ours and case.mode == FORWARD and case.expects_error is None and left_s > 0
+        if verdict.status not in BAD_STATUSES or not is_asked:
+            return verdict
+        target = BackendTarget(name="torch", device="cpu")
+        own, began = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={}), time.monotonic()
+        of_torch = why_not_run(own, driver) or worker.execute([own]).verdicts[0]
+        left_s -= time.monotonic() - began
+        if of_torch.status is Status.SKIPPED:
+            return verdict
+        said = f"torch's own {name} passes this case"
+        if of_torch.status in BAD_STATUSES:
+            if not known and isinstance(driver, KnowsExpectations) and (path := driver.expectations()):
+                known.append(read_expectations(path, operators=operators, versions=driver.versions()))
+            is_known = any(each.excused(own, of_torch).status is Status.XFAILED for each in known)
+            why = "expected difference of backend torch" if is_known else of_torch.reason or of_torch.status
+            said = f"torch's own {name} fails this case, too ({why})"
+        return dataclasses.replace(verdict, details={**verdict.details, "torch": said})
+
+    with tempfile.TemporaryDirectory(prefix="optest-") as folder:
+        variables = worker_environment(environment(), request.settings["jobs"])
+        worker = WorkerProcess(
+            WorkerOptions(driver="torch", scratch=Path(folder), environment=variables), "torch", request.forks
+        )
+        try:
+            yield dataclasses.replace(request, revise=revise)
+        finally:
+            worker.close()
