@@ -19,10 +19,20 @@ from optest.core.border import Border
 from optest.numerics import dtype_of, numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
 from optest.registry import load_object
-from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
+from optest.spec import (
+    TIERS,
+    Fault,
+    OperatorDescriptor,
+    Reason,
+    Sample,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+    Unrounded,
+    format_shape,
+    undeclared_output_dtype,
+)
 from optest.spec.case import GRAPH
-from optest.spec.references import Unrounded, undeclared_output_dtype
-from optest.spec.tensors import format_shape
 
 __all__ = ["by_signature", "graph_samples", "selection", "smoke_samples"]
 
@@ -94,8 +104,11 @@ def _sizes(shape: Any) -> Any:
     return [min(size, 2) if isinstance(size, int) else size for size in stated] if isinstance(stated, list) else stated
 
 
-def by_signature(descriptor: OperatorDescriptor) -> SignatureSamples:
-    """The samples that follow from the signature of an operator without any; of others, none and nothing to say."""
+def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None = None) -> SignatureSamples:
+    """The samples that follow from the signature of an operator without any; of others, none and nothing to say.
+
+    ``sizes`` of its dimensions come before all others.
+    """
     if descriptor.samples is not None:
         return SignatureSamples(how="")
 
@@ -111,7 +124,7 @@ def by_signature(descriptor: OperatorDescriptor) -> SignatureSamples:
         except Fault as fault:
             return fault.message.partition("\n")[0]
 
-    return signature_samples(descriptor, attempt)
+    return signature_samples(descriptor, attempt, sizes)
 
 
 def _attempt(

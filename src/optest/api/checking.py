@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from optest.api import bootstrap
 from optest.api.baseline import offered_promises, offers, require_new
 from optest.api.case_sets import by_signature, graph_samples, selection, smoke_samples
+from optest.api.compared_functions import as_compared_functions, with_case_sets
 from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of, samples_of
 from optest.api.report import Report
@@ -46,7 +47,7 @@ from optest.backends.command_abilities import (
 )
 from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
-from optest.core.suggestion import HOW, SUGGESTED
+from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
 from optest.core.verdicts import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators.fills import check_fill
@@ -176,10 +177,16 @@ def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
     for each in results:
         if (suggested := each.verdict.details.get(SUGGESTED)) is not None:
             name, own = each.dtypes[0] if each.dtypes else "", found.setdefault(each.operator, {})
-            own[name] = list(map(max, own.get(name, suggested), suggested))
+            rtol, atol, size = own.get(name, suggested)
+            own[name] = [max(rtol, suggested[0]), max(atol, suggested[1]), min(size, suggested[2])]
     for operator, by_dtype in found.items():
-        numbers = "; ".join(f"{name} rtol={rtol:g}, atol={atol:g}" for name, (rtol, atol) in by_dtype.items())
-        yield f"{operator} has no rule; tolerances to begin with ({HOW}): {numbers}"
+        numbers = "; ".join(
+            f"{name} none by which zeros, or the mean, do not pass somewhere"
+            if lets_constants_pass(*three)
+            else f"{name} rtol={three[0]:g}, atol={three[1]:g}"
+            for name, three in by_dtype.items()
+        )
+        yield f"{operator} has no rule; tolerances to begin with ({HOW}): {numbers}; or {COMPARE}"
 
 
 def _variant_table(
@@ -240,7 +247,7 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
         NothingSelected: if the operators have no case sets, or no case of theirs is left.
     """
     bootstrap()
-    settings = with_backend_of_options(as_in_the_earlier_check(given))
+    settings = with_backend_of_options(as_compared_functions(as_in_the_earlier_check(given)))
     if driver is None:
         driver = _ready_driver(settings)
     else:
@@ -255,15 +262,9 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     named = driver.named_operators() if isinstance(driver, NamesOperators) and not settings["op"] else {}
     for name, function in named.items():
         if name not in operators:
-            plain = name.lower().replace("_", "")
-            within = [each for each in operators.names() if len(each) > _SHORT and each.replace("_", "") in plain]
-            near = max(within, key=len, default=nearest(name, operators.names(), least=0.7) or "OPERATOR")
-            raise UsageError(
-                f"--function {function} is for {name}, which is no operator (see optest list operators)\n"
-                f"  did you mean --function {near}={function}?\n"
-                "  for a function that is none of them, name one that computes the same: --reference MODULE:NAME"
-            )
+            raise UsageError(_no_operator(name, function))
     chosen, lacking = _available(driver, _chosen_operators(settings["op"] or [*named]), programs)
+    chosen, compared = with_case_sets(chosen, _case_request(settings))
     built = _built_cases(chosen, settings, target, driver, programs)
     every = [case for each in built for case in each.cases]
     cases, notes = _selected_cases([*every, *_baselines(every, driver, settings)], settings)
@@ -284,7 +285,7 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
             expectations=expectations,
         ),
         by_operator=[_kept_of(each, kept) for each in built],
-        without_samples={each.name: by_signature(each) for each in chosen if each.samples is None},
+        without_samples={**compared, **{each.name: by_signature(each) for each in chosen if each.samples is None}},
         lacking=lacking,
     )
 
@@ -303,6 +304,18 @@ def _ready_driver(settings: Settings) -> BackendDriver:
     if why is not None:
         raise UsageError(why)
     return driver
+
+
+def _no_operator(name: str, function: str) -> str:
+    """Return what to write in place of ``--function [NAME=]FUNCTION``."""
+    known = operators.names()
+    within = [each for each in known if len(each) > _SHORT and each.replace("_", "") in name.lower().replace("_", "")]
+    near = max(within, key=len, default=nearest(name, known, least=0.7))
+    hint = f"did you mean --function {near}={function}?" if near else f"write --function OPERATOR={function}"
+    return (
+        f"--function {function} is for {name}, which is no operator (see optest list operators)\n  {hint}\n"
+        "  for a function that is none of them, name one that computes the same: --reference MODULE:NAME"
+    )
 
 
 def _require_known_capabilities(driver: BackendDriver) -> None:
@@ -431,7 +444,9 @@ def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
     if not names:
         return list(operators)
     chosen = {meant for name in names for meant in operators.meanings(name)}
-    return [each for each in operators if each.name in chosen]
+    return [each for each in operators if each.name in chosen] + [
+        operators.get(name) for name in chosen if name not in operators
+    ]
 
 
 def _cases_of(
@@ -443,8 +458,14 @@ def _cases_of(
 ) -> CasesOfSamples:
     """The cases of an operator; ``section`` is what they say of the program that the driver runs for it."""
     stated, reference = _case_request(settings), _reference_of(descriptor, settings["reference"])
-    options = {f"backend_config.{driver.name}.{key}": value for key, value in (section or {}).items()}
-    of_all = CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s, attributes=options, reference=reference)
+    of_all = CaseRequest(
+        seed=stated.seed,
+        timeout_s=stated.timeout_s,
+        attributes=stated.attributes,
+        tolerance=stated.tolerance,
+        backend_config={driver.name: section or {}},
+        reference=reference,
+    )
     request = with_driver_options(driver, of_all)
     host = PlanHost(operators=operators, target=target, check_fill=check_fill)
     own = samples_of(descriptor)
@@ -475,7 +496,7 @@ def _reference_of(descriptor: OperatorDescriptor, stated: str | None) -> str | N
 
 
 def _case_request(settings: Settings) -> CaseRequest:
-    stated = filter(settings.stated, ("seed", "timeout", "retries", "dtype"))
+    stated = filter(settings.stated, ("seed", "timeout", "retries", "dtype", "attr", "shape", "tolerance"))
     return request_from({name: settings[name] for name in stated})
 
 

@@ -438,8 +438,8 @@ def driver_flags(settings: Settings) -> list[str]:
 
 def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequest:
     """The request with the options that the driver has in the ``backend_config`` of every case."""
-    stated = {f"backend_config.{driver.name}.{key}": value for key, value in case_options_of(driver).items()}
-    return dataclasses.replace(request, attributes={**stated, **request.attributes}) if stated else request
+    stated = {**case_options_of(driver), **request.backend_config.get(driver.name, {})}
+    return dataclasses.replace(request, backend_config={driver.name: stated}) if stated else request
 
 
 def _case_request(settings: Settings) -> CaseRequest:

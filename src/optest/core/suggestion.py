@@ -1,7 +1,7 @@
 """A tolerance to begin with, for an operator that has no rule: what one rounding of the inputs changes, in float64.
 
 It is what the condition of the call makes of inputs that nobody knows better, as results of torch functions without a
-rule are looked at (``torch/calls/closeness.py``); a step between that rounds worse than the inputs do is not in it.
+rule are looked at (``core/closeness.py``); a step between that rounds worse than the inputs do is not in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from optest.generators.counter import Stream, words
 from optest.numerics import dtype_of, round_to, widen
 from optest.spec import Reason, RuleClass, Verdict
 
-__all__ = ["HOW", "SUGGESTED", "with_suggestion"]
+__all__ = ["COMPARE", "HOW", "SUGGESTED", "lets_constants_pass", "with_suggestion"]
 
 Array = np.ndarray[Any, Any]
 _FACTOR = 8.0
@@ -27,6 +27,7 @@ has for rtol."""
 HOW = f"{_FACTOR:g} x what one rounding of the inputs, and one of the result, changes"
 SUGGESTED = "suggested_tolerance"
 """The detail of a verdict that has both numbers."""
+COMPARE = "compare with a function of your own: optest check --function m:fast --reference m:slow"
 _DRAWS = 4
 _USUAL = 0.9
 """The share of elements for which rtol is enough; what terms that cancel leave of the others needs atol."""
@@ -43,13 +44,27 @@ def with_suggestion(comparison: Comparison, verdict: Verdict) -> Verdict:
     found = _suggestion(comparison)
     if isinstance(found, str):
         return replace(verdict, message=f"{verdict.message}; {found}")
-    rtol, atol = found
+    rtol, atol, _ = found
     message = f"{verdict.message}; for example rtol={rtol:g}, atol={atol:g}: {HOW} here"
-    return replace(verdict, message=message, details={**verdict.details, SUGGESTED: [rtol, atol]})
+    return replace(verdict, message=message, details={**verdict.details, SUGGESTED: list(found)})
 
 
-def _suggestion(comparison: Comparison) -> tuple[float, float] | str:
-    """rtol and atol that fit all outputs, or why there are none."""
+def lets_constants_pass(rtol: float, atol: float, size: float) -> bool:
+    """Return whether zeros, or the mean, would pass where results differ from them by ``size`` at most."""
+    return atol >= (1.0 - rtol) * size
+
+
+def _least_size(true: Array) -> float:
+    """How far results are from zeros and from their mean at most, whichever is less."""
+    known = true[np.isfinite(true)]
+    sizes = [
+        float(np.max(np.abs(each), initial=0.0)) for each in (known, known - known.mean() if known.size else known)
+    ]
+    return min([size for size in sizes if size] or [math.inf])
+
+
+def _suggestion(comparison: Comparison) -> tuple[float, float, float] | str:
+    """rtol and atol that fit all outputs, with the least size of these; or why there are none."""
     moved = []
     for draw in range(_DRAWS):
         other = comparison.with_inputs([_moved(comparison, place, draw) for place in range(len(comparison.inputs))])
@@ -64,7 +79,10 @@ def _suggestion(comparison: Comparison) -> tuple[float, float] | str:
     rtol, atol = (max((need[place] for need in needs), default=0.0) for place in (0, 1))
     if not rtol < 1.0:
         return f"no number can be suggested: {HOW} is as much as the results themselves"
-    return rtol, atol
+    size = min((_least_size(np.asarray(e.value)) for e in comparison.expected if e.dtype.is_inexact), default=math.inf)
+    if lets_constants_pass(rtol, atol, size):
+        return f"no number can be suggested: zeros, or the mean of the results, would pass; {COMPARE}"
+    return rtol, atol, size
 
 
 def _moved(comparison: Comparison, place: int, draw: int) -> Array:

@@ -126,6 +126,7 @@ operators = OperatorRegistry(
         "onnx.": "optest.onnx.node_tests:descriptor_of",
         "model.": "optest.models.driver:descriptor_of",
         "scene.": "optest.scenes.cases:descriptor_of",
+        "function.": "optest.core.reference_functions:descriptor_of",
     },
     spellings="optest.operators.onnx:SPELLINGS",
 )

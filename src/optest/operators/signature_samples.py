@@ -68,7 +68,9 @@ class SignatureSamples:
     how: str
 
 
-def signature_samples(descriptor: OperatorDescriptor, attempt: Try) -> SignatureSamples:
+def signature_samples(
+    descriptor: OperatorDescriptor, attempt: Try, sizes: Mapping[str, int] | None = None
+) -> SignatureSamples:
     """Case sets of ordinary calls, attributes, dtypes, layouts, every dimension in many sizes, and special values."""
     inputs = [each.name for each in descriptor.tensors.inputs]
     unknown = [each.name for each in descriptor.attributes if each.is_required and not _values(each)]
@@ -92,13 +94,15 @@ def signature_samples(descriptor: OperatorDescriptor, attempt: Try) -> Signature
     by_float = {next((kind for kind in row.values() if dtype(kind).is_float), ""): row for row in reversed(rows)}
     main = [by_float[name] for name in MAIN_FLOATS if name in by_float] or rows[:1]
     calls = replace(calls, row=main[0])
-    tried = [(sizes, calls.trial(calls.call(sizes))) for sizes in map(calls.sizes, _POOLS)]
+    first = [sizes] if sizes else []
+    tried = [(each, calls.trial(calls.call(each))) for each in [*first, *map(calls.sizes, _POOLS)]]
     bases = [sizes for sizes, trial in tried if isinstance(trial, Trial)]
     if not bases:
         return SignatureSamples(how=f"no sizes of its inputs are taken ({tried[0][1]}); give the descriptor `samples`")
 
     notes: list[str] = []
-    has_law = descriptor.rule is not None and descriptor.rule.kind is not RuleClass.CLOSE
+    rule = descriptor.rule  # of close results one that knows the condition suits every magnitude
+    has_law = rule is not None and (rule.kind is not RuleClass.CLOSE or descriptor.alternatives is not None)
     whole = [calls.call(bases[0], row) for row in main]
     floats = [each.name for each in calls.tensors if dtype(main[0][each.name]).is_float]
     outputs = next(trial.outputs for _, trial in tried if isinstance(trial, Trial))

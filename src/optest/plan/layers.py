@@ -284,7 +284,7 @@ def _flags_of(request: CaseRequest, ledger: Ledger) -> dict[str, Any]:
 def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Part the flags' attributes from those that go into ``backend_config``."""
     attributes: dict[str, Any] = {}
-    config: dict[str, dict[str, Any]] = {}
+    config: dict[str, Any] = dict(request.backend_config)
     for key, value in request.attributes.items():
         head, *steps = key.split(".")
         if head != "backend_config":

@@ -44,6 +44,8 @@ class CaseRequest:
     dtypes: tuple[DType, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    backend_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By backend, the options that its driver states for every case; those among ``attributes`` win."""
     generator: str | None = None
     reference: str | None = None
     tolerance: Tolerance | None = None

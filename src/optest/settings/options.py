@@ -85,11 +85,13 @@ _CORE: tuple[Option, ...] = (
         help=_OP,
     ),
     _what(name="dtype", common=True, metavar="D0,D1", commands=("run", "list", "check"), help=_DTYPE),
-    _what(name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", help=_SHAPE),
-    _what(name="attr", common=True, repeat=True, metavar="KEY=VALUE", help=_ATTR),
+    _what(
+        name="shape", common=True, repeat=True, metavar="TENSOR=2x3x4", commands=("run", "list", "check"), help=_SHAPE
+    ),
+    _what(name="attr", common=True, repeat=True, metavar="KEY=VALUE", commands=("run", "list", "check"), help=_ATTR),
     _what(name="generator", metavar="FILL|MODULE:NAME", help=_GENERATOR),
     _what(name="reference", metavar="MODULE:NAME", commands=("run", "list", "check"), help=_REFERENCE),
-    _what(name="tolerance", common=True, metavar="rtol=R,atol=A", help=_TOLERANCE),
+    _what(name="tolerance", common=True, metavar="rtol=R,atol=A", commands=("run", "list", "check"), help=_TOLERANCE),
     _what(
         name="tolerances",
         metavar="FILE",

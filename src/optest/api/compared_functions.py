@@ -1,0 +1,126 @@
+"""``optest check --function m:fast --reference m:slow``: the cases of two functions without a descriptor.
+
+The reference defines an operator (:mod:`optest.core.reference_functions`); its cases follow from running it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from optest.api.case_sets import by_signature
+from optest.core.reference_functions import PREFIX, ReferenceFunction
+from optest.errors import UsageError
+from optest.operators.calls import MAIN_FLOATS
+from optest.operators.signature_samples import SignatureSamples
+from optest.plan import CaseRequest
+from optest.registry import load_extension
+from optest.settings import resolve
+from optest.spec import OperatorDescriptor, Sample
+
+__all__ = ["as_compared_functions", "with_case_sets"]
+
+_FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
+
+_LONGEST = 4_096
+
+
+def as_compared_functions(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options; a ``--reference`` that is called as the function is, not as a hook, becomes the operator.
+
+    Raises:
+        UsageError, Unavailable: if there is no such reference.
+    """
+    settings = resolve(given)
+    functions: Sequence[str] = settings["function"] or ()
+    path = settings["reference"] or ""
+    if len(functions) != 1 or ":" not in path or "=" in functions[0] or settings["op"]:
+        return given
+    try:
+        second = [*inspect.signature(load_extension("reference", path)).parameters][1:2]
+    except (TypeError, ValueError):
+        second = []
+    if second and second[0].startswith("attr"):  # a hook of the operator of the function's name
+        return given
+    operator = f"{PREFIX}{path}"
+    return {**given, "op": (operator,), "function": (f"{operator}={functions[0]}",), "reference": None}
+
+
+def with_case_sets(
+    chosen: Sequence[OperatorDescriptor], request: CaseRequest
+) -> tuple[list[OperatorDescriptor], dict[str, SignatureSamples]]:
+    """Return the operators, those that a function defines with case sets, and these by name.
+
+    Raises:
+        UsageError: if the function takes none of the shapes, a value is missing, or shapes are for no such operator.
+    """
+    compared = {each.name: _samples(each, request) for each in chosen if isinstance(each.reference, ReferenceFunction)}
+    if not compared and (request.shapes or request.attributes):
+        flag = "--shape" if request.shapes else "--attr"
+        raise UsageError(f"{flag} is for a function and the --reference that it is compared with; drop it, or use run")
+
+    def with_samples(descriptor: OperatorDescriptor) -> OperatorDescriptor:
+        def samples() -> Sequence[Sample]:
+            return compared[descriptor.name].samples
+
+        samples.__module__, _, samples.__qualname__ = descriptor.name.removeprefix(PREFIX).rpartition(":")
+        return replace(descriptor, samples=samples)
+
+    return [with_samples(each) if each.name in compared else each for each in chosen], compared
+
+
+def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureSamples:
+    """Return case sets around the requested shapes, or around simple ones that the function takes.
+
+    Equal sizes in several of the requested shapes are one dimension, and vary together.
+    """
+    reference = descriptor.reference
+    assert isinstance(reference, ReferenceFunction)
+    for each in descriptor.attributes:
+        if each.is_required and each.name not in request.attributes:
+            raise UsageError(
+                f"{reference.path} has no default for {each.name}, expected a value\n  give one: --attr {each.name}=…"
+            )
+    inputs = [each for each in descriptor.tensors.inputs if not each.optional or each.name in request.shapes]
+    names = [each.name for each in inputs]
+    if odd := [name for name in request.shapes if name not in names]:
+        raise UsageError(f"--shape is given for {odd[0]}, expected one of {', '.join(names)} as {reference.path} has")
+    if request.shapes and (lacking := [name for name in names if name not in request.shapes]):
+        raise UsageError(f"--shape is not given for {', '.join(lacking)}, expected one for each tensor or none at all")
+    kinds = [reference.kinds.get(name, "") for name in names]
+    floats = [each.name for each in request.dtypes if each.is_inexact] or _FLOATS.get(reference.arrays, MAIN_FLOATS)
+    signature = f"{', '.join(names)} -> *out"
+    if request.shapes:
+        shapes = (", ".join("1" if size == 1 else f"n{size}" for size in request.shapes[name]) for name in names)
+        tensors = (f"{name}: {kind or 'T'}[{each}]" for name, kind, each in zip(names, kinds, shapes, strict=True))
+        signature = f"{', '.join(tensors)} -> *out"
+    declared = replace(
+        descriptor,
+        signature=signature,
+        reference=replace(reference, names=tuple(names)),
+        attributes=tuple(
+            replace(each, choices=(request.attributes[each.name],)) if each.name in request.attributes else each
+            for each in descriptor.attributes
+        ),
+        dtype_variants=tuple(
+            (name,) if request.shapes or not any(kinds) else tuple(each or name for each in kinds) for name in floats
+        ),
+    )
+    sizes = {f"n{size}": size for shape in request.shapes.values() for size in shape if size != 1}
+    found = by_signature(declared, sizes)
+    if not found.samples:
+        example = " ".join(f"--shape {name}=8x16" for name in names)
+        raise UsageError(f"{reference.path} takes no inputs that were tried: {found.how}\n  name some: {example}")
+    return replace(found, samples=[each for each in found.samples if _is_kept(each.case, reference)])
+
+
+def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:
+    """Return whether a call suits a function: it has elements, since few functions define what becomes of none. Those
+    of torch and JAX have no negative strides, and nobody knows how much memory they take for long rows."""
+    shapes = [each["shape"] if isinstance(each, Mapping) else each for each in case["shapes"].values()]
+    is_small = max((size for shape in shapes for size in shape), default=0) <= _LONGEST and "-" not in str(
+        case["shapes"]
+    )
+    return all(0 not in shape for shape in shapes) and (reference.arrays == "numpy" or is_small)

@@ -1,0 +1,230 @@
+"""Operators that a user's function defines, ``function.MODULE:NAME``: what ``check --reference`` compares with.
+
+The function runs in float64 on copies of the inputs; how far off a result may be follows from how much one rounding of
+every input and step changes (:mod:`optest.core.closeness`), as for a call of torch without a rule.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from typing import Any, Protocol
+
+import numpy as np
+
+from optest.backends.arrays import to_array
+from optest.backends.function import kernel_of, outputs_of
+from optest.core.border import Border
+from optest.core.closeness import as_close_as_roundings_allow
+from optest.core.rounded_calls import RoundedCall, Rounding, roundings
+from optest.errors import UsageError
+from optest.numerics import Array, dtype_of, numpy_dtype, widen
+from optest.registry import load_extension, load_object
+from optest.spec import Attribute, Fault, OperatorDescriptor, Reason, Rule, RuleClass, Unrounded, dtype
+
+__all__ = ["PREFIX", "ReferenceFunction", "descriptor_of"]
+
+PREFIX = "function."
+_RULE = Rule(kind=RuleClass.CLOSE, formula="or 8 times what one rounding of every input and step changes")
+_SINGLE = 2.0**-24
+_SUM_OF_TERMS = 0.25
+"""Partial sums of n terms in a row are off by 0.2·√n·u of max(|Σt|, √Σt²): 0.17 if all have one sign, 0.2 if they
+cancel. Eight times a quarter has room for the largest of many."""
+_NARROWER = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
+_NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16")}
+_INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
+"""Beginnings of words in the names of parameters for whole numbers below a size."""
+_SCALARS = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
+
+
+class Catalogue(Protocol):
+    """The operators that optest knows by name."""
+
+    def __iter__(self) -> Iterator[OperatorDescriptor]: ...
+
+
+@lru_cache(maxsize=64)
+def descriptor_of(name: str, catalogue: Catalogue) -> OperatorDescriptor:
+    """Return the operator that the function at the import path behind ``function.`` defines.
+
+    Its parameters are tensors, unless they have a default other than None, an annotation of a scalar, or a name that
+    only attributes have in the catalogue.
+
+    Raises:
+        UsageError, Unavailable: if there is no such function, or its signature cannot be read.
+    """
+    path = name.removeprefix(PREFIX)
+    kernel = kernel_of(load_extension("reference", path))
+    function = kernel.function
+    if not callable(function):
+        raise UsageError(f"--reference {path} is {function!r}, expected a function")
+    try:
+        signature = inspect.signature(getattr(function, "forward", function))
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"--reference {path} has no readable signature, expected a function of Python\n"
+            f"  write one that calls it: def slow(x): return {path.rpartition(':')[2]}(x)"
+        ) from None
+    tensors = {each.name for operator in catalogue for each in operator.tensors.inputs}
+    known = {
+        name: each.type
+        for operator in catalogue
+        for each in operator.attributes
+        for name in (each.name, *each.aliases)
+        if name not in tensors and len(name) > 1
+    }
+    inputs, attributes = [], []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise UsageError(f"--reference {path} takes *{parameter.name}, expected a parameter for each tensor")
+        is_required, words = parameter.default is parameter.empty, str(parameter.annotation).replace("<class '", "")
+        annotated = next((kind for kind in _SCALARS if words.startswith(kind) or f"[{kind}" in words), "")
+        kind = annotated or known.get(parameter.name, "")
+        if not is_required and parameter.default is not None:
+            kind = _kind_of(parameter.default)
+            if not kind:
+                continue
+        if kind:
+            default = {} if is_required else {"default": parameter.default}
+            attributes.append(Attribute(name=parameter.name, type=kind, **default))
+        else:
+            inputs.append(f"{parameter.name}{'' if is_required else '?'}")
+    if not inputs:
+        raise UsageError(f"--reference {path} takes no tensors, expected a parameter without a default")
+    names = tuple(each.strip("?") for each in inputs)
+    kinds = {name: kind for name in names if (kind := _dtype_by_name(name))}
+    reference = ReferenceFunction(path, function, kernel.takes, signature, names, kinds)
+    return OperatorDescriptor(
+        name=name,
+        category="function",
+        signature=f"{', '.join(inputs)} -> *out",
+        attributes=tuple(attributes),
+        reference=reference,
+        rule=_RULE,
+        alternatives=reference.as_close_as_roundings_allow,
+    )
+
+
+def _dtype_by_name(name: str) -> str:
+    """The dtype of a tensor that is no float, as the name of its parameter says."""
+    if "mask" in name.lower():
+        return "bool"
+    return "int64" if any(word.startswith(_INDICES) for word in name.lower().split("_")) else ""
+
+
+def _kind_of(default: Any) -> str:
+    """The type of an attribute by its default, "" for a value that no case can state."""
+    if isinstance(default, (tuple, list)) and all(isinstance(each, int) for each in default):
+        return "ints"
+    kind = next((each for each in (bool, int, float, str) if type(default) is each), None)
+    return "" if kind is None else "int|float" if kind is int else kind.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFunction:
+    """A function as a reference hook; ``arrays`` is what it takes, ``names`` are its parameters for tensors."""
+
+    path: str
+    function: Callable[..., Any]
+    arrays: str
+    signature: inspect.Signature
+    names: tuple[str, ...]
+    kinds: Mapping[str, str]
+    """The dtypes of parameters for whole numbers and masks, by their names."""
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+        """Return the outputs in float64, each with the dtype that the function gives it in the case's own dtypes."""
+        exact = self._outputs([None if each is None else widen(each) for each in inputs], attributes)
+        entry = next((kind for each in inputs if each is not None and (kind := dtype_of(each.dtype)).is_inexact), None)
+        kinds = [dtype_of(each.dtype) if entry is None or each.dtype.kind not in "fc" else entry for each in exact]
+        with suppress(Fault):  # it may have no kernel for this dtype, whose results then have that of the inputs
+            narrow = self._outputs(inputs, attributes, in_float64=False)
+            kinds = [dtype_of(each.dtype) for each in narrow] if len(narrow) == len(exact) else kinds
+        return [
+            Unrounded(widen(value), kind) if kind.is_inexact else value.astype(numpy_dtype(kind))
+            for value, kind in zip(exact, kinds, strict=True)
+        ]
+
+    def as_close_as_roundings_allow(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]
+    ) -> list[Any]:
+        """Return one mask for each output, True where it is as right as roundings of inputs and steps allow.
+
+        What the steps may lose is what they lose in float32, in proportion to the precision of the case.
+        """
+        exact = self._outputs([None if each is None else widen(each) for each in inputs], attributes)
+
+        def outputs(arrays: Sequence[Array]) -> list[Array]:
+            rest = iter(arrays)
+            return self._outputs([None if each is None else next(rest) for each in inputs], attributes)
+
+        def evaluate(moved: Sequence[Array], rounding: Rounding | None) -> list[Array]:
+            found = outputs(moved)
+            if rounding is None or not rounding.unit:
+                return found
+            narrow = [each.astype(_NARROWER.get(each.dtype, each.dtype)) for each in moved]
+            steps = zip(outputs(narrow), outputs(list(map(widen, narrow))), strict=True)
+            growth = _SUM_OF_TERMS * sqrt(length) * min(rounding.unit, _SINGLE)
+            with np.errstate(all="ignore"):
+                return [
+                    value
+                    + (value - true) * growth / rounding.unit
+                    + np.abs(value) * growth * rounding.share * roundings(f"{rounding.name}/{place}", value.shape)
+                    + np.nan_to_num((one - other) * (rounding.share * rounding.unit / _SINGLE), posinf=0.0, neginf=0.0)
+                    if value.dtype.kind in "fc"
+                    else value
+                    for place, (value, true, (one, other)) in enumerate(zip(found, exact, steps, strict=True))
+                ]
+
+        given = [each for each in inputs if each is not None]
+        length = self._longest_sum(given, outputs, exact)
+        return as_close_as_roundings_allow(RoundedCall.of(evaluate, given, actual), actual, (Fault,))
+
+    def _longest_sum(
+        self, given: Sequence[Array], outputs: Callable[[Sequence[Array]], list[Array]], exact: Sequence[Array]
+    ) -> float:
+        """Return how many terms an element may add up: 1 if the first and last elements of the outputs depend on the
+        first and last elements of the inputs only."""
+        moved = [widen(each) * 1.25 if each.dtype.kind not in "iub" else each for each in given]
+        for one, own in zip(moved, given, strict=True):
+            if one is not own and one.size:
+                one.flat[0], one.flat[-1] = own.flat[0], own.flat[-1]
+        pairs = zip(outputs(moved), exact, strict=True)
+        ends = [(one.ravel()[[0, -1]], other.ravel()[[0, -1]]) for one, other in pairs if one.size]
+        if all(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc") for one, other in ends):
+            return 1.0
+        ratio = max(each.size for each in given) / max(1, min(each.size for each in exact))
+        return float(max(1.0, ratio, *(size for each in given for size in each.shape)))
+
+    def _outputs(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_float64: bool = True) -> list[Array]:
+        """Raise ``Fault``: REFERENCE_FAILED for whatever the function raises."""
+        named = {name: each for name, each in zip(self.names, inputs, strict=False) if each is not None}
+
+        def call(tensors: Sequence[Any]) -> list[Any]:
+            bound = self.signature.bind_partial()
+            bound.arguments = {**dict(zip(named, tensors, strict=True)), **attributes}
+            return [each for _, each in outputs_of(self.function(*bound.args, **bound.kwargs)) if each is not None]
+
+        with Border(self.path, Reason.REFERENCE_FAILED), np.errstate(all="ignore"):
+            if self.arrays == "torch":
+                run = load_object("optest.torch.reference_functions:evaluated")
+                found = run(call, list(named.values()), in_float64=in_float64)
+            elif self.arrays == "jax":
+                found = load_object("optest.jax.backend:called_with_arrays")(call, list(named.values()))
+            else:
+                found = call([np.array(each).view(_Wide if in_float64 else np.ndarray) for each in named.values()])
+            return [np.asarray(to_array(each)).view(np.ndarray) for each in found]
+
+
+class _Wide(np.ndarray[Any, Any]):
+    """An array whose casts to a narrower float are left out."""
+
+    def astype(self, dtype: Any, *args: Any, **options: Any) -> Any:
+        is_narrow = self.dtype == np.float64 and np.dtype(dtype) in _NARROW
+        return super().astype(np.float64 if is_narrow else dtype, *args, **options)

@@ -1,0 +1,182 @@
+"""``optest check --function m:fast --reference m:slow``: two functions without a descriptor."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.api.checking import check
+from optest.errors import UsageError
+
+NUMPY = """
+import numpy as np
+
+def slow(x, weight, eps=1e-6):
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps) * weight
+
+@np.errstate(all="ignore")
+def fast(x: np.ndarray, weight: np.ndarray, eps=1e-6):
+    wide = x.astype(np.promote_types(x.dtype, np.float32))
+    scale = 1 / np.sqrt(np.einsum("...i,...i->...", wide, wide)[..., None] / x.shape[-1] + wide.dtype.type(eps))
+    return (wide * scale * weight).astype(x.dtype)
+
+def zeros(x, weight, eps=1e-6):
+    return np.zeros_like(x)
+
+def other_eps(x, weight, eps=1e-6):
+    return fast(x, weight, 1e-5)
+
+def no_tail(x, weight, eps=1e-6):
+    out = fast(x, weight, eps)
+    out[..., x.shape[-1] // 8 * 8 :] = 0
+    return out
+
+def cumsum_slow(x: np.ndarray):
+    return np.cumsum(x, axis=-1)
+
+def cumsum_fast(x: np.ndarray):
+    return np.cumsum(x, axis=-1, dtype=np.promote_types(x.dtype, np.float32)).astype(x.dtype)
+
+def first_row(x: np.ndarray):
+    return np.cumsum(np.broadcast_to(x[:1], x.shape), axis=-1) if x.ndim > 1 else np.cumsum(x)
+
+def needs_dim(x, dim):
+    return x.sum(axis=dim)
+"""
+TORCH = """
+import torch
+
+def slow(logits, target):
+    rows = torch.log(torch.softmax(logits, -1))
+    return -rows[torch.arange(len(target)), target].mean()
+
+def fast(logits, target):
+    return torch.nn.functional.cross_entropy(logits.float(), target).to(logits.dtype)
+
+def wrong(logits, target):
+    return torch.nn.functional.cross_entropy(logits.float(), target, label_smoothing=0.01).to(logits.dtype)
+"""
+JAX = """
+import jax
+import jax.numpy as jnp
+
+def slow(x, dim=-1):
+    powers = jnp.exp(x - x.max(axis=dim, keepdims=True))
+    return powers / powers.sum(axis=dim, keepdims=True)
+
+def fast(x, dim=-1):
+    return jax.nn.softmax(x.astype(jnp.float32), axis=dim).astype(x.dtype)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in (("pair_numpy", NUMPY), ("pair_torch", TORCH), ("pair_jax", JAX)):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def compared(fast: str, slow: str, **options: Any) -> tuple[Mapping[str, int], Any, str]:
+    out = io.StringIO()
+    given = {"function": (fast,), "reference": slow, "isolate": "none", "no_color": True, **options}
+    report = check(given, stream=out)
+    return Counter(each.status.value for each in report.results), report, out.getvalue()
+
+
+SHAPES = ("x=6x40", "weight=40")
+
+
+@pytest.mark.usefixtures("folder")
+def test_honest_functions_of_numpy_pass() -> None:
+    counts, report, text = compared("pair_numpy:fast", "pair_numpy:slow", shape=SHAPES)
+    assert counts.keys() == {"passed"}, text
+    calls = [tuple(each.spec.shape for each in case.inputs) for case in cases_of(report)]
+    assert ((6, 40), (40,)) in calls
+    assert all(x[-1] == weight[0] for x, weight in calls)  # 40 of both is one dimension
+    assert compared("pair_numpy:cumsum_fast", "pair_numpy:cumsum_slow", tier="smoke")[0].keys() == {"passed"}
+
+
+def cases_of(report: Any) -> Any:
+    from optest.core.wire import case_from_wire
+    from optest.operators import operators
+
+    return [case_from_wire(each.case, operators.get) for each in report.results]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("wrong", ["zeros", "other_eps", "no_tail"])
+def test_wrong_functions_of_numpy_fail(wrong: str) -> None:
+    counts, report, text = compared(f"pair_numpy:{wrong}", "pair_numpy:slow", shape=SHAPES, dtype="float32")
+    assert counts["failed"] > 3, text
+    assert report.exit_status == 1
+    assert f"--function function.pair_numpy:slow=pair_numpy:{wrong}" in text
+
+
+@pytest.mark.usefixtures("folder")
+def test_shapes_are_sought_and_the_command_fails_again() -> None:
+    counts, report, _ = compared(
+        "pair_numpy:first_row", "pair_numpy:cumsum_slow", dtype="float32", case_set=("ordinary",)
+    )
+    assert counts["failed"]
+    failed = next(each for each in report.results if each.status.value == "failed")
+    from optest.cli import main
+
+    assert main([*shlex.split(failed.repro)[1:], "--isolate", "none"]) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(UsageError, match="no default for dim"):
+        compared("pair_numpy:cumsum_fast", "pair_numpy:needs_dim")
+    with pytest.raises(UsageError, match="not given for weight"):
+        compared("pair_numpy:fast", "pair_numpy:slow", shape=("x=6x40",))
+    with pytest.raises(UsageError, match="expected one of x"):
+        compared("pair_numpy:cumsum_fast", "pair_numpy:cumsum_slow", shape=("y=6x40",))
+    with pytest.raises(UsageError, match="--shape is for a function"):
+        check({"backend": "numpy", "op": ("relu",), "shape": ("input0=4",)})
+    counts, _, _ = compared("pair_numpy:needs_dim", "pair_numpy:needs_dim", attr=("dim=-1",), tier="smoke")
+    assert counts.keys() == {"passed"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_stated_tolerance_decides() -> None:
+    wide = compared(
+        "pair_numpy:other_eps", "pair_numpy:slow", shape=SHAPES, tier="smoke", tolerance="rtol=0.1,atol=0.1"
+    )
+    assert wide[0].keys() == {"passed"}
+    assert all("tolerance" in each.verdict.measures[0].rule.name for each in wide[1].results if each.verdict.measures)
+
+
+@pytest.mark.usefixtures("folder")
+def test_functions_of_torch_with_labels() -> None:
+    pytest.importorskip("torch")
+    options = {"dtype": "float32", "case_set": ("ordinary",), "shape": ("logits=5x9", "target=5")}
+    assert compared("pair_torch:fast", "pair_torch:slow", **options)[0].keys() == {"passed"}
+    assert compared("pair_torch:wrong", "pair_torch:slow", **options)[0]["failed"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_functions_of_jax() -> None:
+    pytest.importorskip("jax")
+    from optest.operators import operators
+
+    descriptor, x = operators.get("function.pair_jax:slow"), np.linspace(-3, 3, 12, dtype=np.float16).reshape(3, 4)
+    (expected,) = descriptor.reference([x], {"dim": -1})
+    powers = np.exp(x.astype(np.float64))
+    assert expected.dtype.name == "float16"
+    assert np.allclose(expected.values, powers / powers.sum(-1, keepdims=True), rtol=1e-14)
+    rounded = np.asarray(expected.values, np.float16)
+    one, other = (
+        descriptor.alternatives([x], {"dim": -1}, [each])[0].mask for each in (rounded, rounded * np.float16(1.1))
+    )
+    assert one.all()
+    assert not other.any()
