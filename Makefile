@@ -49,8 +49,8 @@ house: $(VENV)/.test
 # The pages that are made from the code.
 docs: $(VENV)/.run
 	$(BIN)/python -m optest.operators.documentation docs
-	$(BIN)/python -m optest.reporting.reasons_page > docs/reasons.md
-	$(BIN)/python -m optest.api.reference_page > docs/api.md
+	$(BIN)/python tools/reasons_page.py > docs/reasons.md
+	$(BIN)/python tools/api_page.py > docs/api.md
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

@@ -1,7 +1,4 @@
-"""The page docs/reasons.md, made from the words that the reports themselves use.
-
-``python -m optest.reporting.reasons_page`` prints it.
-"""
+"""Print the page docs/reasons.md, built from the sentences of the reports: ``make docs``."""
 
 from __future__ import annotations
 
@@ -11,12 +8,10 @@ import sys
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.spec import BAD_STATUSES, Reason, Status
 
-__all__ = ["prose", "reasons_page"]
-
 _HEAD = """\
 # Reasons
 
-<!-- Made by `optest.reporting.reasons_page`; edit src/optest/reporting/meanings.py, not this file. -->
+<!-- Made by tools/reasons_page.py; edit src/optest/reporting/meanings.py, not this file. -->
 
 Every case that did not pass has a *status*, by which reports group it, and a *reason*. A report shows the reason beside
 the case and, under a failure, what to try. Each reason has a page: what happened, why it matters, what to try, mostly
@@ -58,7 +53,7 @@ _STATUS_WORDS = {
 
 
 def reasons_page() -> str:
-    """The whole page, with a newline at its end."""
+    """Return the whole page, with a newline at its end."""
     reasons = [_reason_row(reason, MEANINGS[reason]) for reason in Reason]
     statuses = [_status_row(status) for status in Status]
     without_reason = [_meaning_row(status, meaning) for status, meaning in STATUS_MEANINGS.items()]

@@ -1,7 +1,4 @@
-"""The page docs/api.md, made from signatures and docstrings.
-
-``python -m optest.api.reference_page`` prints it.
-"""
+"""Print the page docs/api.md, built from signatures and docstrings: ``make docs``."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ from operator import attrgetter
 from typing import Any
 
 import optest
-
-__all__ = ["reference_page"]
 
 _HEAD = """\
 # Python API
@@ -31,8 +26,8 @@ _ROLE = re.compile(r":[a-z]+:`(?:~?[\w.]*\.)?(\w+)`")
 _WIDTH = 100
 
 
-def reference_page() -> str:
-    """The whole page, with a newline at its end."""
+def api_page() -> str:
+    """Return the whole page, with a newline at its end."""
     before = ("testing.assert_right", "testing.assert_close", "check", "run", "cases", "bootstrap", "kernel")
     entries = {name: _entry(f"optest.{name}", attrgetter(name)(optest)) for name in (*before, "RunOptions")}
     numerics = _entry("optest.testing.Numerics", optest.testing.Numerics)
@@ -86,4 +81,4 @@ def _prose(entity: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference_page())
+    sys.stdout.write(api_page())
