@@ -18,7 +18,7 @@ _HEAD = """\
 <!-- Made by `make docs` from the docstrings; edit these, not this file. -->
 
 `import optest` is all that is needed. Options have the names of the command line's, with `_` for `-`; one that may be
-repeated there takes a list.
+repeated there takes a list. `optest.cli.main(["run", "plan.yaml"])` runs a command line and returns its exit status.
 [From pytest](how-to/pytest.md) shows the assertions at work, [a Python function](backends/function.md) `optest.check`
 and `optest.kernel`. What raises is a subclass of `optest.errors.OptestError`, unless it is an `AssertionError`.
 """

@@ -174,6 +174,7 @@ class _Tensor(NamedTuple):
     array: Any
     device: str = "cpu"
     extent: tuple[int, int] = (0, 0)
+    is_copy: bool = False
 
 
 def _tensor(name: str, value: Any) -> _Tensor:
@@ -188,7 +189,8 @@ def _tensor(name: str, value: Any) -> _Tensor:
     if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
         return _Tensor(name, array)  # whoever judges it says what is wrong with it
     array = np.asarray(array)
-    address, strides = array.__array_interface__["data"][0], list(array.strides)
+    address = start = array.__array_interface__["data"][0]
+    strides = list(array.strides)
     device = str(getattr(value, "device", "cpu"))
     if library_of(value) == "torch":
         address, strides = value.data_ptr(), [step * value.element_size() for step in value.stride()]
@@ -198,7 +200,7 @@ def _tensor(name: str, value: Any) -> _Tensor:
         return _Tensor(name, array, device)
     reach = [(size - 1) * step for size, step in zip(array.shape, strides, strict=True)]
     low, high = sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach)
-    return _Tensor(name, array, device, (address + low, address + high + array.itemsize))
+    return _Tensor(name, array, device, (address + low, address + high + array.itemsize), is_copy=address != start)
 
 
 def _inputs(inputs: Any) -> list[_Tensor]:
@@ -241,7 +243,9 @@ def _require_own_memory(outputs: Sequence[_Tensor], others: Sequence[_Tensor]) -
     for output in outputs:
         for other in others:
             first, last = max(output.extent[0], other.extent[0]), min(output.extent[1], other.extent[1])
-            if output.device == other.device and first < last:
+            is_known = not output.is_copy and not other.is_copy  # else the arrays lie elsewhere than the tensors
+            is_apart = is_known and not np.shares_memory(output.array, other.array)  # as two columns do
+            if output.device == other.device and first < last and not is_apart:
                 raise UsageError(
                     f"{output.name} shares memory with {other.name}, which may hold what the kernel wrote\n"
                     "  hand over a copy from before the call: x.clone(), x.copy()"

@@ -73,11 +73,10 @@ def smoke_samples(own: Sequence[Sample], dtypes: Iterable[str]) -> list[Sample]:
 
     That is the sample with the same shapes and attributes, or else the first one in the dtype alone.
     """
-    smoke = [each for each in own if each.tier is Tier.SMOKE]
+    smoke = [(each.case.get("shapes"), each.case.get("attributes")) for each in own if each.tier is Tier.SMOKE]
 
     def rank(sample: Sample) -> tuple[bool, int, int]:
-        call = sample.case.get("shapes"), sample.case.get("attributes")
-        is_other = all(call != (each.case.get("shapes"), each.case.get("attributes")) for each in smoke)
+        is_other = (sample.case.get("shapes"), sample.case.get("attributes")) not in smoke
         return is_other, len(_dtypes(sample)), TIERS.index(sample.tier)
 
     found = []

@@ -174,13 +174,9 @@ def _meaning(name: str, meaning: Meaning) -> Iterator[str]:
 def _operator(descriptor: OperatorDescriptor) -> Iterator[str]:
     """Describe an operator as its page does, with its case sets and the command of one case."""
     samples = samples_of(descriptor)
-    rows = described(descriptor)
-    for what, names in (
-        ("case sets", [sample.case_set for sample in samples]),
-        ("tiers", [sample.tier.value for sample in samples]),
-    ):
-        counts = ", ".join(f"{name} {count}" for name, count in Counter(names).items())
-        rows.append((what, counts or "none: a check has nothing to run"))
+    counts = Counter(sample.case_set for sample in samples)
+    sets = ", ".join(f"{name} {count}" for name, count in counts.items())
+    rows = [*described(descriptor), ("case sets", sets or "none: a check has nothing to run")]
     smoke = next((sample.case for sample in samples if sample.tier is Tier.SMOKE), None)
     if smoke is not None:
         dtypes = smoke.get("dtypes") or (*descriptor.dtype_variants, ("float32",))[0]

@@ -20,6 +20,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 _TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
 _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_against")
+_split: Callable[..., tuple[str, ...]] = lambda _context, _parameter, values: split_values(values)  # noqa: E731
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
@@ -177,13 +178,9 @@ def click_option(option: Option, text: str, flags: Sequence[str] = ()) -> Callab
         case "ints":
             keywords |= {"type": click.STRING, "multiple": True, "callback": _integers}
         case kind:
-            callback = _once if not option.repeat else _split if option.splits else None
+            callback = _split if option.splits else None if option.repeat else _once
             keywords |= {"type": _TYPES[kind], "multiple": True, "callback": callback}
     return click.option(option.name, *flags, **keywords)
-
-
-def _split(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    return split_values(values)
 
 
 def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:

@@ -243,10 +243,6 @@ def _has(*names: str) -> Callable[[Facts], bool]:
     return lambda facts: all(name in facts for name in names)
 
 
-def _is_on(*backends: str) -> Callable[[Facts], bool]:
-    return lambda facts: facts.get("backend") in backends
-
-
 NARROWER = (
     *(
         Narrower(reason=reason, applies=_has("waive"), remedy="{waive} leaves this out, if it is meant")
@@ -254,12 +250,12 @@ NARROWER = (
     ),
     Narrower(
         reason=Reason.INPUT_MUTATED,
-        applies=_is_on("scene"),
+        applies=lambda facts: facts.get("backend") == "scene",
         remedy="write to a copy, or declare the tensor D.INOUT in the signature of the scene",
     ),
     Narrower(
         reason=Reason.INPUT_MUTATED,
-        applies=_is_on("ffi", "infiniop"),
+        applies=lambda facts: facts.get("backend") in ("ffi", "infiniop"),
         remedy="write to a copy; if an output may be this input, name it under `in_place` of the mapping",
     ),
     Narrower(

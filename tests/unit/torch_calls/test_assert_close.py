@@ -223,8 +223,13 @@ def test_deliberate_differences() -> None:
     assert decided == [(accepts, not accepts, accepts) for accepts, _, _ in decided]
     x = rows()
     torch.testing.assert_close(x, x)
-    with pytest.raises(UsageError, match="shares memory"):
-        assert_close(x, x)
+    ones = torch.ones(4, 6)
+    assert_close(ones[:, 0], ones[:, 1])
+    assert_close(ones[::2], ones[1::2])
+    for made in (ones, ones.bfloat16()):
+        for one, other in ((made, made.t().t()), (made[:, ::2], made[:, ::2]), (made[:, :3], made[:, 2:5])):
+            with pytest.raises(UsageError, match="shares memory"):
+                assert_close(one, other)
 
 
 def told_pairs() -> Iterator[Pair]:
