@@ -45,6 +45,7 @@ from optest.backends.command_abilities import (
     compared_variants,
     runs_programs,
 )
+from optest.backends.function import FunctionBackend
 from optest.core.expected import BY_BACKEND
 from optest.core.layers import lack_of_operator
 from optest.core.suggestion import COMPARE, HOW, SUGGESTED, lets_constants_pass
@@ -577,7 +578,8 @@ def _runs_on_processors(driver: BackendDriver) -> bool:
 
 def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
-    notes = list(request.lacking)
+    is_told = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
+    notes = list(request.lacking) if is_told else []  # nobody expects other operators of a function
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
         notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
     notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # which -q says here alone

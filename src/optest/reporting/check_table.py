@@ -18,9 +18,9 @@ from optest.reporting.check_summary import (
     operator_lines,
     sum_up,
 )
-from optest.reporting.failure_groups import FailureGroup, failure_groups
+from optest.reporting.failure_groups import failure_groups
 from optest.reporting.terminal import TerminalReporter
-from optest.reporting.typography import clip, columns, plural
+from optest.reporting.typography import clip, columns
 from optest.spec import CaseResult, RunSummary
 
 __all__ = ["CheckReporter"]
@@ -107,9 +107,6 @@ class CheckReporter(TerminalReporter):
         self._page.line("on one side of the true values, inside the rule")
         self._page.lines([(f"  {which}: {sentence(lean)}", "warn") for which, lean in biased])
         self._page.line()
-
-    def _more(self, left: Sequence[FailureGroup]) -> str:
-        return f"{plural(len(left), 'more group')} of failures"
 
     def _sum_up(self, lines: Sequence[OperatorLine], summary: RunSummary, left_over: bool) -> None:
         first, *rest = sum_up(self._info, lines, summary)

@@ -157,10 +157,11 @@ class TerminalReporter:
         limit = len(groups) if self._block_limit is None else self._block_limit
         for place, group in enumerate(groups[:limit]):
             block = _styled_block(group, with_map=self._page.is_decorated)
-            if place and len(block) >= most_lines:
+            rows = sum(1 + len(line) // (self._page.width or math.inf) for line, _ in block)
+            if place and rows >= most_lines:
                 limit = place
                 break
-            most_lines -= len(block) + 1
+            most_lines -= rows + 1
             self._page.lines(block)
             if self.shrink is not None and place < _MOST_SHRUNK:
                 try:
@@ -170,14 +171,13 @@ class TerminalReporter:
             self._page.line()
         if left := groups[limit:]:
             run = self._info.run_id if self._info else "RUN"
-            self._page.line(f"and {self._more(left)}, all shown by: optest report {run}", "warn")
+            self._page.line(
+                f"and {plural(len(left), 'more group')} of failures, all shown by: optest report {run}", "warn"
+            )
             for group in left[:_NAMED_GROUPS]:
                 self._page.line(f"  {1 + len(group.others)} × {clip(f'{group.first.id}  {gist(group.first)}', 130)}")
             self._page.line()
         return most_lines
-
-    def _more(self, left: Sequence[FailureGroup]) -> str:
-        return f"{sum(1 + len(group.others) for group in left)} more"
 
     def _skips(self) -> None:
         groups = self._tally.skips.most_common()

@@ -384,3 +384,16 @@ def test_an_expectation_is_offered_only_if_every_dtype_is_near(result: Make, mea
     (first, second) = offers([*near, off("batch_norm", "float32", 1.3e6)], "mine")
     assert "op: softmax, dtype: float16" in first
     assert "op: softmax, dtype: bfloat16" in second
+
+
+def test_what_several_operators_share_is_one_group_only_within_a_file(result: Make) -> None:
+    def of(operator: str, module: str) -> CaseResult:
+        case = {"backend_config": {"function": {operator: f"{module}:{operator}"}}}
+        details = {"diagnosis": ["every element of out is 0.0"]}
+        return result(
+            id=operator, operator=operator, reason=Reason.VALUE, backend="function", case=case, details=details
+        )  # type: ignore[no-any-return]
+
+    names = ("relu", "tanh", "sigmoid")
+    assert len(failure_groups([of(name, "kernels") for name in names])) == 1
+    assert len(failure_groups([of(name, f"kernels.{name}") for name in names])) == 3

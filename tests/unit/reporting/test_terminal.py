@@ -227,7 +227,7 @@ def test_failure_blocks_are_capped_and_say_how_to_see_the_rest(result: Make) -> 
     results = [result(reason=Reason.NAN, operator=f"op{number}", id=f"case {number}") for number in range(57)]
     text = run(results, io.StringIO())
     assert text.count("  again:") == 20
-    assert "and 37 more, all shown by: optest report 20260131T000000Z-ab\n" in text
+    assert "and 37 more groups of failures, all shown by: optest report 20260131T000000Z-ab\n" in text
     assert run(results, io.StringIO(), verbosity=1).count("  again:") == 57
 
 
