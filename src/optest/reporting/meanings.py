@@ -142,7 +142,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.RAISED: Meaning(
         "the backend raised an exception",
-        "its own frames are shown, innermost last; the line below raises it again",
+        "read the traceback; the line below raises it again",
     ),
     Reason.UNSUPPORTED: Meaning(
         "the backend says that it cannot run this case",
