@@ -16,18 +16,20 @@ from optest.backends.function import FunctionBackend
 from optest.core.expected import is_own
 from optest.core.runner import why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.errors import OptestError
 from optest.operators import operators
 from optest.plan.expectations import Expectations, read_expectations
 from optest.registry import is_installed
 from optest.settings import environment
 from optest.settings.variables import worker_environment
-from optest.spec import BAD_STATUSES, BackendTarget, Status, TestCase, Verdict
+from optest.spec import BAD_STATUSES, BackendTarget, Reason, Status, TestCase, Verdict
 from optest.spec.case import FORWARD
 
 __all__ = ["with_torchs_own"]
 
 _MOST_S, _CASE_S = 6.0, 5.0
 """For all cases of a run, and for one: the run waits for it."""
+_SAY_NOTHING = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)
 
 
 @contextmanager
@@ -53,9 +55,13 @@ def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
             return verdict
         target = BackendTarget(name="torch", device="cpu")
         own, began = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={}), time.monotonic()
-        of_torch = why_not_run(own, driver) or worker.execute([own]).verdicts[0]
+        try:
+            of_torch = why_not_run(own, driver) or worker.execute([own]).verdicts[0]
+        except OptestError:  # torch is there, and cannot be loaded
+            left_s = 0.0
+            return verdict
         left_s -= time.monotonic() - began
-        if of_torch.status is Status.SKIPPED:
+        if of_torch.status is Status.SKIPPED or of_torch.reason in _SAY_NOTHING:
             return verdict
         said = f"torch's own {name} passes this case"
         if of_torch.status in BAD_STATUSES:
