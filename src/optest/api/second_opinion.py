@@ -54,8 +54,10 @@ def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
         if verdict.status not in BAD_STATUSES or not is_asked:
             return verdict
         target = BackendTarget(name="torch", device="cpu")
-        own, began = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={}), time.monotonic()
+        own = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={})
         try:
+            worker.start()  # which may take long on a machine with other work
+            began = time.monotonic()
             of_torch = why_not_run(own, driver) or worker.execute([own]).verdicts[0]
         except OptestError:  # torch is there, and cannot be loaded
             left_s = 0.0
