@@ -48,8 +48,7 @@ def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
         nonlocal left_s
-        verdict, name = request.revise(case, verdict), case.descriptor.name
-        is_ours = case.generator is None and is_own(case.descriptor.reference)
+        verdict, is_ours = request.revise(case, verdict), case.generator is None and is_own(case.descriptor.reference)
         is_asked = is_ours and case.mode == FORWARD and case.expects_error is None and left_s > 0
         if verdict.status not in BAD_STATUSES or not is_asked:
             return verdict
@@ -59,19 +58,20 @@ def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
             worker.start()  # which may take long on a machine with other work
             began = time.monotonic()
             of_torch = why_not_run(own, driver) or worker.execute([own]).verdicts[0]
+            left_s -= time.monotonic() - began
         except OptestError:  # torch is there, and cannot be loaded
             left_s = 0.0
             return verdict
-        left_s -= time.monotonic() - began
         if of_torch.status is Status.SKIPPED or of_torch.reason in _SAY_NOTHING:
             return verdict
-        said = f"torch's own {name} passes this case"
+        how = "passes this case"
         if of_torch.status in BAD_STATUSES:
             if not known and isinstance(driver, KnowsExpectations) and (path := driver.expectations()):
                 known.append(read_expectations(path, operators=operators, versions=driver.versions()))
             is_known = any(each.excused(own, of_torch).status is Status.XFAILED for each in known)
             why = "expected difference of backend torch" if is_known else of_torch.reason or of_torch.status
-            said = f"torch's own {name} fails this case, too ({why})"
+            how = f"fails this case, too ({why})"
+        said = f"torch's own {case.descriptor.name} {how}"
         return dataclasses.replace(verdict, details={**verdict.details, "torch": said})
 
     with tempfile.TemporaryDirectory(prefix="optest-") as folder:
