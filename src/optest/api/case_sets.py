@@ -19,20 +19,10 @@ from optest.core.border import Border
 from optest.numerics import dtype_of, numpy_dtype
 from optest.operators.signature_samples import SignatureSamples, Trial, signature_samples
 from optest.registry import load_object
-from optest.spec import (
-    TIERS,
-    Fault,
-    OperatorDescriptor,
-    Reason,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    Unrounded,
-    format_shape,
-    undeclared_output_dtype,
-)
+from optest.spec import TIERS, Fault, OperatorDescriptor, Reason, Sample, TensorSpec, Tier, UnfitArguments
 from optest.spec.case import GRAPH
+from optest.spec.references import Unrounded, undeclared_output_dtype
+from optest.spec.tensors import format_shape
 
 __all__ = ["by_signature", "graph_samples", "selection", "smoke_samples"]
 

@@ -263,7 +263,14 @@ def check_request(given: Mapping[str, Any], driver: BackendDriver | None = None)
     named = driver.named_operators() if isinstance(driver, NamesOperators) and not settings["op"] else {}
     for name, function in named.items():
         if name not in operators:
-            raise UsageError(_no_operator(name, function))
+            plain = name.lower().replace("_", "")
+            within = [each for each in operators.names() if len(each) > _SHORT and each.replace("_", "") in plain]
+            near = max(within, key=len, default=nearest(name, operators.names(), least=0.7) or "OPERATOR")
+            raise UsageError(
+                f"--function {function} is for {name}, which is no operator (see optest list operators)\n"
+                f"  did you mean --function {near}={function}?\n"
+                "  for a function that is none of them, name one that computes the same: --reference MODULE:NAME"
+            )
     chosen, lacking = _available(driver, _chosen_operators(settings["op"] or [*named]), programs)
     chosen, compared = with_case_sets(chosen, _case_request(settings))
     built = _built_cases(chosen, settings, target, driver, programs)
@@ -305,18 +312,6 @@ def _ready_driver(settings: Settings) -> BackendDriver:
     if why is not None:
         raise UsageError(why)
     return driver
-
-
-def _no_operator(name: str, function: str) -> str:
-    """Return what to write in place of ``--function [NAME=]FUNCTION``."""
-    known = operators.names()
-    within = [each for each in known if len(each) > _SHORT and each.replace("_", "") in name.lower().replace("_", "")]
-    near = max(within, key=len, default=nearest(name, known, least=0.7))
-    hint = f"did you mean --function {near}={function}?" if near else f"write --function OPERATOR={function}"
-    return (
-        f"--function {function} is for {name}, which is no operator (see optest list operators)\n  {hint}\n"
-        "  for a function that is none of them, name one that computes the same: --reference MODULE:NAME"
-    )
 
 
 def _require_known_capabilities(driver: BackendDriver) -> None:

@@ -14,28 +14,12 @@ __all__ = ["OTHER_NAMES", "Schema", "at_their_places", "bound_arguments", "names
 
 Tensor = TypeVar("Tensor")
 
-OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
-    "input": ("x", "self", "inp", "a"),
-    "x": ("input", "self"),
-    "other": ("y", "b"),
-    "query": ("q",),
-    "key": ("k",),
-    "value": ("v",),
-    "weight": ("w", "gamma"),
-    "bias": ("b", "beta"),
-    "attn_mask": ("mask", "attention_mask"),
-    "index": ("indices", "idx"),
-    "indices": ("index", "idx"),
-    "target": ("labels", "label"),
-    "grad_output": ("grad", "dy", "dout"),
-    "is_causal": ("causal",),
-    "scale": ("softmax_scale", "sm_scale"),
-    "dim": ("axis", "axes"),
-    "axis": ("dim",),
-    "dims": ("axes", "axis", "perm"),
-    "keepdim": ("keepdims",),
-    "eps": ("epsilon",),
-}
+_SAME = (
+    "input x self inp a; x input; other y b; query q; key k; value v; weight w gamma; bias b beta; index indices; "
+    "indices index idx; attn_mask mask attention_mask; target labels label; grad_output dy dout; is_causal causal; "
+    "scale softmax_scale sm_scale; dim axis axes; axis dim; dims axes axis perm; keepdim keepdims; eps epsilon"
+)
+OTHER_NAMES = {first: tuple(rest) for first, *rest in (names.split() for names in _SAME.split(";"))}
 """Names that functions have for tensors and attributes of operators, in addition to the aliases of a descriptor."""
 
 
@@ -79,6 +63,7 @@ def bound_arguments(
         tuple of names; or a text: why the function cannot take the case.
     """
     kinds = {each.kind: name for name, each in parameters.items()}
+    waiting = {name for name, each in parameters.items() if each.default is None or each.default is EMPTY}
     args, keywords = kinds.get(inspect.Parameter.VAR_POSITIONAL, ""), kinds.get(inspect.Parameter.VAR_KEYWORD, "")
     free = [name for name in parameters if name not in (args, keywords, *outputs)]
     fixed = [each for each in case.descriptor.tensors.inputs if not each.variadic]
@@ -111,14 +96,13 @@ def bound_arguments(
     for name in [name for name in names if name not in free]:
         own = next((each for each in names_of(name) if each in free and each not in aliased), "")
         aliased |= {own: names.index(name)} if own else {}
-    places = aliased if len(aliased) == len(free) else places
+    places = aliased if waiting.intersection(free) <= aliased.keys() else places
     in_order = [name for name in free if name not in places and parameters[name].kind is not KEYWORD_ONLY]
     left = [place for place in range(len(names)) if place not in places.values()]
     for place in left[:]:
         for name in in_order:
-            kind, default = parameters[name].annotation, parameters[name].default
-            is_tensor = not isinstance(kind, Schema) or "Tensor" in kind
-            if is_tensor and (default in (None, EMPTY) or not fixed[place].optional):
+            is_tensor = "Tensor" in kind if isinstance(kind := parameters[name].annotation, Schema) else True
+            if is_tensor and (name in waiting or not fixed[place].optional):
                 places[name] = place
                 left.remove(place)
                 del in_order[: in_order.index(name) + 1]
@@ -128,9 +112,8 @@ def bound_arguments(
     several = [place for place in placed[len(fixed) :] if place is not None]
     required = [name for name in in_order if parameters[name].default is EMPTY]
     if args:
-        bound[args] = [placed[place] for place in left] + several
-        while bound[args] and bound[args][-1] is None:
-            bound[args].pop()
+        first = [placed[place] for place in left]
+        bound[args] = first[: max((n for n, place in enumerate(first, 1) if place is not None), default=0)] + several
     elif len(required) > 1 and len(required) == len(several):
         bound |= dict(zip(required, several, strict=True))
     elif case.descriptor.tensors.is_variadic and in_order:

@@ -54,8 +54,10 @@ class Capability:
             return "it does not promise to refuse wrong calls (refuses=True)"
         if not self.broadcasts and len({each.spec.shape for each in case.inputs}) > 1:
             return "it takes inputs of one shape"
-        of_dtype = _main_inputs(case)
-        of_rank = [each for each in of_dtype if _is_operand(case.descriptor, each.name)] or of_dtype[:1]
+        of_dtype, descriptor = _main_inputs(case), case.descriptor
+        sides = {each.name for each in descriptor.tensors.inputs if each.optional} | {"weight", "bias"}
+        has_operands = descriptor.category in _OPERANDS or descriptor.is_promoting
+        of_rank = [each for each in of_dtype if has_operands and each.name not in sides] or of_dtype[:1]
         if not self.promotes and len({each.spec.dtype for each in of_dtype}) > 1:
             return "it takes inputs of one dtype"
         for each in case.inputs:
@@ -85,13 +87,7 @@ def _main_inputs(case: TestCase) -> list[Argument]:
 
 
 _OPERANDS = ("elementwise", "comparison", "activation", "logic", "bitwise", "contraction", "custom")
-"""Categories of operators whose inputs have one role; of others, only the first main input has the rank of a call."""
-
-
-def _is_operand(descriptor: OperatorDescriptor, name: str) -> bool:
-    needed = {each.name for each in descriptor.tensors.inputs if not each.optional} - {"weight", "bias"}
-    is_listed = descriptor.tensors.is_variadic or name in needed
-    return is_listed and (descriptor.category in _OPERANDS or descriptor.is_promoting)
+"""Categories whose required inputs have one role; of other operators, ``ranks`` are those of the first main input."""
 
 
 Capabilities = Mapping[str, Capability]

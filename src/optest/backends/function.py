@@ -16,18 +16,15 @@ from typing import Any
 
 from optest.backends import BackendDriver, Fault, Numerics, Reason
 from optest.backends.arguments import Schema, bound_arguments, names_of
-from optest.backends.capabilities import LAYOUTS, Capability, layout_of
+from optest.backends.capabilities import Capability, layout_of
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, Option
 from optest.registry import is_installed, load_extension, load_object
-from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype, dtype_names
+from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype
 
 __all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "kernel_of", "outputs_of"]
 
 ARRAYS = ("numpy", "torch", "jax")
-_HOW_TO_TAKE_TENSORS = (
-    'annotate the parameter (x: torch.Tensor), or declare @optest.kernel({operator!r}, arrays="torch")'
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,8 @@ class Kernel:
         """Call the function with the tensors and the attributes that it takes; ``arrays`` decides the type of dtypes.
 
         Raises:
-            Fault: UNSUPPORTED for a case that it cannot run, and if it raises NotImplementedError.
+            Fault: UNSUPPORTED for a case that it cannot run, if it raises NotImplementedError, and for RuntimeError of
+                a function of torch itself, which takes less than the operator: ``take`` no int32, say.
         """
         signature, bound = self._binding(case)
         if isinstance(bound, str):
@@ -95,6 +93,12 @@ class Kernel:
             return self.function(*call.args, **call.kwargs)
         except NotImplementedError as error:
             raise Fault(Reason.UNSUPPORTED, f"{self.name}: {str(error) or 'NotImplementedError'}") from None
+        except RuntimeError as error:
+            module = sys.modules.get(str(getattr(self.function, "__module__", "")))
+            is_of_torch = _framework(self.function) == "torch" and getattr(module, self.name, None) is self.function
+            if type(error) is not RuntimeError or not is_of_torch:  # another type says that torch lacks memory
+                raise
+            raise Fault(Reason.UNSUPPORTED, f"torch's {self.name} refuses it: {error}".partition("\n")[0]) from None
 
     @property
     def name(self) -> str:
@@ -154,7 +158,8 @@ def _value_of(case: TestCase, attribute: str, arrays: str, parameter: inspect.Pa
     value, described = case.attributes[attribute], case.descriptor.attribute(attribute)
     if value is None and described.implied:
         return described.implied(case.inputs[0].spec)
-    if isinstance(value, float) and value.is_integer() and parameter and parameter.annotation == Schema("number"):
+    kind = parameter.annotation if parameter else ""
+    if isinstance(value, float) and value.is_integer() and isinstance(kind, Schema) and "number" in kind:
         return int(value)
     if not isinstance(value, str) or "dtype" not in described.type:
         return value
@@ -202,11 +207,6 @@ def kernel(
         UsageError: for a dtype or a layout that does not exist, another word in ``arrays``, or a parameter that
             is among ``ignores``.
     """
-    if odd := [name for name in layouts if name not in LAYOUTS]:
-        raise UsageError(f"kernel for {operator}: there is no layout {odd[0]!r}; known: {', '.join(LAYOUTS)}")
-    unknown = [name for name in dtypes if name not in dtype_names()]
-    if unknown:
-        raise UsageError(f"kernel for {operator}: there is no dtype {unknown[0]!r}; known: {', '.join(dtype_names())}")
     if arrays and arrays not in ARRAYS:
         raise UsageError(f"kernel for {operator}: arrays is {arrays!r}, expected one of {', '.join(ARRAYS)}")
 
@@ -231,15 +231,7 @@ def kernel(
     return declare
 
 
-_FRAMEWORKS = {
-    "torch": "torch",
-    "triton": "torch",
-    "jax": "jax",
-    "jaxlib": "jax",
-    "jnp": "jax",
-    "numpy": "numpy",
-    "np": "numpy",
-}
+_FRAMEWORKS = {"triton": "torch", "jaxlib": "jax", "jnp": "jax", "np": "numpy", **{name: name for name in ARRAYS}}
 _OF_TYPES = {"Tensor": "torch", "ndarray": "numpy", "NDArray": "numpy"}
 """The arrays of a type by its name, for one that is imported for type checkers only."""
 _MOST_REACHED = 2000
@@ -253,14 +245,10 @@ def arrays_of(function: Callable[..., Any]) -> str:
     module = getattr(function, "__globals__", None) or vars(sys.modules.get(str(function.__module__)) or object)
     hints = [hint for name, hint in annotations.items() if name != "return"]
     annotated = {found for hint in hints for found in _frameworks_in(hint, module)}
-    modules: list[Mapping[str, Any]] = []
-    used = set(_frameworks_used(function, modules))
-    imported = {_framework(value) for module in modules for value in module.values()}
-    for found in (annotated, used, imported):
-        for name in ("torch", "jax", "numpy"):
-            if name in found:
-                return name
-    return "numpy"
+    imported: set[str] = set()
+    used = set(_frameworks_used(function, imported))
+    order = ("torch", "jax", "numpy")
+    return next((name for found in (annotated, used, imported) for name in order if name in found), "numpy")
 
 
 def _framework(value: Any) -> str:
@@ -279,9 +267,9 @@ def _frameworks_in(annotation: Any, module: Mapping[str, Any]) -> Iterator[str]:
         yield found if found != "numpy" or last in _OF_TYPES else ""  # np.dtype and np.float32 are no arrays
 
 
-def _frameworks_used(function: Any, modules: list[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the arrays of everything that a callable reaches by its code; add the globals of its own module to
-    ``modules``. Functions of installed packages are not followed: SciPy's would lead to torch."""
+def _frameworks_used(function: Any, imported: set[str]) -> Iterator[str]:
+    """Yield the arrays of everything that a callable reaches by its code, and add those of its module's imports to
+    ``imported``. Functions of installed packages are not followed: SciPy's would lead to torch."""
     home = getattr(function, "__module__", None)
     waiting, seen = [function], set[int]()
     while waiting and len(seen) < _MOST_REACHED:
@@ -294,33 +282,33 @@ def _frameworks_used(function: Any, modules: list[Mapping[str, Any]]) -> Iterato
         elif isinstance(value, FunctionType):
             if value.__module__ != home and "-packages" in value.__code__.co_filename:
                 continue
-            if not modules or value.__module__ == home:
-                modules.append(value.__globals__)
+            known = value.__globals__
+            if not imported or value.__module__ == home:
+                imported.update(map(_framework, known.values()))
             codes = [value.__code__]
             for code in codes:  # which grows by those of inner functions
                 codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-            steps = [step for code in codes for step in dis.get_instructions(code)]
-            yield from (
-                _FRAMEWORKS.get(each.argval.partition(".")[0], "") for each in steps if "IMPORT_NAME" in each.opname
-            )
             names = {name for code in codes for name in code.co_names}
-            reached = [value.__globals__.get(each.argval) for each in steps if "GLOBAL" in each.opname]
+            steps = [(each.opname, each.argval) for code in codes for each in dis.get_instructions(code)]
+            yield from (_FRAMEWORKS.get(name.partition(".")[0], "") for step, name in steps if step == "IMPORT_NAME")
+            reached = [known.get(name) for step, name in steps if step.endswith("_GLOBAL")]
             helpers = [vars(each) for each in reached if isinstance(each, ModuleType) and not _framework(each)]
             waiting += [*reached, *(helper[name] for helper in helpers for name in names & helper.keys())]
             waiting += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
             waiting += [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
             waiting.append(getattr(value, "__wrapped__", None))
             for hint in value.__annotations__.values():
-                yield from _frameworks_in(hint, value.__globals__)
-        elif isinstance(value, functools.partial):
-            waiting += [value.func, *value.args, *value.keywords.values()]
-        elif isinstance(value, MethodType):
-            waiting += [value.__func__, value.__self__]
+                yield from _frameworks_in(hint, known)
+        elif isinstance(value, (functools.partial, MethodType)):
+            parts = ("func", "args", "keywords", "__func__", "__self__")
+            waiting += [getattr(value, name, None) for name in parts]
+        elif isinstance(value, (tuple, list, dict)):
+            waiting += value.values() if isinstance(value, dict) else value
         elif isinstance(value, type):
             waiting += value.__mro__
         elif callable(value):
             waiting += [getattr(type(value), name, None) for name in ("__call__", "forward")]
-            waiting += [type(value), getattr(value, "__wrapped__", None), *getattr(value, "__dict__", {}).values()]
+            waiting += [type(value), getattr(value, "__wrapped__", None), getattr(value, "__dict__", None)]
 
 
 def _stated(text: str) -> Kernel:
@@ -413,11 +401,9 @@ class FunctionBackend(BackendDriver):
 
     def numerics_of(self, case: TestCase) -> Numerics:
         found = self._kernel(case)
-        if found is None or found.numerics is not None:
-            return self.numerics if found is None else found.numerics or self.numerics
-        if self._arrays_for(case, found) == "jax":
+        if found and not found.numerics and self._arrays_for(case, found) == "jax":
             return load_object("optest.jax.backend:JaxBackend")().numerics_of(case)  # type: ignore[no-any-return]
-        return self.numerics
+        return (found and found.numerics) or self.numerics
 
     def runs_into(self, case: TestCase) -> bool:
         """Whether the function writes into outputs that it gets."""
@@ -474,16 +460,14 @@ class FunctionBackend(BackendDriver):
         except (AttributeError, TypeError) as error:
             if arrays != "numpy" or "ndarray" not in str(error):
                 raise
+            how = f'annotate the parameter (x: torch.Tensor), or declare @optest.kernel({operator!r}, arrays="torch")'
             if not found.arrays and operator not in self._learned and is_installed("torch"):
                 with suppress(AttributeError, TypeError):
                     returned = self._call_with("torch", found, case, inputs, outputs)
-                    raised = f"{type(error).__name__}: {error}"
-                    self._learned[operator] = (
-                        f"{found.name} gets torch tensors, since with a NumPy array it raised {raised}"
-                        f"; {_HOW_TO_TAKE_TENSORS.format(operator=operator)}"
-                    )
+                    raised = f"with a NumPy array it raised {type(error).__name__}: {error}"
+                    self._learned[operator] = f"{found.name} gets torch tensors, since {raised}; {how}"
                     return returned
-            hint = f"it got NumPy arrays; if it takes tensors, {_HOW_TO_TAKE_TENSORS.format(operator=operator)}"
+            hint = f"it got NumPy arrays; if it takes tensors, {how}"
             vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), hint]  # Python 3.10 has no add_note
             raise
         if arrays == "numpy":

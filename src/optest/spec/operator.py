@@ -207,6 +207,8 @@ class OperatorDescriptor:
             )
         if isinstance(ranges, Mapping) and any(each.limit for each in inputs):
             object.__setattr__(self, "domain", hooks.domain)
+        if self.generator is None and (offsets := [each.name for each in inputs if each.kind == OFFSETS]):
+            object.__setattr__(self, "generator", dict.fromkeys(offsets, "arange"))  # of sequences of one element
 
         def named(tensor: DeclaredTensor, name: str, index: str, is_wide: bool) -> str:
             if tensor.kind in ("index", OFFSETS):

@@ -201,7 +201,7 @@ def test_too_few_parameters_and_not_implemented_are_gaps() -> None:
         (
             "nothing_of_the_kind=kernels_under_test:softmax",
             UsageError,
-            "is no operator.*\n.*write --function OPERATOR=",
+            "is no operator.*\n.*mean --function OPERATOR=",
         ),
         ("kernels_under_test:my_layernorm", UsageError, "did you mean --function layer_norm=kernels_under_test:my_lay"),
         ("absent_file.py:softmax", UsageError, "file 'absent_file.py' does not exist"),
@@ -303,7 +303,7 @@ def test_source_of_a_function_decides_its_arrays(arrays: str) -> None:
 
 
 def test_a_decorator_with_a_wrong_word() -> None:
-    with pytest.raises(UsageError, match="there is no dtype 'float'"):
+    with pytest.raises(UsageError, match="dtypes of a capability has 'float'"):
         optest.kernel("relu", dtypes=("float",))
     with pytest.raises(UsageError, match="expected one of numpy, torch, jax"):
         optest.kernel("relu", arrays="cupy")

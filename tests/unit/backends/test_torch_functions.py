@@ -164,8 +164,10 @@ def test_no_function_of_torch_fails_otherwise_than_the_backend(module: str) -> N
     bootstrap()
     names = [each.name for each in operators if callable(getattr(importlib.import_module(module), each.name, None))]
     assert len(names) > 30
-    found = {name: differences_from_torch(name, f"{module}:{name}") for name in names}
-    assert not {name: each for name, each in found.items() if each}
+    in_workers = {"isolate": "auto", "jobs": 2}  # torch.div ends the process for some integers
+    found = {name: differences_from_torch(name, f"{module}:{name}", **in_workers) for name in names}
+    mutating = {"batch_norm"}  # while it trains, torch's function updates the running statistics in place
+    assert not {name: each for name, each in found.items() if each and name not in mutating}
 
 
 @pytest.mark.parametrize("name", ["relu", "into_out", "out_comes_first", "in_place"])

@@ -127,6 +127,7 @@ def test_declared_dtypes_offsets_and_attributes_are_varied() -> None:
     descriptor = OperatorDescriptor(name="own", signature=DECLARED, attributes=attributes)
     derived = signature_samples(descriptor, lambda specs, _, values: Trial(descriptor.infer(specs, {})))  # type: ignore[operator]
     cases = [each.case for each in derived.samples]
+    assert descriptor.generator == {"cu": "arange"}
     for case in cases:
         tokens = case["shapes"]["x"]["shape" if isinstance(case["shapes"]["x"], dict) else slice(None)][0]
         offsets = case["generator"]["cu"]["values"]
