@@ -273,8 +273,16 @@ def _are_on_both_sides(errors: Array) -> bool:
 # Hypotheses that need no reference
 
 
-def _relation(wrong: WrongCall, kind: str, words: str, values: Mapping[int, Array]) -> Hypothesis:
-    return Hypothesis(kind=kind, words=words, case=wrong.case, inputs=wrong.inputs, values=values)
+def _relation(wrong: WrongCall, words: str, values: Mapping[int, Array]) -> Hypothesis:
+    return Hypothesis(words=words, case=wrong.case, inputs=wrong.inputs, values=values)
+
+
+def _one_output(wrong: WrongCall) -> tuple[int, Array, Array] | None:
+    """The index of the one wrong output, its values and the right ones; None if there are several."""
+    if len(wrong.off) != 1:
+        return None
+    got, right = _real(wrong.outputs[wrong.off[0]]), _real(wrong.expected[wrong.off[0]].value)
+    return None if got is None or right is None or got.shape != right.shape else (wrong.off[0], got, right)
 
 
 def returned_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -284,98 +292,76 @@ def returned_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
         output = wrong.outputs[index]
         for argument, array in zip(wrong.case.inputs, wrong.inputs, strict=True):
             same = (array.shape, array.dtype) == (output.shape, output.dtype)
-            if same and np.array_equal(bits(array), bits(output)):
+            if index not in values and same and np.array_equal(bits(array), bits(output)):
                 values[index] = array
                 names.append(f"{wrong.expected[index].name} were {argument.name}, returned unchanged")
-                break
     if len(values) == len(wrong.off):
-        yield _relation(wrong, "returned unchanged", " and ".join(names), values)
+        yield _relation(wrong, " and ".join(names), values)
 
 
 def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
     """The last rows along a dimension of the one wrong output are zeros, those of an input, or the row before them."""
-    if len(wrong.off) != 1:
+    if (found := _one_output(wrong)) is None:
         return
-    (index,) = wrong.off
-    output, expected = wrong.outputs[index], wrong.expected[index]
-    got, right = _real(output), _real(expected.value)
-    if got is None or right is None or got.shape != right.shape:
-        return
+    index, got, right = found
+    expected = wrong.expected[index]
     is_wrong = ~np.isclose(got, right, rtol=16 * _step(expected.dtype), atol=0.0, equal_nan=True)
+    left = {"0": np.zeros_like(right)}
+    for argument, array in zip(wrong.case.inputs, wrong.inputs, strict=True):
+        if array.shape == got.shape and (values := _real(array)) is not None:
+            left[argument.name] = values
     for axis, size in enumerate(got.shape):
-        lines = np.moveaxis(is_wrong, axis, 0).reshape(size, -1).any(axis=1)
-        first = int(np.argmax(lines))
-        if not first:
-            continue
+        first = int(np.argmax(np.moveaxis(is_wrong, axis, 0).reshape(size, -1).any(axis=1)))
         tail = (slice(None),) * axis + (slice(first, None),)
-        before = (slice(None),) * axis + (slice(first - 1, first),)
-        kept = {"0": np.zeros_like(right), "the row before": np.broadcast_to(got[before], got.shape)}
-        for argument, array in zip(wrong.case.inputs, wrong.inputs, strict=True):
-            if array.shape == got.shape and (values := _real(array)) is not None:
-                kept[argument.name] = values
-        for what, filled in kept.items():
+        before = {"the row before": np.broadcast_to(got.take([first - 1], axis), got.shape)}
+        for what, filled in {**left, **before}.items() if first else ():
             if np.array_equal(got[tail], filled[tail], equal_nan=True) and not np.array_equal(got, filled):
                 value = np.array(expected.value)
                 value[tail] = filled[tail].astype(value.dtype)
                 of = f"{size - first} of {size} along dimension {axis} of {expected.name}"
-                yield _relation(
-                    wrong, f"lost {what}", f"the last {of} were {what}: they are never computed", {index: value}
-                )
+                yield _relation(wrong, f"the last {of} were {what}: they are never computed", {index: value})
                 break
 
 
 def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Shares of a sum that leaves out its last terms: softmax, whose results add up to 1 along a dimension."""
-    right = _real(wrong.expected[0].value) if wrong.case.descriptor.name == "softmax" else None
-    if right is None or not right.ndim or not right.size:
+    if wrong.case.descriptor.name != "softmax" or (found := _one_output(wrong)) is None or not found[2].ndim:
         return
     axis = wrong.case.attributes["dim"]
-    size = right.shape[axis]
+    size = found[2].shape[axis]
     for cut in sorted({(size - 1) // tile * tile for tile in (1, *TILES) if size > tile}):
-        total = right.take(np.arange(cut), axis).sum(axis, keepdims=True)
+        total = found[2].take(np.arange(cut), axis).sum(axis, keepdims=True)
         words = f"the sum left out the last {size - cut} of {size} along dimension {axis}"
-        yield _relation(wrong, "partial sum", words, {0: right / total})
+        yield _relation(wrong, words, {0: found[2] / total})
 
 
 def _rows_without_keys(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Only those rows of attention are wrong that see no key, whose result is 0."""
-    if wrong.case.descriptor.category != "attention" or len(wrong.off) != 1:
+    if wrong.case.descriptor.category != "attention" or (found := _one_output(wrong)) is None:
         return
-    (index,) = wrong.off
-    got, right = _real(wrong.outputs[index]), _real(wrong.expected[index].value)
-    if got is None or right is None or not right.ndim or got.shape != right.shape:
-        return
+    index, got, right = found
     empty = np.broadcast_to((right == 0).all(axis=-1, keepdims=True), right.shape)
-    if not empty.any() or bool((empty | (right == 0)).all()):
-        return
-    what = "0 / 0" if np.isnan(got[empty & (got != 0)]).all() else "that of masked keys, as if it saw them"
-    words = f"the result of a query that sees no key were {what}; it is 0"
-    yield _relation(wrong, "no key", words, {index: np.where(empty, got, right)})
+    if empty.any() and bool(right.any()):
+        what = "0 / 0" if np.isnan(got[empty & (got != 0)]).all() else "that of masked keys, as if it saw them"
+        words = f"the result of a query that sees no key were {what}; it is 0"
+        yield _relation(wrong, words, {index: np.where(empty, got, right)})
 
 
 def _spread_nan(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Results are NaN where elements of an input that are NaN or infinite do not count."""
-    lost = [np.isnan(got) for got in map(_real, wrong.outputs) if got is not None]
-    bad = {
-        index: array.dtype.type(0)
-        for index, array in enumerate(wrong.inputs)
-        if array.dtype.kind not in "biuc" and not np.isfinite(widen(array)).all()
-    }
-    if not any(each.any() for each in lost):
-        return
-    for chosen in ([*bad], *([each] for each in bad)) if len(bad) > 1 else ([*bad],) if bad else ():
+    finite = [array.dtype.kind in "biuc" or np.isfinite(widen(array)) for array in wrong.inputs]
+    bad = [at for at, each in enumerate(finite) if not np.all(each)]
+    lost = {at: np.not_equal(each, each) for at, each in enumerate(wrong.outputs) if at in wrong.off}
+    shown = bad and any(map(np.any, lost.values()))
+    for chosen in dict.fromkeys([tuple(bad), *((at,) for at in bad)]) if shown else ():
         inputs = [
-            np.where(np.isfinite(widen(array)), array, bad[at]) if at in chosen else array
+            np.where(finite[at], array, array.dtype.type(0)) if at in chosen else array
             for at, array in enumerate(wrong.inputs)
         ]
-        values = {
-            at: np.where(widen(each) != widen(each), np.nan, wrong.expected[at].value)
-            for at, each in enumerate(wrong.outputs)
-            if at in wrong.off
-        }
+        values = {at: np.where(each, np.nan, wrong.expected[at].value) for at, each in lost.items()}
         names = " and ".join(wrong.case.inputs[at].name for at in chosen)
         words = f"NaN and infinity in elements of {names} that do not count were multiplied by 0, which is NaN"
-        yield replace(_relation(wrong, "spread NaN", words, values), inputs=inputs, unless_seen=True)
+        yield replace(_relation(wrong, words, values), inputs=inputs, unless_seen=True)
 
 
 _NORMALISED: Mapping[str, Callable[[TestCase, Array], Array]] = {
@@ -392,61 +378,44 @@ _CANCELLED = 32 * 2.0**-24
 def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
     """A normalisation whose variance lost its digits by a difference of squares, or that does not subtract the mean."""
     case, name = wrong.case, wrong.case.descriptor.name
-    if list(wrong.off) != [0] or not wrong.inputs or case.inputs[0].spec.dtype.bits > 32:
+    found, x = _one_output(wrong), _real(wrong.inputs[0]) if wrong.inputs else None
+    has_mean = not case.attributes.get("training", True) and any(each.name == "running_mean" for each in case.inputs)
+    if found is None or found[0] or x is None or not x.size or case.inputs[0].spec.dtype.bits > 32 or has_mean:
         return
-    got, right, x = (_real(each) for each in (wrong.outputs[0], wrong.expected[0].value, wrong.inputs[0]))
-    if got is None or right is None or x is None or not x.size:
-        return
+    _, got, right = found
     if name in ("var", "std"):
-        dims = case.attributes["dim"]
-        axes = tuple(each % x.ndim for each in dims) if dims else tuple(range(x.ndim))
-        rows = np.moveaxis(x, axes, range(-len(axes), 0)).reshape(-1, math.prod(x.shape[each] for each in axes))
-        square, variance = np.mean(rows * rows, axis=1), np.var(rows, axis=1)
-        of_output = (got if name == "var" else got * got).reshape(-1)
-        scale = rows.shape[1] / max(rows.shape[1] - case.attributes["correction"], 1e-9)
-        near = np.abs(of_output / scale - variance) <= _CANCELLED * square
-        values = got
-    elif name in _NORMALISED and not (
-        name == "batch_norm"
-        and "running_mean" in [each.name for each in case.inputs]
-        and not case.attributes["training"]
-    ):
-        as_rows = partial(_NORMALISED[name], case)
-        parts = {argument.name: _real(array) for argument, array in zip(case.inputs, wrong.inputs, strict=True)}
-        bias = parts.get("bias")
+        axes = tuple(each % x.ndim for each in case.attributes["dim"] or range(x.ndim))
+        count = math.prod(x.shape[each] for each in axes)
+        square, variance = np.mean(x * x, axes).reshape(-1), np.var(x, axes).reshape(-1)
+        implied = (got if name == "var" else got * got).reshape(-1)
+        implied, least, values = implied * ((count - case.attributes["correction"]) / count), 0.0, got
+    elif name in _NORMALISED:
+        as_rows, eps = partial(_NORMALISED[name], case), case.attributes["eps"]
+        bias = {each.name: array for each, array in zip(case.inputs, wrong.inputs, strict=True)}.get("bias")
         shape = x.shape if name == "layer_norm" else (1, -1, *[1] * (x.ndim - 2))
-        offset = 0.0 if bias is None else bias if name == "layer_norm" else bias.reshape(shape)
-        rows = as_rows(x)
+        offset = np.zeros(1) if bias is None else widen(bias) if name == "layer_norm" else widen(bias).reshape(shape)
+        rows, part, whole = as_rows(x), as_rows(got - offset), as_rows(right - offset)
         mean, square, variance = rows.mean(axis=1), np.mean(rows * rows, axis=1), np.var(rows, axis=1)
-        part, whole = as_rows(got - offset), as_rows(right - offset)
-        eps = case.attributes["eps"]
+
+        def unrolled(values: Array) -> Array:
+            """Rows in the shape of the tensor, with the bias."""
+            turned = name == "batch_norm"
+            values = values.reshape(x.shape[1], x.shape[0], *x.shape[2:]) if turned else values.reshape(x.shape)
+            return np.asarray((np.moveaxis(values, 0, 1) if turned else values) + offset)
+
         with_mean = whole * rows / (rows - mean[:, None])
-        for kind, other in (
-            ("the mean were not subtracted", with_mean * np.sqrt((variance + eps) / (square + eps))[:, None]),
-            ("the mean were subtracted for the variance only", with_mean),
-        ):
-            unseen = as_rows(np.broadcast_to(offset, x.shape)) + other
-            yield _relation(wrong, kind, f"{kind} (its term is missing)", {0: _unrolled(name, unseen, x)})
+        of_squares = np.sqrt((variance + eps) / (square + eps))[:, None]
+        for words, factor in (("", of_squares), (" but for the variance", np.ones(1))):
+            yield _relation(wrong, f"the mean were not subtracted{words}", {0: unrolled(with_mean * factor)})
         ratio = np.sum(part * whole, axis=1) / np.sum(whole * whole, axis=1)
-        implied = (variance + eps) / (ratio * ratio) - eps
-        near = np.where(
-            np.isnan(part).all(axis=1),
-            variance + eps <= _CANCELLED * square,
-            np.abs(implied - variance) <= _CANCELLED * square,
-        )
-        values = _unrolled(name, np.where(np.isnan(part), np.nan, whole * ratio[:, None]), x) + offset
+        implied, least = (variance + eps) / (ratio * ratio) - eps, eps
+        values = unrolled(np.where(np.isnan(part), np.nan, whole * ratio[:, None]))
     else:
         return
-    if bool(near.all()) and bool((square > 4 * variance).any()):
+    error = np.where(np.isnan(implied), variance + least, np.abs(implied - variance))
+    if bool((error <= _CANCELLED * square).all()) and bool((square > 4 * variance).any()):
         words = "the variance were the mean of squares minus the square of the mean (E[x²] - E[x]²), which cancel"
-        yield _relation(wrong, "squares", words, {0: values})
-
-
-def _unrolled(name: str, rows: Array, x: Array) -> Array:
-    """Rows of :data:`_NORMALISED` in the shape of the tensor."""
-    if name != "batch_norm":
-        return np.asarray(rows.reshape(x.shape))
-    return np.asarray(np.moveaxis(rows.reshape(x.shape[1], x.shape[0], *x.shape[2:]), 0, 1))
+        yield _relation(wrong, words, {0: values})
 
 
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ from optest.spec import (
 __all__ = ["CALLS", "TILES", "Hypothesis", "WrongCall", "narrower_dtypes", "yields_shapes"]
 
 Array = np.ndarray[Any, Any]
+_NUMBERS = re.compile(r"\b[\d.]+\b")
 _NARROWER = ("bfloat16", "float16", "float32")
 """Dtypes in which kernels compute what is stored in a wider one."""
 
@@ -42,20 +45,24 @@ class WrongCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """What a wrong kernel may have computed instead: the reference's outputs for ``case`` and ``inputs``.
+    """What a wrong kernel may have computed instead, by its ``words`` behind "as if": the reference's outputs for
+    another ``case`` with other ``inputs``.
 
-    ``kind`` is the same for all calls that were changed in this way; ``words`` say it of this one, behind "as if".
     ``values`` replace expected outputs by index and need no reference; with ``unless_seen`` they hold only if the
     reference yields for ``inputs`` what it yields for the call. ``first_only``: the other outputs stay as expected.
     """
 
-    kind: str
     words: str
     case: TestCase
     inputs: Sequence[Array]
     values: Mapping[int, Array] | None = None
     unless_seen: bool = False
     first_only: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The same for all calls that were changed in this way, whatever the numbers."""
+        return _NUMBERS.sub("", self.words)
 
 
 def narrower_dtypes(name: str) -> list[str]:
@@ -103,7 +110,6 @@ def _with_other_attributes(wrong: WrongCall) -> Iterator[Hypothesis]:
             seen.append(value)
             is_default = ", its default," if how == "default" else ""
             yield Hypothesis(
-                kind=f"{attribute.name} {how}",
                 words=f"{attribute.name} were {_shown(value)}{is_default} not {_shown(stated)}",
                 case=replace(case, attributes={**case.attributes, attribute.name: value}),
                 inputs=inputs,
@@ -153,26 +159,16 @@ def _read(attribute: Attribute, value: Any) -> Any:
 # Inputs
 
 
-def _with_input(
-    case: TestCase,
-    inputs: Sequence[Array],
-    others: Mapping[int, Array],
-    kind: str,
-    words: str,
-    *,
-    first_only: bool = False,
-) -> Hypothesis:
+def _with_input(wrong: WrongCall, others: Mapping[int, Array], words: str, *, first_only: bool = False) -> Hypothesis:
     """The call with other inputs at some indices, dense where they have another shape."""
-    given = [others.get(place, array) for place, array in enumerate(inputs)]
-    arguments = [
+    given = [others.get(place, array) for place, array in enumerate(wrong.inputs)]
+    arguments = tuple(
         argument
         if array.shape == argument.spec.shape
         else replace(argument, spec=TensorSpec(dtype=argument.spec.dtype, shape=array.shape))
-        for argument, array in zip(case.inputs, given, strict=True)
-    ]
-    return Hypothesis(
-        kind=kind, words=words, case=replace(case, inputs=tuple(arguments)), inputs=given, first_only=first_only
+        for argument, array in zip(wrong.case.inputs, given, strict=True)
     )
+    return Hypothesis(words=words, case=replace(wrong.case, inputs=arguments), inputs=given, first_only=first_only)
 
 
 def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -186,18 +182,14 @@ def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
             read = _read_as(argument, array, spec)
             if read is not None:
                 words = f"{how} of {argument.name} were ignored"
-                yield _with_input(case, inputs, {place: read}, how, _dense_words(how, words))
+                yield _with_input(wrong, {place: read}, words + ": read as if dense" * (how == "the strides"))
                 dense.setdefault(place, read)
         if not argument.spec.is_dense:
             words = f"the strides of {argument.name} were ignored: its elements in the order of memory"
             read = array.ravel(order="K").reshape(array.shape)
-            yield _with_input(case, inputs, {place: read}, "memory order", words)
+            yield _with_input(wrong, {place: read}, words)
     if len(dense) > 1:
-        yield _with_input(case, inputs, dense, "all dense", "every input were dense (their strides ignored)")
-
-
-def _dense_words(how: str, words: str) -> str:
-    return f"{words}: read as if dense" if how == "the strides" else words
+        yield _with_input(wrong, dense, "every input were dense (their strides ignored)")
 
 
 def _as_read(spec: TensorSpec) -> Iterator[tuple[str, TensorSpec]]:
@@ -225,55 +217,34 @@ def _read_as(argument: Argument, array: Array, spec: TensorSpec) -> Array | None
 
 def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Two inputs for each other."""
-    case, inputs = wrong.case, wrong.inputs
-    for first in range(len(inputs)):
-        for second in range(first + 1, min(len(inputs), first + 3)):
-            one, other = case.inputs[first], case.inputs[second]
-            if inputs[first].dtype != inputs[second].dtype:
-                continue
-            given = list(inputs)
-            given[first], given[second] = given[second], given[first]
-            arguments = list(case.inputs)
-            arguments[first], arguments[second] = replace(one, spec=other.spec), replace(other, spec=one.spec)
-            yield Hypothesis(
-                kind=f"exchanged {first} {second}",
-                words=f"{one.name} and {other.name} were exchanged",
-                case=replace(case, inputs=tuple(arguments)),
-                inputs=given,
-            )
+    for first, one in enumerate(wrong.inputs):
+        for second, other in enumerate(wrong.inputs[first + 1 : first + 3], first + 1):
+            if one.dtype == other.dtype:
+                words = f"{wrong.case.inputs[first].name} and {wrong.case.inputs[second].name} were exchanged"
+                yield _with_input(wrong, {first: other, second: one}, words)
 
 
 def _changed_alone(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Each input ignored, or with its elements elsewhere."""
+    """Each input ignored, left out where it may be, or with its elements elsewhere."""
+    optional = [each.name for each in wrong.case.descriptor.tensors.inputs if each.optional]
     for place, array in enumerate(wrong.inputs):
-        yield from _without(wrong.case, wrong.inputs, place)
         name = wrong.case.inputs[place].name
-        for kind, other in _shuffled(array):
-            words = kind.replace(" of it ", f" of {name} ") if " of it " in kind else f"{name} were {kind}"
-            yield _with_input(wrong.case, wrong.inputs, {place: other}, f"{kind} {name}", words)
-
-
-def _without(case: TestCase, inputs: Sequence[Array], place: int) -> Iterator[Hypothesis]:
-    """An input that is not looked at: left out where it may be, else zeros, ones, or the identity."""
-    array, name = inputs[place], case.inputs[place].name
-    replaced: dict[str, Array] = {
-        "zeros": np.zeros(array.shape, array.dtype),
-        "ones": np.ones(array.shape, array.dtype),
-    }
-    parameters = {each.name: each for each in case.descriptor.tensors.inputs}
-    if name in parameters and parameters[name].optional:
-        kept = [at for at in range(len(inputs)) if at != place]
-        yield Hypothesis(
-            kind=f"without {name}",
-            words=f"{name} were ignored",
-            case=replace(case, inputs=tuple(case.inputs[at] for at in kept)),
-            inputs=[inputs[at] for at in kept],
-        )
-    if array.ndim == 2 and array.shape[0] == array.shape[1] > 1:
-        replaced["the identity"] = np.eye(array.shape[0]).astype(array.dtype)
-    for value, other in replaced.items():
-        words = f"{name} were ignored ({value} in its place)"
-        yield _with_input(case, inputs, {place: other}, f"{value} {name}", words)
+        if name in optional:
+            arguments, kept = [*wrong.case.inputs], [*wrong.inputs]
+            del arguments[place], kept[place]
+            case = replace(wrong.case, inputs=tuple(arguments))
+            yield Hypothesis(words=f"{name} were ignored", case=case, inputs=kept)
+        replaced: dict[str, Array] = {
+            "zeros": np.zeros(array.shape, array.dtype),
+            "ones": np.ones(array.shape, array.dtype),
+        }
+        if array.ndim == 2 and array.shape[0] == array.shape[1] > 1:
+            replaced["the identity"] = np.eye(array.shape[0]).astype(array.dtype)
+        for value, other in replaced.items():
+            yield _with_input(wrong, {place: other}, f"{name} were ignored ({value} in its place)")
+        for how, other in _shuffled(array):
+            words = how.replace(" of it ", f" of {name} ") if " of it " in how else f"{name} were {how}"
+            yield _with_input(wrong, {place: other}, words)
 
 
 def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
@@ -293,8 +264,8 @@ def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
         elif array.dtype.kind not in "iu":
             yield "negated", np.negative(array)
         for axis in range(1, array.ndim - 1):
-            first = array.take([0], axis)
-            yield f"the first along dimension {axis}, repeated", np.broadcast_to(first, array.shape)
+            repeated = np.broadcast_to(array.take([0], axis), array.shape)
+            yield f"the first along dimension {axis}, repeated", repeated
         if (size := array.shape[-1]) % 2 == 0 < size:
             yield "the halves of it were exchanged", np.roll(array, size // 2, -1)
         if size % 2 == 0 and size > 2:
@@ -305,26 +276,24 @@ def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
 
 def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Operands that are narrowed before they are used: all of them, then each alone."""
-    case, inputs = wrong.case, wrong.inputs
     for name in _NARROWER:
         rounded = {
             place: narrow
-            for place, array in enumerate(inputs)
+            for place, array in enumerate(wrong.inputs)
             if name in narrower_dtypes(dtype_of(array.dtype).name)
             and (narrow := _through(array, dtype(name))) is not None
         }
         to = f"rounded to {name}{' (or tf32)' if name == 'float16' else ''} first"
         if rounded:
-            yield _with_input(case, inputs, rounded, f"rounded to {name}", f"the inputs were {to}")
+            yield _with_input(wrong, rounded, f"the inputs were {to}")
         for place in rounded if len(rounded) > 1 else ():
-            words = f"{case.inputs[place].name} were {to}"
-            yield _with_input(case, inputs, {place: rounded[place]}, f"{place} rounded to {name}", words)
+            yield _with_input(wrong, {place: rounded[place]}, f"{wrong.case.inputs[place].name} were {to}")
 
 
 _MOST_STRIDES = 12
 TILES = tuple(2**power for power in range(1, 11))
 _VECTOR = 8
-"""Tiles of so many elements are also lost where they are whole."""
+"""Tiles of so many elements are also lost where all are whole."""
 
 
 def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -332,79 +301,60 @@ def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
 
     A kernel that would leave its table stays in it by a bound, or begins at the other end.
     """
-    case, inputs = wrong.case, wrong.inputs
+    inputs, names = wrong.inputs, [argument.name for argument in wrong.case.inputs]
     sizes = sorted({size for array in inputs for size in array.shape})
-    for place in sorted(range(len(inputs)), key=lambda each: not each):  # an input of integers is rarely an index
-        array, name = inputs[place], case.inputs[place].name
-        if array.dtype.kind not in "iu" or not array.size or all(each.dtype.kind in "iu" for each in inputs):
-            continue
-        limits = [size for size in sizes if size > array.max()][:2]
-        for by in (1, -1):
+    tables: dict[Any, list[int]] = {}  # of one shape, behind the first input: shifted together, as cos and sin
+    has_floats = any(array.dtype.kind not in "biu" for array in inputs)
+    for place in sorted(range(len(inputs)), key=lambda each: not each):  # the first input is rarely an index
+        array = inputs[place]
+        tables.setdefault((not place, array.shape, array.dtype.name), []).append(place)
+        for by in (1, -1) if has_floats and array.dtype.kind in "iu" and array.size else ():
             moved = array.astype(np.int64) + by
-            for how, other in (
-                ("", moved),
-                *((f" within {size}", moved.clip(0, size - 1)) for size in limits),
-                *((f" around {size}", moved % size) for size in limits),
-            ):
-                words = f"{name} were shifted by one ({by:+}{how})"
-                given = {place: other.astype(array.dtype)}
-                yield _with_input(case, inputs, given, f"{name} {by:+}{how.rstrip('0123456789')}", words)
-    for places in _alike(inputs):
-        names = " and ".join(case.inputs[place].name for place in places)
+            shifted = {"": moved}
+            for size in [size for size in sizes if size > array.max()][:2]:
+                shifted |= {f" within {size}": moved.clip(0, size - 1), f" around {size}": moved % size}
+            for how, other in shifted.items():
+                yield _with_input(
+                    wrong, {place: other.astype(array.dtype)}, f"{names[place]} were shifted by one ({by:+}{how})"
+                )
+    for places in tables.values():
         for axis, size in enumerate(inputs[places[0]].shape):
-            for by, around in ((1, False), (-1, False), (1, True), (-1, True)) if size > 1 else ():
+            for by in (1, -1) if size > 1 else ():
                 at = np.arange(size) + by
-                at = at % size if around else at.clip(0, size - 1)
-                others = {place: inputs[place].take(at, axis) for place in places}
-                words = f"{names} were shifted by one along dimension {axis} ({by:+})"
-                yield _with_input(case, inputs, others, f"{names} {axis} {by:+} {around}", words)
-
-
-def _alike(inputs: Sequence[Array]) -> list[list[int]]:
-    """The indices of inputs with numbers, those behind the first of one shape and dtype together, as of a table."""
-    groups: dict[Any, list[int]] = {}
-    for place, array in enumerate(inputs):
-        if array.size and array.dtype.kind != "b":
-            groups.setdefault((not place, array.shape, array.dtype.name), []).append(place)
-    return list(groups.values())
+                for order in (at.clip(0, size - 1), at % size):
+                    others = {place: inputs[place].take(order, axis) for place in places}
+                    name = " and ".join(names[place] for place in places)
+                    yield _with_input(wrong, others, f"{name} were shifted by one along dimension {axis} ({by:+})")
 
 
 def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Grouped heads in turn: head h of the first input meets head h % K of the others, in place of h // (H / K)."""
-    case, inputs = wrong.case, wrong.inputs
-    heads = {size for size in inputs[0].shape if size > 1} if inputs else set()
-    seen = set()
-    for array in inputs[1:]:
-        for axis, size in enumerate(array.shape[:-1] if array.dtype.kind not in "biu" else ()):
-            like = [at for at in range(1, len(inputs)) if inputs[at].ndim == array.ndim]
-            like = [at for at in like if inputs[at].shape[axis] == size and inputs[at].dtype == array.dtype]
-            for count in sorted(each for each in heads if size > 1 and each > size and each % size == 0):
-                if (key := (*like, axis, count)) in seen or len(like) < 2:
-                    continue
-                seen.add(key)
+    """Grouped heads in turn: head h of the first input meets head h % K of two others, in place of h // (H / K)."""
+    names, alike = [argument.name for argument in wrong.case.inputs], Counter[Any]()
+    for array in wrong.inputs[1:]:
+        alike[array.dtype.name, array.shape] += array.dtype.kind not in "biu"
+    for (kind, shape), count in alike.items():
+        for axis, size in enumerate(shape[:-1] if count > 1 else ()):
+            for heads in {each for each in wrong.inputs[0].shape if size > 1 and each > size and not each % size}:
                 tiled = {
-                    at: np.tile(inputs[at], [count // size if dim == axis else 1 for dim in range(array.ndim)])
-                    for at in like
+                    at: np.concatenate([array] * (heads // size), axis)
+                    for at, array in enumerate(wrong.inputs)
+                    if at and (array.dtype.name, array.ndim) == (kind, len(shape)) and array.shape[axis] == size
                 }
-                names = " and ".join(case.inputs[at].name for at in like[:2])
-                words = f"head h of {case.inputs[0].name} read head h % {size} of {names}, not h // {count // size}"
-                yield _with_input(case, inputs, tiled, "heads in turn", words, first_only=True)
+                of = " and ".join(names[at] for at in [*tiled][:2])
+                words = f"head h of {names[0]} read head h % {size} of {of}, not h // {heads // size}"
+                yield _with_input(wrong, tiled, words, first_only=True)
 
 
 def _of_other_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
     """A matrix whose rows are read as if they began farther apart, or nearer; its last element stands for the rest."""
-    case, inputs = wrong.case, wrong.inputs
-    for place, array in enumerate(inputs):
-        if array.ndim != 2 or array.shape[0] < 2 or not array.size:
-            continue
-        rows, columns = array.shape
-        near = {columns - 1, columns + 1, columns // 2, 2 * columns, rows}
-        near |= {*range(1, _MOST_STRIDES)} if array.dtype.kind in "iu" else set()
-        for stride in sorted(near - {0, columns}):
+    for place, array in enumerate(wrong.inputs):
+        rows, columns = array.shape if array.ndim == 2 and array.size else (0, 0)
+        near = {columns - 1, columns + 1, columns // 2, 2 * columns, rows} - {0, columns}
+        near |= {*range(1, _MOST_STRIDES)} - {columns} if array.dtype.kind in "iu" else set()
+        for stride in sorted(near) if rows > 1 else ():
             flat = np.minimum(np.arange(rows)[:, None] * stride + np.arange(columns), array.size - 1)
-            name = case.inputs[place].name
-            words = f"the rows of {name} were {stride} elements apart, not {columns}"
-            yield _with_input(case, inputs, {place: array.reshape(-1)[flat]}, f"rows apart {name}", words)
+            words = f"the rows of {wrong.case.inputs[place].name} were {stride} elements apart, not {columns}"
+            yield _with_input(wrong, {place: array.reshape(-1)[flat]}, words)
 
 
 def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -412,69 +362,61 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
 
     They are cut off all dimensions of that size, if the outputs keep their shapes, or count as 0 or as -inf.
     """
-    case, inputs = wrong.case, wrong.inputs
+    inputs = wrong.inputs
     for size in sorted({size for array in inputs for size in array.shape if size > 1}, reverse=True):
-        cuts = {(size - 1) // tile * tile: tile for tile in TILES if size > tile and (size % tile or tile >= _VECTOR)}
-        cuts[size - 1] = 1
+        cuts = {size // tile * tile for tile in TILES if size > tile and size % tile}
+        cuts |= {size - tile for tile in TILES if size > tile >= _VECTOR}
         whole = [(at, axis) for at, each in enumerate(inputs) for axis, of in enumerate(each.shape) if of == size]
-        for cut, tile in sorted(cuts.items()):
-            for place, axis in dict.fromkeys([(-1, 0), *whole]):
-                at = whole if place < 0 else [(place, axis)]
-                names = " and ".join(dict.fromkeys(case.inputs[index].name for index, _ in at))
-                words = f"the last {size - cut} of {size} along dimension {at[0][1]} of {names} were left out"
-                cut_off = {index: inputs[index] for index, _ in at}
-                for index, dim in at:
-                    cut_off[index] = cut_off[index].take(np.arange(cut), dim)
-                if place < 0 or len(whole) > 1:
-                    yield _with_input(case, inputs, cut_off, f"last of {tile} cut", words)
-                if place < 0 or inputs[place].dtype.kind in "biu":
-                    continue
-                for value in (0.0, -np.inf):
+        for cut in sorted({*cuts, size - 1}):
+            for chosen in (whole, *([each] for each in whole)):
+                shorter = dict(enumerate(inputs))
+                for at, axis in chosen:
+                    shorter[at] = shorter[at].take(np.arange(cut), axis)
+                names = " and ".join(dict.fromkeys(wrong.case.inputs[at].name for at, _ in chosen))
+                (place, axis), *more = chosen
+                words = f"the last {size - cut} of {size} along dimension {axis} of {names} were left out"
+                yield _with_input(wrong, shorter, words)
+                for value in () if more or inputs[place].dtype.kind in "biu" else (0.0, -np.inf):
                     filled = np.array(inputs[place])
                     np.moveaxis(filled, axis, 0)[cut:] = value
-                    yield _with_input(case, inputs, {place: filled}, f"last of {tile} as {value}", words)
+                    yield _with_input(wrong, {place: filled}, words)
 
 
 def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Lengths rounded up, sequences without ends, padding that counts."""
+    """Lengths that are too long, sequences without ends, padding that counts."""
     case, inputs = wrong.case, wrong.inputs
+    columns = {each.shape[1] for each in inputs if each.dtype.kind in "iu" and each.ndim == 2}
     offsets = {}
-    for place, array in enumerate(inputs):
-        if array.dtype.kind not in "iu" or array.ndim != 1 or len(array) == 0 or len(inputs) < 3:
+    for place, array in enumerate(inputs if len(inputs) > 2 else ()):
+        if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
             continue
-        name = case.inputs[place].name
-        if array[0] == 0 and len(array) > 2 and bool((np.diff(array.astype(np.int64)) >= 0).all()):
-            offsets[place] = np.where(np.arange(len(array)) > 0, array[-1], 0).astype(array.dtype)
-        columns = {each.shape[1] for each in inputs if each.dtype.kind in "iu" and each.ndim == 2}
-        for size in sorted({size for each in inputs for size in each.shape}):
-            filled = {f"rounded up to a multiple of {size}": -(-array.astype(np.int64) // max(size, 1)) * size}
-            filled |= {f"all {size * each}, ignored": np.full_like(array, size * each) for each in columns}
-            for how, more in filled.items():
+        wide, name = array.astype(np.int64), case.inputs[place].name
+        if wide[0] == 0 and len(wide) > 2 and bool((np.diff(wide) >= 0).all()):
+            offsets[place] = np.where(np.arange(len(wide)) > 0, array[-1], 0).astype(array.dtype)
+        for size in sorted({size for each in inputs for size in each.shape if size}):
+            longer = {f"rounded up to a multiple of {size}": -(-wide // size) * size}
+            longer |= {f"ignored, all {size * each}": np.full_like(wide, size * each) for each in columns}
+            for how, lengths in longer.items():
                 words = f"{name} were {how}: elements behind them, which do not count, are read"
-                yield _with_input(case, inputs, {place: more.astype(array.dtype)}, f"{name} longer", words)
+                yield _with_input(wrong, {place: lengths.astype(array.dtype)}, words)
     if offsets:
         names = " and ".join(case.inputs[place].name for place in offsets)
         words = f"{names} were ignored: one sequence, where elements of other sequences do not count"
-        yield _with_input(case, inputs, offsets, "one sequence", words)
+        yield _with_input(wrong, offsets, words)
     padding = case.attributes.get("padding")
     if isinstance(padding, tuple) and any(padding) and inputs and inputs[0].ndim > 2:
-        count = inputs[0].ndim - 2
-        sides = [(each, each) for each in (padding * count)[:count]]
-        padded = np.pad(inputs[0], [(0, 0), (0, 0), *sides])
-        other = replace(case, attributes={**case.attributes, "padding": (0,) * len(padding)})
-        yield _with_input(other, inputs, {0: padded}, "padding of zeros", "padding, which does not count, were zeros")
+        sides = [(each, each) for each in (padding * inputs[0].ndim)[: inputs[0].ndim - 2]]
+        without = replace(case, attributes={**case.attributes, "padding": (0,) * len(padding)})
+        padded = {0: np.pad(inputs[0], [(0, 0), (0, 0), *sides])}
+        yield _with_input(wrong._replace(case=without), padded, "padding, which does not count, were zeros")
 
 
 def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
     """A causal mask or a window that is counted from the other end of queries and keys, or is off by one."""
-    case = wrong.case
-    if case.descriptor.category != "attention":
-        return
-    for move in ("end", 1, -1):
-        other = replace(case, attributes={**case.attributes, FIRST_POSITION: move})
+    for move in ("end", 1, -1) if wrong.case.descriptor.category == "attention" else ():
+        other = replace(wrong.case, attributes={**wrong.case.attributes, FIRST_POSITION: move})
         how = "counted from the other end of queries and keys" if move == "end" else f"shifted by one ({move:+})"
-        words = f"the causal mask were {how}"
-        yield Hypothesis(kind=f"causal {move}", words=words, case=other, inputs=wrong.inputs)
+        yield Hypothesis(words=f"the causal mask were {how}", case=other, inputs=wrong.inputs)
 
 
 def _through(array: Array, narrow: DType) -> Array | None:

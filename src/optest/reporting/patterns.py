@@ -20,6 +20,8 @@ _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
 _CHANCE = 1e-3
 """How likely it may be that a parameter tells failures by chance."""
+_SHARE = 0.75
+"""Of the cases with a property that is no size, so many have to fail for it to separate them."""
 _FEW_PASSES = 0.1
 """Of the cases of an operator, fewer passes than these say only that it is wrong nearly everywhere."""
 _MANY = 5
@@ -49,8 +51,8 @@ class _Property:
 def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagnosis: Sequence[str] = ()) -> str:
     """Return what all of ``failed`` have and none of ``passed``, cases of one operator; else an empty text.
 
-    An attribute that the ``diagnosis`` names comes first, and then no size; of such an attribute it is enough that no
-    case fails without it.
+    An attribute that the ``diagnosis`` names comes first, and then no size. What is no size may also hold for a
+    few cases that pass, in which the fault does not show; the text says for how many.
     """
     count, total = len(failed), len(failed) + len(passed)
     if len(passed) < max(_LEAST_PASSES, _FEW_PASSES * total):
@@ -75,9 +77,12 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagn
         is_accident = count < _MANY and {one.name, other.name} & _SIZES
         if not is_accident and not any(one.holds(facts) and other.holds(facts) for facts in right):
             return f"only {one.words} and {other.words} ({such})"
-    if shared and shared[0].name in named and (count + passes[0]) / total <= 1 - _FEW_PASSES:
-        most = count + passes[0]
-        return f"only {shared[0].words} ({count} of {most} such cases, none of {total - most} others)"
+    kept = [each for each in shared if each.name not in _SIZES]
+    for chosen in (*((each,) for each in kept), *combinations(kept, 2)):
+        most = count + sum(all(each.holds(facts) for each in chosen) for facts in right)
+        if chosen[0].name in named or (count >= _SHARE * most and (most / total) ** count <= _CHANCE):
+            words = " and ".join(each.words for each in chosen)
+            return f"only {words} ({count} of {most} such cases, none of {total - most} others)"
     return ""
 
 
@@ -169,9 +174,11 @@ def _facts(result: CaseResult) -> _Facts:
     for each in _MULTIPLES if first else ():
         has[f"where the last size is {'not ' if first[-1] % each else ''}a multiple of {each}"] = first[-1] > 0
     elements = max(map(math.prod, shapes), default=0)
+    # A mask or indices tell no dtypes apart; names in foreign results may be none of optest.
+    floats = [name for name in result.dtypes if name.startswith(("float", "bfloat", "complex"))]
     return _Facts(
         words=frozenset(words for words, holds in has.items() if holds),
-        values={"dtype": ",".join(dict.fromkeys(result.dtypes)), **attributes},
+        values={"dtype": ",".join(dict.fromkeys(floats or result.dtypes)), **attributes},
         amounts={
             "elements": elements,
             "dimensions": max(map(len, shapes), default=0),

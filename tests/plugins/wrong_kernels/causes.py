@@ -332,7 +332,7 @@ def exchanged_sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = N
     return attend(query, value, key, attn_mask, causal=is_causal)
 
 
-@planted("exchanged", "where", "branches")
+@planted("exchanged", "where", "branches", "exchanged|condition were inverted")  # which is the same
 def exchanged_where(condition: Tensor, input: Tensor, other: Tensor) -> Tensor:
     return torch.where(condition, other, input)
 
