@@ -556,7 +556,7 @@ def test_marks_of_a_conftest_hold_for_their_item_alone(fresh: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Path) -> None:
+def test_the_compile_backend_is_that_of_the_ini_unless_somebody_says_another(fresh: Path) -> None:
     def asked(*arguments: str, **env: str) -> str:
         code = "def pytest_sessionstart(session):\n    print('asked:', session.config.getoption('compile_backend'))\n"
         (fresh / "conftest.py").write_text(code)
@@ -566,6 +566,8 @@ def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Pat
     assert asked(TEST_COMPILE_BACKEND="aot_eager") == "aot_eager"
     assert asked("--compile-backend", "eager", TEST_COMPILE_BACKEND="aot_eager") == "eager"
     (fresh / "models" / "granite4h.yaml").unlink()
+    with (fresh / "pytest.ini").open("a") as ini:
+        ini.write("optest_compile_backend = inductor\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-k", "mul_ok", "-v"], cwd=fresh, capture_output=True, text=True, timeout=600,
         env={"PATH": "/usr/bin:/bin", "HOME": str(fresh)},
@@ -573,6 +575,7 @@ def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Pat
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     run_info = next((fresh / ".optest" / "runs").glob("*/run.json")).read_text()
     assert '"inductor"' in run_info
+    assert "model cases run by torch inductor" in done.stdout
 
 
 ODD = ("a", "a[0]", "a[0-x]", "a::b", "a b", "größe.é中", "p/q", 'it\'s "d"')

@@ -222,6 +222,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         sharing.hide_duplicates(session, results)
 
 
+def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
+    """Say which compiler the model cases use: what passes eagerly may fail compiled."""
+    cases = [item for item in items if isinstance(item, CaseItem)]
+    of_models = [item for item in cases if any(tag.startswith("model_") for tag in item.case.tags)]
+    compilers = dict.fromkeys(item.request.settings["compile_backend"] or "eager" for item in of_models)
+    others = {True: "--compile-backend inductor compiles them", False: "--compile-backend eager compiles nothing"}
+    return [f"optest: model cases run by torch {each}; {others[each == 'eager']}" for each in compilers]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Nothing runs where scenes cannot have their devices; a worker of xdist fails those alone.

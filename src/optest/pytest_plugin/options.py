@@ -39,7 +39,7 @@ def add_options(parser: pytest.Parser) -> None:
         default=environment().get("TEST_COMPILE_BACKEND") or None,
         type=_option_value,
         metavar="NAME",
-        help="backend of torch.compile; eager compiles nothing ($TEST_COMPILE_BACKEND, else inductor for model cases)",
+        help="backend of torch.compile; eager compiles nothing ($TEST_COMPILE_BACKEND, else the ini, else eager)",
     )
     group.addoption(
         "--torch-device", default=None, type=_option_value, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)"
@@ -68,6 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("optest_plugins", "modules to load for the cases, as OPTEST_PLUGINS does", type="args", default=[])
     parser.addini("optest_plans", "how plans are called", type="args", default=list(PLAN_NAMES))
     parser.addini("optest_platforms", "further names for --platform", type="args", default=[])
+    parser.addini("optest_compile_backend", "backend of torch.compile for model cases, eager without", default="")
     parser.addini("optest_tier", "tier of suites: smoke, parity or full", default="")
     parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
@@ -143,7 +144,7 @@ def beside_the_backend(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_of_a_run(config: pytest.Config, *, compiles: bool = False) -> dict[str, Any]:
-    """Options of ``optest run`` by name; with ``compiles`` calls of torch are compiled unless somebody says otherwise.
+    """Options of ``optest run`` by name; with ``compiles`` calls of torch are compiled as the ini says, if at all.
 
     Cases are asked for one after the other: ``pytest -n`` is the way to more.
     """
@@ -151,7 +152,8 @@ def options_of_a_run(config: pytest.Config, *, compiles: bool = False) -> dict[s
     given: dict[str, Any] = {
         "backend": config.getoption("optest_backend") or of_the_ini,
         "torch_device": config.getoption("torch_device"),
-        "compile_backend": config.getoption("compile_backend") or (compiles and "inductor"),
+        "compile_backend": config.getoption("compile_backend")
+        or (compiles and config.getini("optest_compile_backend")),
         "bench": config.getoption("optest_bench"),
         "no_dedupe": not config.getoption("dedupe"),
         "jobs": 1,

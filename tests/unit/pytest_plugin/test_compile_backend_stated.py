@@ -60,14 +60,19 @@ class Config:
     def getoption(self, name: str, default: Any = None) -> Any:
         return self._options.get(name, default)
 
-    def getini(self, _: str) -> list[str]:
-        return []
+    def getini(self, name: str) -> Any:
+        return self._options.get(name, "" if name == "optest_compile_backend" else [])
 
 
-@pytest.mark.parametrize(("stated", "of_models", "of_plans"), [(None, "inductor", None), ("eager", "eager", "eager")])
-def test_only_model_cases_are_compiled_without_a_word(stated: str | None, of_models: str, of_plans: str | None) -> None:
-    config: Any = Config(stated)
-    assert options_of_a_run(config, compiles=True)["compile_backend"] == of_models
+@pytest.mark.parametrize(
+    ("stated", "ini", "of_models", "of_plans"),
+    [(None, "", None, None), (None, "inductor", "inductor", None), ("eager", "inductor", "eager", "eager")],
+)
+def test_only_model_cases_are_compiled_by_the_ini(
+    stated: str | None, ini: str, of_models: str | None, of_plans: str | None
+) -> None:
+    config: Any = Config(stated, optest_compile_backend=ini)
+    assert options_of_a_run(config, compiles=True).get("compile_backend") == of_models
     assert options_of_a_run(config).get("compile_backend") == of_plans
 
 
