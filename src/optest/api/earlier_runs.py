@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -12,10 +12,10 @@ from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
 from optest.reporting.history import journals_of
-from optest.reporting.typography import plural
+from optest.reporting.typography import columns, plural
 from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
-from optest.store import RunDirectory, read_journal
+from optest.store import RunDirectory, read_journal, read_summary
 
 __all__ = [
     "Earlier",
@@ -30,6 +30,7 @@ __all__ = [
     "is_run",
     "latest_run",
     "rerun_of",
+    "runs",
     "what_failed",
 ]
 
@@ -289,3 +290,26 @@ def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[Tes
     rest = [case for case in chosen if id(case) not in first]
     note = f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {plural(len(repeated), 'case')}"
     return [*repeated, *rest], note
+
+
+def runs(given: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
+    """Yield a line for each run, the newest last; with ``keep`` all but so many of the newest are deleted before."""
+    root = Path(resolve(given)["runs_dir"])
+    if keep is not None:
+        old = [each for each in RunDirectory.all(root) if each.is_named_by_optest][:-keep]
+        size = sum(each.nbytes() for each in old)
+        kept = [each for each in old if not each.delete()]
+        freed_mb = (size - sum(each.nbytes() for each in kept)) / 1e6
+        yield f"deleted {plural(len(old) - len(kept), 'run')}, {freed_mb:.1f} MB"
+        yield from (f"not deleted, since it is being written or cannot be: {each.path}" for each in kept)
+    rows = []
+    for each in RunDirectory.all(root):
+        info, summary = None, read_summary(each.journal_path)
+        with suppress(UsageError):  # it did not begin, or another program wrote it
+            info = each.read_info()
+        began, asked = ("", "") if info is None else (info.started_at[:19], info.options.get("command", "run"))
+        counts = "not ended" if summary is None else ", ".join(f"{n} {word}" for word, n in summary.by_status.items())
+        target = "" if info is None else " ".join(filter(None, (info.plan, info.target)))
+        rows.append([each.id, began, asked, target, f"{each.nbytes() / 1e6:.1f}", counts])
+    head = ["run", "began (UTC)", "command", "of", "MB", ""]
+    yield from columns([head, *rows], left=frozenset({0, 1, 2, 3, 5}), indent="")

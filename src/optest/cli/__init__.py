@@ -21,6 +21,7 @@ from optest.cli.list_commands import (
     init_command,
     list_command,
     report_command,
+    runs_command,
     schema_command,
 )
 from optest.cli.run_commands import check_command, minimise_command, replay_command, run_command
@@ -56,6 +57,7 @@ cli.add_command(minimise_command)
 cli.add_command(report_command)
 cli.add_command(diff_command)
 cli.add_command(history_command)
+cli.add_command(runs_command)
 cli.add_command(schema_command)
 cli.add_command(init_command)
 cli.add_command(doctor_command)

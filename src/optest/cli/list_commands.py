@@ -19,6 +19,7 @@ __all__ = [
     "init_command",
     "list_command",
     "report_command",
+    "runs_command",
     "schema_command",
 ]
 
@@ -150,6 +151,24 @@ def history_command(cases: tuple[str, ...], keep: str | None, form: str, output:
     text, status = history(cases, keep, form, output, given)
     click.echo(text if output is None else "", nl=False)
     return status
+
+
+@click.command("runs", cls=GroupedCommand, short_help="List the runs here, and delete old ones.")
+@click.option("--prune", "keep", type=click.IntRange(1), metavar="KEEP", help="Delete all runs but the newest KEEP.")
+@options_of("runs")
+def runs_command(keep: int | None, **given: Any) -> int:
+    """List the runs with when they began, their command, counts and size, the newest last.
+
+    A run that is being written is not deleted.
+
+    \b
+    optest runs
+    optest runs --prune 20
+    """
+    from optest.api.earlier_runs import runs
+
+    echo_all(runs(given, keep))
+    return 0
 
 
 @click.command("schema", cls=Command, short_help="Print a JSON Schema, for editors.")

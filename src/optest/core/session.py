@@ -398,7 +398,7 @@ class Session:
                 round_index=execution.round_index,
                 isolation=self.policy.isolation,
                 duplicate_of=execution.first.id if place else None,
-                repro=self.repro(case) if verdict.status is not Status.PASSED else "",
+                repro=self.repro(case) if verdict.status not in (Status.PASSED, Status.SKIPPED) else "",
                 began_s=None if outcome.began is None else outcome.began - self._began,
                 devices=executed.devices,
             )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optest.reporting.failure_groups import merged_text, skeleton
+from optest.reporting.tally import CASES, number_of_cases
 from optest.reporting.typography import by_invariants_text, clip, duration, plural
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
@@ -50,10 +51,11 @@ class OperatorLine:
 
     def add(self, result: CaseResult) -> None:
         column = self._column(result.status)
-        column[case_set_of(result)] += 1
+        for tag, number in result.verdict.details.get(CASES, {case_set_of(result): 1}).items():
+            column[tag.removeprefix(_SET_TAG)] += number
         self.by_invariants += column is self.passed and result.verdict.evidence is Evidence.INVARIANT
         if column is self.gaps:
-            self.gap_reasons[_gap_text(result)] += 1
+            self.gap_reasons[_gap_text(result)] += number_of_cases(result)
 
     def _column(self, status: Status) -> Counter[str]:
         if status in BAD_STATUSES:
@@ -95,7 +97,8 @@ def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
 def _gap_text(result: CaseResult) -> str:
     """Why a case was not run: ``UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0``."""
     reason = f"{result.reason.value}: " if result.reason else ""
-    return f"{reason}{result.verdict.message.partition(chr(10))[0]}"
+    message = result.verdict.message.removesuffix(f" ({number_of_cases(result):,} cases)")
+    return f"{reason}{message.partition(chr(10))[0]}"
 
 
 def _by_set(counts: Counter[str]) -> str:
@@ -175,7 +178,8 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
         sum(columns_of(line)[place].total() for line in lines) for place in range(len(HEAD) - 1)
     )
     unchecked = sum(line.unchecked.total() for line in lines)
-    missing = summary.total - passed - gaps - expected - failed - unchecked
+    done = passed + gaps + expected + failed + unchecked
+    missing = summary.total - summary.finished
     parts = [f"{passed:,} passed" if passed else "nothing passed"]
     if by_invariants := sum(line.by_invariants for line in lines):
         parts[0] += by_invariants_text(by_invariants)
@@ -185,7 +189,7 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     parts += [f"{missing:,} not run"] if missing > 0 else []
     took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
     stopped = "interrupted: " if summary.interrupted else ""
-    paragraph = [f"{stopped}{_scope_line(info, summary, len(lines))}: {', '.join(parts)}{took}"]
+    paragraph = [f"{stopped}{_scope_line(info, done + missing, len(lines))}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
     is_declared = all(text.startswith(Reason.UNSUPPORTED.value) for line in lines for text in line.gap_reasons)
     paragraph += [f"{_counted(gaps, 'case')} skipped{' as unsupported' * is_declared}"] if gaps else []
@@ -193,11 +197,11 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     return paragraph
 
 
-def _scope_line(info: RunInfo | None, summary: RunSummary, operators: int) -> str:
+def _scope_line(info: RunInfo | None, cases: int, operators: int) -> str:
     target = info.target if info is not None else "the backend"
     tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
     group = f", group {info.options['group']}" if info is not None and info.options.get("group") else ""
-    return f"{_counted(summary.total, 'case')} of {plural(operators, 'operator')} on {target}{tier}{group}"
+    return f"{_counted(cases, 'case')} of {plural(operators, 'operator')} on {target}{tier}{group}"
 
 
 def _counted(count: int, word: str) -> str:

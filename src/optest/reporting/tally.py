@@ -10,7 +10,18 @@ from pathlib import PurePath
 from optest.reporting.typography import by_invariants_text
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
-__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "skip_text", "spent_s"]
+__all__ = [
+    "CASES",
+    "UNNAMED",
+    "WRONG_DATA",
+    "GroupTally",
+    "Tally",
+    "in_plan_order",
+    "model_of",
+    "number_of_cases",
+    "skip_text",
+    "spent_s",
+]
 
 
 _LONGEST_KIND = 30
@@ -40,13 +51,14 @@ class GroupTally:
     """What their executions took; a shared one counts where it was executed."""
 
     def add(self, result: CaseResult) -> None:
-        self.statuses[result.status] += 1
+        number = number_of_cases(result)
+        self.statuses[result.status] += number
         if result.reason is not None:
-            self.reasons[result.reason.value] += 1
+            self.reasons[result.reason.value] += number
         self.operators.add(result.operator)
         self.keys.add(result.key)
         if kind := _why_nothing_is_shown(result):
-            self.not_run[kind] += 1
+            self.not_run[kind] += number
         if result.status is Status.SKIPPED or (result.reason is Reason.BAD_CASE and not spent_s(result)):
             return
         if result.duplicate_of is None:
@@ -71,6 +83,15 @@ class GroupTally:
 
 
 UNNAMED, WRONG_DATA = "skipped", "known wrong data"
+
+
+CASES = "cases"
+"""The detail of a skip that stands for several cases: their number by the tag of their case set."""
+
+
+def number_of_cases(result: CaseResult) -> int:
+    """How many cases a result stands for: one, or all of an operator that are unsupported for the same reason."""
+    return sum(result.verdict.details[CASES].values()) if CASES in result.verdict.details else 1
 
 
 def _why_nothing_is_shown(result: CaseResult) -> str:
@@ -122,7 +143,7 @@ class Tally:
             operator = self.operators[result.operator] = GroupTally()
         operator.add(result)
         if result.status is Status.SKIPPED:
-            self.skips[result.reason.value if result.reason else "", result.verdict.message] += 1
+            self.skips[result.reason.value if result.reason else "", result.verdict.message] += number_of_cases(result)
         self.all.add(result)
         if name := model_of(result):
             self.by_file.setdefault((name, result.where.rpartition(":")[0]), GroupTally()).add(result)

@@ -202,7 +202,7 @@ _CORE: tuple[Option, ...] = (
         default=".optest/runs",
         metavar="DIR",
         completes="folder",
-        commands=("run", "list", "check", "replay", "report", "scene", "ctest", "model"),
+        commands=("run", "list", "check", "replay", "report", "runs", "scene", "ctest", "model"),
         help=_RUNS_DIR,
     ),
     _shown(

@@ -1,7 +1,8 @@
 """The journal of a run: JSON lines, appended by one writer, readable whatever happened to the writer.
 
-A line is ``{"type": "start"|"result"|"end", "schema_version": 1, "info"|"result"|"summary": …, "crc32": …}``, where
-``crc32`` is the CRC-32 of all bytes of the line before its comma. Journals of an older optest lack it. A torn last line
+A line is ``{"type": "start"|"result"|"end", "schema_version": 1, "line": 1, "info"|"result"|"summary": …,
+"crc32": …}``, where ``line`` is its number in the file, so that none can be missing, doubled or moved, and ``crc32``
+the CRC-32 of all bytes of the line before its comma. Journals of an older optest lack one or both. A torn last line
 (the writer was killed, the disk was full) is tolerated and cut off before the next one; a garbled line before the
 last is not, because then something else has written here.
 """
@@ -26,9 +27,18 @@ from optest.errors import OptestError, UsageError
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import codec
 
-__all__ = ["SCHEMA_VERSION", "Journal", "JournalError", "JournalWriter", "journal_schema", "read_journal"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Journal",
+    "JournalError",
+    "JournalWriter",
+    "journal_schema",
+    "read_journal",
+    "read_summary",
+]
 
 SCHEMA_VERSION: Final = 1
+_MOST_OF_A_SUMMARY = 1 << 16
 
 
 class JournalError(OptestError):
@@ -73,6 +83,7 @@ class JournalWriter:
         try:
             _lock(self._file, path)
             self._end = self._cut_torn_line()
+            self._lines = path.read_bytes().count(b"\n") if self._end else 0
         except BaseException:
             os.close(self._file)
             raise
@@ -93,9 +104,9 @@ class JournalWriter:
             JournalError: if the system refuses.
         """
         lines = bytearray()
-        for result in results:
-            lines += self._encoded("result", result)
-        self._write(lines)
+        for place, result in enumerate(results, 1):
+            lines += self._encoded("result", result, self._lines + place)
+        self._write(lines, len(results))
 
     def end(self, summary: RunSummary) -> None:
         if not os.fstat(self._file).st_nlink:
@@ -121,16 +132,16 @@ class JournalWriter:
         Raises:
             JournalError: if the system refuses; the piece that was written is cut off again.
         """
-        self._write(self._encoded(kind, noun))
+        self._write(self._encoded(kind, noun, self._lines + 1), 1)
 
-    def _encoded(self, kind: str, noun: RunInfo | CaseResult | RunSummary) -> bytearray:
+    def _encoded(self, kind: str, noun: RunInfo | CaseResult | RunSummary, number: int) -> bytearray:
         """The line, in memory that is used again."""
         line = self._line
-        codec.encode_after(_PREFIX[kind], noun, line)
+        codec.encode_after(_PREFIX[kind] % number, noun, line)
         line += b',"crc32":%d}\n' % zlib.crc32(line)
         return line
 
-    def _write(self, line: bytearray) -> None:
+    def _write(self, line: bytearray, count: int) -> None:
         if self._broken is not None:
             raise JournalError(self.path, self._broken)
         try:
@@ -141,6 +152,7 @@ class JournalWriter:
             self._take_back(error)
             raise JournalError(self.path, error) from None
         self._end += len(line)
+        self._lines += count
 
     def _take_back(self, cause: OSError) -> None:
         try:
@@ -211,6 +223,7 @@ _ABSENT = msgspec.Raw()
 class _Line(msgspec.Struct):
     type: str
     schema_version: int
+    line: int = 0
     info: msgspec.Raw = _ABSENT
     result: msgspec.Raw = _ABSENT
     summary: msgspec.Raw = _ABSENT
@@ -219,7 +232,8 @@ class _Line(msgspec.Struct):
 _BODY = {"start": "info", "result": "result", "end": "summary"}
 _NOUN: dict[str, Any] = {"start": RunInfo, "result": CaseResult, "end": RunSummary}
 _PREFIX = {
-    kind: f'{{"type":"{kind}","schema_version":{SCHEMA_VERSION},"{body}":'.encode() for kind, body in _BODY.items()
+    kind: f'{{"type":"{kind}","schema_version":{SCHEMA_VERSION},"line":%d,"{body}":'.encode()
+    for kind, body in _BODY.items()
 }
 _LINE = msgspec.json.Decoder(_Line)
 
@@ -243,6 +257,17 @@ def read_journal(path: Path) -> Journal:
             gc.enable()
 
 
+def read_summary(path: Path) -> RunSummary | None:
+    """Read the last line of a journal; None if it is no summary, since the run did not end, or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MOST_OF_A_SUMMARY))
+            noun = _parse(file.read().rstrip(b"\n").rpartition(b"\n")[2], str(path))[0]
+    except (OSError, ValueError, msgspec.DecodeError, UsageError):
+        return None
+    return noun if isinstance(noun, RunSummary) else None
+
+
 def _read(path: Path, data: bytes) -> Journal:
     lines = data.split(b"\n")
     torn = lines.pop() != b""
@@ -253,7 +278,7 @@ def _read(path: Path, data: bytes) -> Journal:
     has_checksums: bool | None = None
     for number, line in enumerate(lines, 1):
         try:
-            noun, has_checksum = _parse(line, f"{path}:{number}")
+            noun, has_checksum, stated = _parse(line, f"{path}:{number}")
             if isinstance(noun, RunInfo) or has_checksums is None:
                 has_checksums = has_checksum  # a newer optest may have resumed the run of one that wrote none
             elif has_checksum is not has_checksums:
@@ -263,6 +288,9 @@ def _read(path: Path, data: bytes) -> Journal:
                 torn = True
                 break
             raise UsageError(_garbled(path, number, error)) from None
+        if stated not in (0, number):
+            moved = f"it was written as line {stated}, so lines are missing, doubled or moved"
+            raise UsageError(_garbled(path, number, ValueError(moved)))
         if isinstance(noun, CaseResult):
             results.append(noun)
         elif isinstance(noun, RunInfo):
@@ -283,8 +311,8 @@ def _garbled(path: Path, number: int, error: Exception) -> str:
 _CHECKSUM = re.compile(rb',"crc32":(\d{1,10})\}$')
 
 
-def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, bool]:
-    """What a line holds, and whether it has a checksum."""
+def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, bool, int]:
+    """What a line holds, whether it has a checksum, and its number as it was written, 0 for none."""
     checksum = _CHECKSUM.search(line, max(0, len(line) - 24))
     if checksum is not None and zlib.crc32(memoryview(line)[: checksum.start()]) != int(checksum[1]):
         raise ValueError("its bytes are not those that were written, by their checksum")
@@ -300,7 +328,7 @@ def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, 
     if not body:
         raise ValueError(f"{head.type} line has no {_BODY[head.type]!r}")
     noun: RunInfo | CaseResult | RunSummary = codec.decode(body, _NOUN[head.type])
-    return noun, checksum is not None
+    return noun, checksum is not None, head.line
 
 
 def _is_readable(line: bytes) -> bool:
@@ -311,24 +339,28 @@ def _is_readable(line: bytes) -> bool:
     return True
 
 
+_LineNumber = Annotated[int, msgspec.Meta(ge=0)]
 _Crc32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class _Start(msgspec.Struct, tag="start", tag_field="type", forbid_unknown_fields=True):
     schema_version: int
     info: RunInfo
+    line: _LineNumber = 0
     crc32: _Crc32 = 0
 
 
 class _Result(msgspec.Struct, tag="result", tag_field="type", forbid_unknown_fields=True):
     schema_version: int
     result: CaseResult
+    line: _LineNumber = 0
     crc32: _Crc32 = 0
 
 
 class _End(msgspec.Struct, tag="end", tag_field="type", forbid_unknown_fields=True):
     schema_version: int
     summary: RunSummary
+    line: _LineNumber = 0
     crc32: _Crc32 = 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ from optest.errors import UnknownName, UsageError
 from optest.spec import RunInfo
 from optest.store import codec
 from optest.store.files import write_atomically
+from optest.store.journal import JournalWriter
 
 __all__ = ["RunDirectory"]
 
@@ -91,6 +93,10 @@ class RunDirectory:
         return [cls(root / each) for each in _ids(root)]
 
     @property
+    def is_named_by_optest(self) -> bool:
+        return _looks_made(self.path) and not self.path.is_symlink()
+
+    @property
     def id(self) -> str:
         return self.path.name
 
@@ -101,6 +107,18 @@ class RunDirectory:
     @property
     def info_path(self) -> Path:
         return self.path / "run.json"
+
+    def delete(self) -> bool:
+        """Delete the run and return True; False if it is being written or cannot be deleted."""
+        try:
+            with JournalWriter(self.journal_path):  # its lock
+                shutil.rmtree(self.path)
+        except (UsageError, OSError):
+            return False
+        return True
+
+    def nbytes(self) -> int:
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def artifact_dir(self, case_key: str) -> Path:
         """Make and return the folder for files of one case.

@@ -257,6 +257,27 @@ def test_nothing_but_gaps_is_not_well(tmp_path: Path, backend: str) -> None:
     assert "nothing passed" in text
 
 
+def test_unsupported_cases_are_one_result_for_each_reason(tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    outcome, text = asked(tmp_path, "nothing", report=("junit",), report_path=str(file))
+    (result,) = outcome.results
+    number = sum(result.verdict.details["cases"].values())
+    assert number == len(asked(tmp_path, "right")[0].results) > 1
+    assert result.verdict.message == f"nothing is done here ({number} cases)"
+    assert f"{number} cases of 1 operator" in text
+    assert f"{number} cases skipped as unsupported" in text
+    assert (file.read_text().count("<testcase"), list((outcome.directory.path / "artifacts").iterdir())) == (1, [])
+
+    outcome, _ = asked(tmp_path, "no-float16", rounds=2)
+    some = [each for each in outcome.results if each.status is Status.PASSED]
+    path = outcome.directory.journal_path
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:3]))
+    again, text = asked(tmp_path, "no-float16", rounds=2, resume=outcome.directory.id)
+    assert sorted(each.id for each in again.results) == sorted(each.id for each in outcome.results)
+    assert f"{len(some)} passed" in text
+
+
 def test_accepting_what_should_be_refused_is_a_failure(tmp_path: Path) -> None:
     driver = backend_manager.get("right")
     driver.run = lambda case, inputs: [inputs[0] * 2]  # type: ignore[method-assign]

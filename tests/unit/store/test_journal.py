@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
-from optest.store import Journal, JournalError, JournalWriter, read_journal
+from optest.store import Journal, JournalError, JournalWriter, read_journal, read_summary
 
 INFO = RunInfo(run_id="r", started_at="2026-01-31T00:00:00+00:00", total=3, target="numpy", seed=0)
 
@@ -130,6 +130,22 @@ def test_a_garbled_line_before_the_last_is_an_error_with_its_number(garbled: byt
     (tmp_path / "j").write_bytes(b"\n".join(lines))
     with pytest.raises(UsageError, match=r"journal line is garbled: .*\n  at .*/j:3\n"):
         read_journal(tmp_path / "j")
+
+
+@pytest.mark.parametrize(
+    "order", [(0, 1, 3, 4), (0, 1, 2, 4), (1, 2, 3, 4), (0, 1, 1, 2, 3, 4), (0, 2, 1, 3, 4), (0, 1, 2, 3, 4, 4)]
+)
+def test_missing_doubled_and_moved_lines_are_told(order: tuple[int, ...], tmp_path: Path) -> None:
+    lines = write(tmp_path / "j").splitlines(keepends=True)
+    (tmp_path / "j").write_bytes(b"".join(lines[each] for each in order))
+    with pytest.raises(UsageError, match="lines are missing, doubled or moved"):
+        read_journal(tmp_path / "j")
+    assert read_summary(tmp_path / "j") == SUMMARY
+    (tmp_path / "j").write_bytes(b"".join(lines[:2]))
+    assert read_summary(tmp_path / "j") is None
+    with JournalWriter(tmp_path / "j") as writer:  # as a resumed run does
+        writer.results_at_once(RESULTS[1:])
+    assert read_journal(tmp_path / "j").results == RESULTS
 
 
 def test_a_newer_journal_is_refused(tmp_path: Path) -> None:

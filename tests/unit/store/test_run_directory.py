@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from optest.api.earlier_runs import runs
 from optest.errors import UnknownName, UsageError
-from optest.spec import RunInfo
-from optest.store import RunDirectory, check_writable, write_atomically
+from optest.spec import RunInfo, RunSummary
+from optest.store import JournalWriter, RunDirectory, check_writable, write_atomically
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=timezone.utc)
 
@@ -116,6 +117,21 @@ def test_a_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path) -> N
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o640
     assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_old_runs_are_listed_and_deleted_but_none_in_use(tmp_path: Path) -> None:
+    made = [make(tmp_path, f"ab{seconds}", seconds) for seconds in range(4)]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.json").write_text("{}")
+    with JournalWriter(made[0].journal_path) as writer:
+        writer.end(RunSummary(total=5, finished=5, duration_s=1.0, by_status={"passed": 5}))
+        told = list(runs({"runs_dir": str(tmp_path)}, keep=1))
+    assert told[0].startswith("deleted 2 runs")
+    assert str(made[0].path) in told[1]
+    assert [each.id for each in RunDirectory.all(tmp_path) if each.path.name != "mine"] == [made[0].id, made[3].id]
+    assert [line.split()[0] for line in told[-3:]] == [made[0].id, made[3].id, "mine"]
+    assert "5 passed" in told[-3]
+    assert RunDirectory.open(tmp_path, "latest").path.exists()
 
 
 def test_a_link_is_written_through(tmp_path: Path) -> None:
