@@ -68,8 +68,8 @@ def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
         "exception_types": [each.__name__ for each in type(error).__mro__],
         "traceback_tail": _foreign_frames(error),
     }
-    if notes := getattr(error, "__notes__", None):
-        details["notes"] = "; ".join(map(str, notes))
+    if hint := getattr(error, "optest_hint", ""):  # of a driver that knows what to do; JAX has notes of its own
+        details["hint"] = hint
     return Fault(reason, f"{what} {exception}", details=details)
 
 

@@ -69,7 +69,7 @@ _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 """Reasons whose facts are all in the measures."""
 _TOLD_ELSEWHERE = frozenset(
     {
-        *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "waive", "torch"),
+        *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "waive", "torch", "hint"),
         *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis", "not_run", "suggested_tolerance"),
     }
 )

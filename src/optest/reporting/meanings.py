@@ -300,7 +300,7 @@ NARROWER = (
         remedy="look for what makes {function} return {status}: operator and mapping allow this call; if the library "
         "has no such kernel, take it out of the mapping (dtypes, ranks) or name that status under `unsupported`",
     ),
-    Narrower(reason=Reason.RAISED, applies=_has("notes"), remedy="{notes}"),
+    Narrower(reason=Reason.RAISED, applies=_has("hint"), remedy="{hint}"),
     Narrower(
         reason=Reason.RAISED,
         applies=lambda facts: not facts.get("traceback_tail"),
