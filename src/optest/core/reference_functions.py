@@ -165,7 +165,7 @@ class ReferenceFunction:
             return self._outputs([None if each is None else next(rest) for each in inputs], attributes)
 
         def evaluate(moved: Sequence[Array], rounding: Rounding | None) -> list[Array]:
-            found = outputs(moved)
+            found = outputs(list(map(widen, moved)))
             if rounding is None or not rounding.unit:
                 return found
             narrow = [each.astype(_NARROWER.get(each.dtype, each.dtype)) for each in moved]

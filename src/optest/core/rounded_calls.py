@@ -104,7 +104,7 @@ def _is_held(values: Any, unit: float, least: float) -> Any:
 _DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
 
 Evaluate = Callable[[Sequence[Array], "Rounding | None"], list[Array]]
-"""From the inputs, float64 where they are inexact, and the rounding of each step, None for none, to the outputs."""
+"""From the inputs, which it widens to float64, and the rounding of each step, None for none, to the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class RoundedCall:
         return cls(evaluate, inputs, units, step, least)
 
     def exact(self) -> list[Array]:
-        """What the call yields without any rounding."""
-        return self.evaluate(list(map(widen, self.inputs)), None)
+        """Return what the call yields without any rounding, from inputs with the strides that they have."""
+        return self.evaluate(self.inputs, None)
 
     def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
         """What the call yields with inputs and steps that are off by a share of a rounding."""

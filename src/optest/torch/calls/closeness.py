@@ -8,6 +8,7 @@ from typing import Any
 
 from optest.core.closeness import as_close_as_roundings_allow
 from optest.core.rounded_calls import RoundedCall
+from optest.numerics import dtype_of
 from optest.spec import Fault
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.gradients import has_floating_input
@@ -21,6 +22,8 @@ _FAILS = (*NO_KERNEL, Fault)
 
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
     """One mask for each output, results first and then gradients; None where there is nothing to say."""
+    if any(dtype_of(each.dtype).is_float and each.dtype.itemsize == 1 for each in inputs):
+        return [None] * len(actual)  # torch moves and converts numbers of 8 bits, which has one right result
     call = torch_call(attributes["call"])
     has_gradients = bool(attributes.get("grad")) and has_floating_input(call, inputs)
     for make in (gradients_of, results_of) if has_gradients else (results_of,):
