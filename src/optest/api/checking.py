@@ -203,20 +203,20 @@ def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list
 
 def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
     """Tolerances to begin with, for each operator without a rule: by dtype the largest that its cases suggest."""
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, dict[str, list[Sequence[float]]]] = {}
     for each in results:
         if (suggested := each.verdict.details.get(SUGGESTED)) is not None:
-            name, own = each.dtypes[0] if each.dtypes else "", found.setdefault(each.operator, {})
-            rtol, atol, size = own.get(name, suggested)
-            own[name] = [max(rtol, suggested[0]), max(atol, suggested[1]), min(size, suggested[2])]
+            name = each.dtypes[0] if each.dtypes else ""
+            found.setdefault(each.operator, {}).setdefault(name, []).append(suggested)
     for operator, by_dtype in found.items():
-        numbers = "; ".join(
-            f"{name} none by which zeros, or the mean, do not pass somewhere"
-            if lets_constants_pass(*three)
-            else f"{name} rtol={three[0]:g}, atol={three[1]:g}"
-            for name, three in by_dtype.items()
-        )
-        yield f"{operator} has no rule; tolerances to begin with ({HOW}): {numbers}; or {COMPARE}"
+        texts = []
+        for name, several in by_dtype.items():
+            rtol, atol = (max(each[place] for each in several) for place in (0, 1))
+            is_too_wide = any(lets_constants_pass(rtol, atol, *each[2:]) for each in several)
+            texts.append(f"{name} " + ("none that fits all" if is_too_wide else f"rtol={rtol:g}, atol={atol:g}"))
+        is_none = any("none" in text for text in texts)
+        hint = f" (zeros, or the mean of the results, would pass; {COMPARE})" if is_none else ""
+        yield f"{operator} has no rule; tolerances to begin with ({HOW}): {'; '.join(texts)}{hint}"
 
 
 def _variant_table(

@@ -7,12 +7,12 @@ every input and step changes (:mod:`optest.core.closeness`), as for a call of to
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -38,17 +38,11 @@ _NARROWER = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.compl
 _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16")}
 _INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
 """Beginnings of words in the names of parameters for whole numbers below a size."""
-_SCALARS = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
-
-
-class Catalogue(Protocol):
-    """The operators that optest knows by name."""
-
-    def __iter__(self) -> Iterator[OperatorDescriptor]: ...
+_SCALARS = ("int", "float", "bool", "str")
 
 
 @lru_cache(maxsize=64)
-def descriptor_of(name: str, catalogue: Catalogue) -> OperatorDescriptor:
+def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> OperatorDescriptor:
     """Return the operator that the function at the import path behind ``function.`` defines.
 
     Its parameters are tensors, unless they have a default other than None, an annotation of a scalar, or a name that
@@ -60,8 +54,6 @@ def descriptor_of(name: str, catalogue: Catalogue) -> OperatorDescriptor:
     path = name.removeprefix(PREFIX)
     kernel = kernel_of(load_extension("reference", path))
     function = kernel.function
-    if not callable(function):
-        raise UsageError(f"--reference {path} is {function!r}, expected a function")
     try:
         signature = inspect.signature(getattr(function, "forward", function))
     except (TypeError, ValueError):
@@ -122,8 +114,8 @@ def _kind_of(default: Any) -> str:
     """The type of an attribute by its default, "" for a value that no case can state."""
     if isinstance(default, (tuple, list)) and all(isinstance(each, int) for each in default):
         return "ints"
-    kind = next((each for each in (bool, int, float, str) if type(default) is each), None)
-    return "" if kind is None else "int|float" if kind is int else kind.__name__
+    name = type(default).__name__
+    return "int|float" if name == "int" else name if name in _SCALARS else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,27 +44,27 @@ def with_suggestion(comparison: Comparison, verdict: Verdict) -> Verdict:
     found = _suggestion(comparison)
     if isinstance(found, str):
         return replace(verdict, message=f"{verdict.message}; {found}")
-    rtol, atol, _ = found
+    rtol, atol, *_ = found
     message = f"{verdict.message}; for example rtol={rtol:g}, atol={atol:g}: {HOW} here"
     return replace(verdict, message=message, details={**verdict.details, SUGGESTED: list(found)})
 
 
-def lets_constants_pass(rtol: float, atol: float, size: float) -> bool:
-    """Return whether zeros, or the mean, would pass where results differ from them by ``size`` at most."""
-    return atol >= (1.0 - rtol) * size
+def lets_constants_pass(rtol: float, atol: float, spread: float, level: float) -> bool:
+    """Return whether zeros, or the mean, would pass for results up to ``level``, ``spread`` away from one of them."""
+    return spread <= atol + rtol * level
 
 
-def _least_size(true: Array) -> float:
-    """How far results are from zeros and from their mean at most, whichever is less."""
+def _spread(true: Array) -> tuple[float, float]:
+    """How far results are from zeros and from their mean at most, whichever is less, and the largest of them."""
     known = true[np.isfinite(true)]
     sizes = [
         float(np.max(np.abs(each), initial=0.0)) for each in (known, known - known.mean() if known.size else known)
     ]
-    return min([size for size in sizes if size] or [math.inf])
+    return min([size for size in sizes if size] or [math.inf]), sizes[0]
 
 
-def _suggestion(comparison: Comparison) -> tuple[float, float, float] | str:
-    """rtol and atol that fit all outputs, with the least size of these; or why there are none."""
+def _suggestion(comparison: Comparison) -> tuple[float, float, float, float] | str:
+    """rtol and atol that fit all outputs, with the spread and level of one of these; or why there are none."""
     moved = []
     for draw in range(_DRAWS):
         other = comparison.with_inputs([_moved(comparison, place, draw) for place in range(len(comparison.inputs))])
@@ -79,10 +79,11 @@ def _suggestion(comparison: Comparison) -> tuple[float, float, float] | str:
     rtol, atol = (max((need[place] for need in needs), default=0.0) for place in (0, 1))
     if not rtol < 1.0:
         return f"no number can be suggested: {HOW} is as much as the results themselves"
-    size = min((_least_size(np.asarray(e.value)) for e in comparison.expected if e.dtype.is_inexact), default=math.inf)
-    if lets_constants_pass(rtol, atol, size):
+    spreads = [_spread(np.asarray(each.value)) for each in comparison.expected if each.dtype.is_inexact]
+    spread, level = min(spreads, key=lambda pair: pair[0] - rtol * pair[1], default=(math.inf, 0.0))
+    if lets_constants_pass(rtol, atol, spread, level):
         return f"no number can be suggested: zeros, or the mean of the results, would pass; {COMPARE}"
-    return rtol, atol, size
+    return rtol, atol, spread, level
 
 
 def _moved(comparison: Comparison, place: int, draw: int) -> Array:

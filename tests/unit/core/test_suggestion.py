@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from optest.core.runner import TestRunner
-from optest.core.suggestion import SUGGESTED
+from optest.core.suggestion import SUGGESTED, lets_constants_pass
 from optest.spec import Argument, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, Verdict, dtype
 
 
@@ -23,7 +23,7 @@ def judged(reference: Callable[..., Any], kind: str, fill: Fill | None = None, c
 
 
 def suggested(*arguments: Any, **more: Any) -> tuple[float, float]:
-    rtol, atol = judged(*arguments, **more).details[SUGGESTED]
+    rtol, atol, *_ = judged(*arguments, **more).details[SUGGESTED]
     return rtol, atol
 
 
@@ -55,6 +55,15 @@ def test_a_hopeless_call_has_none() -> None:
     verdict = judged(lambda inputs, _: (np.sin(wide(inputs) * 1e12),), "float32")
     assert SUGGESTED not in verdict.details
     assert "is as much as the results themselves" in verdict.message
+
+
+def test_no_tolerance_lets_the_mean_pass() -> None:
+    verdict = judged(lambda inputs, _: (1 + 1e-4 * wide(inputs),), "float16")
+    assert SUGGESTED not in verdict.details
+    assert "the mean of the results, would pass" in verdict.message
+    assert "--reference m:slow" in verdict.message
+    assert not lets_constants_pass(0.3, 0.1, 1.0, 1.0)
+    assert lets_constants_pass(0.3, 0.7, 1.0, 1.0)
 
 
 def test_why_no_number_is_known() -> None:
