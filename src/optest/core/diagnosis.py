@@ -95,9 +95,11 @@ class _History:
     varies: bool | None = None
     fitting: Counter[str] = field(default_factory=Counter)
 
-    def begins_search(self, case: TestCase, elements: int) -> bool:
+    def begins_search(self, comparison: Comparison, elements: int) -> bool:
         """Return whether another failure may be searched, and count it."""
-        kind = "few elements" if elements < _FEW_ELEMENTS else case.inputs[0].spec.dtype.name if case.inputs else ""
+        kind = "few" if elements < _FEW_ELEMENTS or not comparison.inputs else comparison.inputs[0].dtype.name
+        if _elements(comparison) > _MOST_ELEMENTS:
+            return False
         if self.searches.total() >= _SEARCHES or self.searches[kind] >= _SEARCHES_OF_A_DTYPE:
             return False
         self.searches[kind] += 1
@@ -130,7 +132,7 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
     if is_composed(comparison.driver, comparison.case.descriptor):
         return [_of_parts(comparison)]
     if verdict.reason in _OF_STRUCTURE:
-        few = not all(has_values(bits(each), _LEAST_VALUES) for each in comparison.outputs)
+        few = not all(has_values(bits(each), _LEAST_OF_A_CALL) for each in comparison.outputs)
         sentences = [_right_values(comparison, verdict) or ("" if few else _by_hypotheses(comparison, verdict, CALLS))]
     elif sure := _by_hypotheses(comparison, verdict, SURE_RELATIONS):
         sentences = [sure]
@@ -199,7 +201,9 @@ def _can_tell(comparison: Comparison, verdict: Verdict) -> bool:
     wrong = {measure.output: measure for measure in verdict.measures if measure.is_off}
     for output, expected in zip(comparison.outputs, comparison.expected, strict=True):
         if expected.name in wrong:
-            if output.size < _LEAST_OF_A_CALL and _is_sure(comparison, wrong[expected.name]):
+            if output.size < _LEAST_OF_A_CALL:
+                if not _is_sure(comparison, wrong[expected.name]):
+                    return False
                 continue
             stored = bits(output)
             is_constant, has_few = not has_values(stored, 2), not has_values(stored, _LEAST_VALUES)
@@ -273,12 +277,6 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     """
     if BY_BACKEND in verdict.checks:
         return ""  # nobody knows what is right for another call
-    is_small = table is not SURE_RELATIONS and all(each.size < _LEAST_OF_A_CALL for each in comparison.outputs)
-    if is_small and (
-        verdict.reason in _OF_STRUCTURE
-        or not all(_is_sure(comparison, measure) for measure in verdict.measures if measure.is_off)
-    ):
-        return ""
     history = _history(comparison)
     off = [index for index, each in enumerate(verdict.measures) if each.is_off]
     wrong = WrongCall(comparison.case, comparison.inputs, comparison.outputs, comparison.expected, off)
@@ -289,11 +287,7 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     fits: list[tuple[Hypothesis, Sequence[Expected]]] = []
     with comparison.clock.announced(REFERENCE):
         for is_search in (False, True):
-            if fits or (
-                is_search
-                and table is CALLS
-                and (_elements(comparison) > _MOST_ELEMENTS or not history.begins_search(comparison.case, elements))
-            ):
+            if fits or (is_search and table is CALLS and not history.begins_search(comparison, elements)):
                 break
             for number, other in enumerate(each for build in table for each in build(wrong)):
                 if number >= _MOST_CALLS or thread_time() > until:
@@ -305,7 +299,7 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     for other, answer in sorted(fits, key=lambda each: -history.fitting[each[0].kind]):
         if not any(_are_equal(answer, same) for _, same in named):
             named.append((other, answer))
-    if not 0 < len(named) <= (1 if is_small else _MOST_FITS):
+    if not 0 < len(named) <= (1 if elements < _LEAST_OF_A_CALL else _MOST_FITS):
         return ""
     history.fitting.update(other.kind for other, _ in named)
     return "as if " + ", or ".join(other.words for other, _ in named)
@@ -315,13 +309,14 @@ def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own:
     """Return what the hypothesis expects, if that is what the outputs are; ``own`` is their distance to the case's."""
     case, of_structure = other.case, verdict.reason in _OF_STRUCTURE
     shapes = [each.shape for each in comparison.outputs]
-    if other.values is not None:
-        expected: Sequence[Expected] = [
-            each if (value := other.values.get(index)) is None else _with_value(each, value)
-            for index, each in enumerate(comparison.expected)
-        ]
-        unchanged = _expected_of(comparison, other, case) if other.unless_seen else comparison.expected
-        if unchanged is None or not _are_equal(unchanged, comparison.expected):
+    right, values = comparison.expected, other.values
+    expected: Sequence[Expected] | None = None
+    if values is not None:
+        unchanged = _expected_of(comparison, other, case) if other.unless_seen else right
+        if unchanged is None or not _are_equal(unchanged, right):
+            return None
+        expected = [_with_value(each, values[at]) if at in values else each for at, each in enumerate(right)]
+        if not _is_nearer(comparison, expected, own):
             return None
     elif not yields_shapes(other, shapes):
         return None
@@ -332,18 +327,13 @@ def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own:
         elif other.first_only:
             case = replace(case, outputs=())
         # Values first: most hypotheses are far off, and the terms cost several times as much.
-        bare = replace(case, descriptor=replace(case.descriptor, terms=None))
-        values = _expected_of(comparison, other, bare)
-        if values is None or not (of_structure or _is_nearer(comparison, values, own)):
-            return None
-        with_terms = values if case.descriptor.terms is None else _expected_of(comparison, other, case)
-        if with_terms is None:
-            return None
-        expected = with_terms
-    if [each.shape for each in expected] != shapes:
-        return None
-    if not of_structure and not _is_nearer(comparison, expected, own):
-        return None  # cheap, where alternatives cost more than the reference
+        for each in (replace(case, descriptor=replace(case.descriptor, terms=None)), case):
+            expected = _expected_of(comparison, other, each)
+            if expected is None or [one.shape for one in expected] != shapes:
+                return None
+            if not of_structure and not _is_nearer(comparison, expected, own):
+                return None
+    assert expected is not None
     with_other = comparison._replace(case=case, inputs=other.inputs, expected=expected)
     return expected if _is_right(with_other, verdict) else None
 
@@ -370,8 +360,6 @@ def _expected_of(comparison: Comparison, other: Hypothesis, case: TestCase) -> S
 def _is_nearer(comparison: Comparison, expected: Sequence[Expected], own: float) -> bool:
     """Return whether the outputs are clearly nearer to this than to what the case expects, by ``own``: a change that
     changes nothing, or less than the fault does, explains nothing."""
-    if any(output.shape != each.shape for output, each in zip(comparison.outputs, expected, strict=True)):
-        return False
     return not own or sum(map(_distance, comparison.outputs, expected)) <= _NEARER * own
 
 

@@ -367,7 +367,7 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
         cuts = {size // tile * tile for tile in TILES if size > tile and size % tile}
         cuts |= {size - tile for tile in TILES if size > tile >= _VECTOR}
         whole = [(at, axis) for at, each in enumerate(inputs) for axis, of in enumerate(each.shape) if of == size]
-        for cut in sorted({*cuts, size - 1}):
+        for cut in sorted({*cuts, size - 1}, reverse=True):
             for chosen in (whole, *([each] for each in whole)):
                 shorter = dict(enumerate(inputs))
                 for at, axis in chosen:
