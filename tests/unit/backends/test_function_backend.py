@@ -80,7 +80,7 @@ MODULE = """
     def says_nothing(x, dim=-1):
         return x.softmax(dim)
 
-    def my_layernorm(x, gamma, beta, epsilon=1e-5):
+    def my_layernorm(beta, gamma, x, epsilon=1e-5):
         wide = x.double()
         mean, variance = wide.mean(-1, keepdim=True), wide.var(-1, keepdim=True, unbiased=False)
         return ((wide - mean) * torch.rsqrt(variance + epsilon) * gamma + beta).to(x.dtype)
