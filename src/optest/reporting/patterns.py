@@ -54,6 +54,7 @@ def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagn
     An attribute that the ``diagnosis`` names comes first, and then no size. What is no size may also hold for a
     few cases that pass, in which the fault does not show; the text says for how many.
     """
+    passed = [each for each in passed if all(map(math.prod, each.shapes.values()))]  # others compare nothing
     count, total = len(failed), len(failed) + len(passed)
     if len(passed) < max(_LEAST_PASSES, _FEW_PASSES * total):
         return f"all {total} cases" if count >= _MANY and not passed else ""

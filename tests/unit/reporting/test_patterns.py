@@ -44,6 +44,39 @@ def test_what_failures_have_in_common(result: Make, fails: Callable[[CaseResult]
     assert words in pattern
 
 
+def pattern_where(
+    results: list[CaseResult], fails: Callable[[CaseResult], Any], diagnosis: tuple[str, ...] = ()
+) -> str:
+    failed = [each for each in results if fails(each)]
+    return pattern_of(failed, [each for each in results if each not in failed], diagnosis)
+
+
+def test_attribute_of_the_diagnosis_hides_sizes(result: Make) -> None:
+    results = many(result)
+    assert "also" in pattern_where(results, lambda each: each.attributes["dim"])
+    pattern = pattern_where(results, lambda each: each.attributes["dim"], ("as if dim were 0 not 1",))
+    assert pattern == "only with dim=1 (all 6 such cases, none of 18 others)"
+
+
+def test_size_of_passing_cases_is_no_condition(result: Make) -> None:
+    results = many(result, sizes=(2, 6, 8, 64))
+    assert pattern_where(results, lambda each: each.shapes["input0"][-1] % 4 and "float32 2" not in each.id) == ""
+
+
+def test_passes_without_elements_do_not_count(result: Make) -> None:
+    results = many(result, sizes=(0, 8, 64))
+    assert "all 6 such cases" in pattern_where(results, lambda each: each.shapes["input0"][-1] == 64)
+    assert "none of 6 others" in pattern_where(results, lambda each: each.shapes["input0"][-1] == 64)
+
+
+def test_few_passes_leave_two_conditions(result: Make) -> None:
+    """As the rows of a causal mask by fours that see the same keys."""
+    results = many(result, sizes=(3, 8, 64, 99, 100))
+    shown = lambda each: "float16" in each.dtypes and each.attributes["dim"] and "99 None" not in each.id  # noqa: E731
+    pattern = pattern_where([*results, *results, *results], shown)
+    assert pattern.startswith("only in float16 and with dim=1 (9 of 12 such cases, none of ")
+
+
 def test_nothing_in_common(result: Make) -> None:
     results = many(result)
     chosen = [results[place] for place in (0, 5, 9, 14, 20)]
