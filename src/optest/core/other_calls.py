@@ -311,7 +311,7 @@ def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
         for by in (1, -1) if has_floats and array.dtype.kind in "iu" and array.size else ():
             moved = array.astype(np.int64) + by
             shifted = {"": moved}
-            for size in [size for size in sizes if size > array.max()][:2]:
+            for size in [int(array.max()) + 1, *(size for size in sizes if size > array.max())][:3]:
                 shifted |= {f" within {size}": moved.clip(0, size - 1), f" around {size}": moved % size}
             for how, other in shifted.items():
                 yield _with_input(
@@ -319,11 +319,14 @@ def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
                 )
     for places in tables.values():
         for axis, size in enumerate(inputs[places[0]].shape):
-            for by in (1, -1) if size > 1 else ():
+            name = " and ".join(names[place] for place in places)
+            repeated = {place: inputs[place].take([0] * size, axis) for place in places}
+            if len(places) > 1 < size:
+                yield _with_input(wrong, repeated, f"{name} were the first along dimension {axis}, repeated")
+            for by in (1, -1) if size > 2 else ():
                 at = np.arange(size) + by
                 for order in (at.clip(0, size - 1), at % size):
                     others = {place: inputs[place].take(order, axis) for place in places}
-                    name = " and ".join(names[place] for place in places)
                     yield _with_input(wrong, others, f"{name} were shifted by one along dimension {axis} ({by:+})")
 
 
