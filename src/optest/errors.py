@@ -10,21 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = [
-    "InternalError",
-    "NothingSelected",
-    "OptestError",
-    "PlanError",
-    "Problem",
-    "Unavailable",
-    "UnknownName",
-    "UsageError",
-    "did_you_mean",
-    "listed_names",
-    "nearest",
-    "shortened",
-]
-
 
 class OptestError(Exception):
     """Anything that optest says in one sentence instead of a traceback."""

@@ -19,8 +19,6 @@ from optest.registry import load_object
 if TYPE_CHECKING:
     from optest.spec import CaseResult, TestCase
 
-__all__ = ["Argument", "Command", "CommandContext", "Guest", "Option", "RunHooks", "backends_of", "guests", "run_hooks"]
-
 _GUESTS = (
     "optest.torch.guest:GUEST",
     "optest.clib.guest:GUEST",

@@ -18,24 +18,6 @@ from typing import Any, Generic, TypeVar, cast
 
 from optest.errors import Unavailable, UnknownName, UsageError, did_you_mean
 
-__all__ = [
-    "OPTIONAL",
-    "Registry",
-    "file_of_module",
-    "is_installed",
-    "is_loaded_plugin",
-    "load_entry_points",
-    "load_extension",
-    "load_file",
-    "load_object",
-    "load_plugins",
-    "loaded_from",
-    "neighbours_of_module",
-    "run_file",
-    "stand_in_for",
-    "version_of",
-]
-
 Entry = TypeVar("Entry")
 
 OPTIONAL = (

@@ -20,8 +20,6 @@ from optest.core.border import Border
 from optest.errors import UsageError
 from optest.spec import TIERS, Fault, Reason
 
-__all__ = ["TIER_NAMES", "BackendTests", "define_backend_tests", "needs_the_plugin"]
-
 TIER_NAMES = tuple(each.value for each in TIERS)
 _GUARD = "test_that_pytest_has_loaded_the_plug_in_of_optest"
 

@@ -55,8 +55,6 @@ from optest.spec import (
     format_shape,
 )
 
-__all__ = ["Numerics", "Rule", "RuleClass", "assert_close", "assert_right"]
-
 __tracebackhide__ = True
 """pytest shows the line of the test alone."""
 _OF_THE_CALLER = frozenset({Reason.BAD_CASE, Reason.REFERENCE_FAILED})

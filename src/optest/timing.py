@@ -16,8 +16,6 @@ from itertools import repeat
 from optest.errors import UsageError
 from optest.spec.benchmark import CallTime
 
-__all__ = ["Samples", "Subject", "interquartile_range", "measure", "no_collector", "ratios", "seconds_of_calls"]
-
 Clock = Callable[[], float]
 
 _BATCHES = 20

@@ -24,8 +24,6 @@ from optest.reporting.typography import plural
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, TensorSpec, TestCase, dtype
 from optest.store import check_writable, write_atomically
 
-__all__ = ["offered_promises", "offers", "require_new", "write_expectations"]
-
 _ULP = 64.0
 """An operator that is farther off is wrong rather than less exact than its rule."""
 _MOST_OFFERS = 3

@@ -24,8 +24,6 @@ from optest.spec.case import GRAPH
 from optest.spec.references import Unrounded, undeclared_output_dtype
 from optest.spec.tensors import format_shape
 
-__all__ = ["by_signature", "graph_samples", "selection", "smoke_samples"]
-
 _GRAPHS = 6
 """Calls that differ in attributes, and as many that differ in dtypes: graphs hang on these more than on sizes."""
 

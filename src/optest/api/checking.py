@@ -86,16 +86,6 @@ from optest.spec import (
 from optest.spec.case import GRAPH
 from optest.store import write_atomically
 
-__all__ = [
-    "CheckRequest",
-    "check",
-    "check_request",
-    "listed",
-    "pairs_of_catalogue",
-    "sample_cases",
-    "write",
-]
-
 MOST_JOBS = 8
 _NAMED = 30
 """Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""

@@ -20,8 +20,6 @@ from optest.registry import load_extension
 from optest.settings import resolve
 from optest.spec import OperatorDescriptor, Sample
 
-__all__ = ["as_compared_functions", "with_case_sets"]
-
 _FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
 
 _LONGEST = 4_096

@@ -26,8 +26,6 @@ from optest.settings import Settings
 from optest.settings.platforms import Platform, device_ids, platform_called, share_of_devices
 from optest.settings.variables import leases_folder
 
-__all__ = ["FINISH_S", "Devices", "device_requests", "devices_of", "listed", "runs_in_its_own_order", "stated_parallel"]
-
 FINISH_S = 10.0
 """How long a runtime may take to give its devices back."""
 _MOST_NAMED = 10

@@ -15,8 +15,6 @@ from optest.process import fork_and_run
 from optest.registry import OPTIONAL, load_entry_points, version_of
 from optest.settings import plugin_modules
 
-__all__ = ["doctor"]
-
 _GROUPS = ("optest.plugins", "optest.operators", "optest.backends", "optest.reporters")
 _LOADED_WITHIN_S = 120.0
 _CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")

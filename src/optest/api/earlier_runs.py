@@ -17,23 +17,6 @@ from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, RunInfo, TestCase
 from optest.store import RunDirectory, read_journal, read_summary
 
-__all__ = [
-    "Earlier",
-    "as_in_the_earlier_check",
-    "as_in_the_earlier_run",
-    "as_the_resumed_check",
-    "as_the_resumed_run",
-    "durations",
-    "failed_first",
-    "given_options",
-    "is_check",
-    "is_run",
-    "latest_run",
-    "rerun_of",
-    "runs",
-    "what_failed",
-]
-
 _NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
 )

@@ -17,8 +17,6 @@ from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import Numerics, OperatorDescriptor, TestCase
 
-__all__ = ["FunctionsHere", "backend_of"]
-
 _DEVICES = ("cuda", "npu", "xpu", "mps")
 """Parts of torch that know whether they have a context in this process, which no fork can use."""
 _THREADED = ("jax", "tensorflow")

@@ -16,8 +16,9 @@ from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.dispatcher import Dispatcher
 from optest.core.executors import BringsExecutor, Executor, InProcess
+from optest.core.interruption import Interruption
 from optest.core.messages import NotInWorker
-from optest.core.session import Execution, Interruption
+from optest.core.session import Execution
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable, UsageError
 from optest.guests import Guest, guests, run_hooks
@@ -28,8 +29,6 @@ from optest.settings.platforms import PLATFORMS, is_device
 from optest.settings.variables import worker_environment
 from optest.spec import TestCase
 from optest.store import RunDirectory
-
-__all__ = ["Lanes", "bench_notes", "bench_options", "lanes_of"]
 
 _TIME = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>us|µs|ms|s|min|)")
 _UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}

@@ -22,8 +22,6 @@ from optest.reporting.meanings import Meaning, named_meanings
 from optest.settings import OPTIONS, resolve
 from optest.spec import Fault, OperatorDescriptor, Reason, Sample, TestCase, Tier, dtype_names, format_shape
 
-__all__ = ["columns_of", "explain", "listing", "names_for", "own_samples_of", "samples_of", "unknown_among"]
-
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
 _SELECT_NOTHING = ("runs_dir", "untrusted", "verbose")
 _LISTED = 12

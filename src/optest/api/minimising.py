@@ -22,8 +22,8 @@ from optest.api.replaying import replay_request, selected_results
 from optest.api.report import Report
 from optest.api.run_request import RunRequest, without_usual_deadline
 from optest.api.running import repro_line, run_cases
+from optest.core.interruption import Interruption
 from optest.core.runner import why_not_run
-from optest.core.session import Interruption
 from optest.errors import OptestError, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
@@ -35,8 +35,6 @@ from optest.reporting.typography import plural
 from optest.settings import resolve
 from optest.spec import BAD_STATUSES, BackendTarget, CaseResult, Reason, Status, TestCase, Verdict
 from optest.store import RunDirectory, check_writable, write_atomically
-
-__all__ = ["minimise", "smallest_line"]
 
 _MOST_ATTEMPTS = 400
 _OF_VALUES = (Reason.VALUE, Reason.NAN)

@@ -16,8 +16,6 @@ from optest.api.collecting import PLAN_NAMES, is_plan, top_keys
 from optest.errors import UsageError
 from optest.store import write_atomically
 
-__all__ = ["init_pytest"]
-
 _PLUGIN = "optest.pytest_plugin"
 _SECTIONS = {
     **dict.fromkeys(("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"), ("pytest", "")),

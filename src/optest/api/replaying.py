@@ -28,8 +28,6 @@ from optest.settings import Settings, plugin_modules, resolve
 from optest.spec import BAD_STATUSES, BackendTarget, CaseResult
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
-__all__ = ["find_results", "replay", "replay_request", "selected_results"]
-
 _HINT = "; a replay is a run too, an earlier one is named with --run"
 _ALL_FAILURES = ("latest", "last")
 

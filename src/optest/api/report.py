@@ -13,8 +13,6 @@ from optest.reporting.json_report import build_report
 from optest.spec import BAD_STATUSES, CaseResult, RunSummary, Status
 from optest.store import RunDirectory, read_journal
 
-__all__ = ["Report"]
-
 _STATUS_OF = {0: "passed", 1: "failed", NothingSelected.exit_status: "nothing ran", 130: "interrupted"}
 
 

@@ -29,8 +29,6 @@ from optest.store import (
     write_atomically,
 )
 
-__all__ = ["compare", "default_report_path", "diff", "history", "report", "report_files", "schema", "trend"]
-
 _MOST_IN_A_TREND, _MOST_IN_A_HISTORY = 20, 100
 _WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_trends))
 

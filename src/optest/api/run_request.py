@@ -37,23 +37,6 @@ from optest.settings import OPTIONS, Origin, Settings, config_file, environment,
 from optest.spec import BackendTarget, TestCase, Verdict
 from optest.store import write_atomically
 
-__all__ = [
-    "RunRequest",
-    "configure",
-    "driver_flags",
-    "driver_named",
-    "driver_options",
-    "nothing_selected",
-    "one_plan",
-    "run_request",
-    "selected",
-    "with_backend_of_options",
-    "with_deadline",
-    "with_driver_options",
-    "with_tolerances",
-    "without_usual_deadline",
-]
-
 Revise = Callable[[TestCase, Verdict], Verdict]
 
 

@@ -21,8 +21,9 @@ from optest.api.run_request import RunRequest, driver_flags, nothing_selected, r
 from optest.backends import backend_manager
 from optest.backends.command_abilities import CountsOperators, HasVariants, KnowsCommand, case_options_of
 from optest.backends.worker_abilities import EndsRuns
+from optest.core.interruption import Interruption
 from optest.core.provenance import changed, fingerprint, run_info
-from optest.core.session import Execution, Interruption, Policy, Session, Turn
+from optest.core.session import Execution, Policy, Session, Turn
 from optest.errors import PlanError, UsageError
 from optest.guests import run_hooks
 from optest.plan import PlanDocument, case_plan, command_line
@@ -39,9 +40,6 @@ from optest.reporting.typography import plural
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import FORWARD, VALIDATION, CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
-
-__all__ = ["Report", "Steering", "closing_lines", "repro_line", "run", "run_cases", "unused_expectations"]
-
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
 

@@ -33,8 +33,6 @@ from optest.core.wire import case_from_wire
 from optest.operators import operators
 from optest.spec import CaseResult, TestCase
 
-__all__ = ["Saved", "ask_again", "file_stem", "load_saved", "save"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:

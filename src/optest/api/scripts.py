@@ -19,8 +19,6 @@ from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
 
-__all__ = ["MOST_LINES", "Replayed", "WrittenScript", "script_for"]
-
 MOST_LINES = 30
 _INLINE_ELEMENTS = 32
 _INLINE_WIDTH = 110

@@ -25,8 +25,6 @@ from optest.settings.variables import worker_environment
 from optest.spec import BAD_STATUSES, BackendTarget, Reason, Status, TestCase, Verdict
 from optest.spec.case import FORWARD
 
-__all__ = ["with_torchs_own"]
-
 _MOST_S, _CASE_S = 6.0, 5.0
 """For all cases of a run, and for one: the run waits for it."""
 _SAY_NOTHING = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)

@@ -18,8 +18,6 @@ from optest.settings import Settings
 from optest.spec import BAD_STATUSES, TestCase, Verdict
 from optest.spec.call_names import canonical
 
-__all__ = ["SourceDocument", "known_differences", "source_documents", "with_origin"]
-
 _OF_PLANS = ("plan", "shape", "attr", "generator")
 """Options that say what a source says itself."""
 

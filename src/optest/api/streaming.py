@@ -16,8 +16,6 @@ from optest.reporting import Reporter
 from optest.settings import resolve
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, TestCase
 
-__all__ = ["CaseStream", "runs_of_workers"]
-
 _MOST_TOGETHER = 16
 _TOGETHER_S = 0.02
 """Nobody sees whether a result is told at once or so much later."""

@@ -19,8 +19,6 @@ from optest.process import fork_and_run
 from optest.registry import file_of_module
 from optest.settings import config_file, plugin_modules
 
-__all__ = ["watch"]
-
 _LOOK_S = 0.3
 _MOST_BESIDE = 1000
 _FILE = re.compile(r"(?:included plan|command file|data file|file) (.+)")

@@ -20,8 +20,6 @@ from optest.registry import file_of_module, load_object
 from optest.settings import environment, resolve, variables_set
 from optest.settings.variables import worker_environment
 
-__all__ = ["worker_server"]
-
 _IMPORTS_TORCH = re.compile(r"^\s*(?:from|import)\s+torch\b", re.MULTILINE)
 
 

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from optest.registry import load_object
 from optest.spec import TestCase, UnfitArguments
 
-__all__ = ["OTHER_NAMES", "Schema", "at_their_places", "bound_arguments", "names_of", "refuse_unfit"]
-
 Tensor = TypeVar("Tensor")
 
 _SAME = (

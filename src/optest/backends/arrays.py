@@ -8,8 +8,6 @@ import numpy as np
 
 from optest.registry import is_installed, load_object
 
-__all__ = ["library_of", "to_array"]
-
 
 def library_of(value: object) -> str:
     """The top module of a value's type: ``torch``, ``numpy``, ``jax``."""

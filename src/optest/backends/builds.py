@@ -11,8 +11,6 @@ from pathlib import Path
 from optest.backends.command_config import Command
 from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["OWN_FILES", "Build", "Builds"]
-
 OWN_FILES = (".optest/built", ".optest/.gitignore")
 """What is written into the folder of a build."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from optest.errors import UsageError, did_you_mean
 from optest.spec import Argument, OperatorDescriptor, TensorSpec, TestCase, dtype_names
 
-__all__ = ["LAYOUTS", "Capabilities", "Capability", "capability_of", "layout_of"]
-
 LAYOUTS = ("dense", "strided", "overlapping", "negative")
 """Of an input in memory: row by row without gaps; with gaps, another order or an offset; with elements that share a
 place; with a dimension that runs backwards."""

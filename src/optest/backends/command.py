@@ -36,8 +36,6 @@ from optest.settings import environment
 from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, format_shape
 from optest.store import path_of
 
-__all__ = ["AscendBackendDriver", "CommandBackendDriver"]
-
 _TAIL_BYTES = 8192
 _CLEANUP_S = 30.0
 """How long cleanup may take, beyond the case's deadline."""

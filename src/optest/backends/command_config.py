@@ -18,17 +18,6 @@ from optest.errors import UnknownName, did_you_mean
 from optest.spec import DType, Fault, TensorSpec, TestCase, dtype, dtype_names, format_shape
 from optest.store import path_of
 
-__all__ = [
-    "Command",
-    "CommandConfig",
-    "TensorFile",
-    "case_tokens",
-    "file_dtypes",
-    "path_tokens",
-    "read_config",
-    "why_outside",
-]
-
 Command = tuple[str, ...]
 
 _KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "golden", "promises")

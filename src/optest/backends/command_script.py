@@ -13,8 +13,6 @@ from optest.backends.abilities import Script, ScriptInput
 from optest.backends.command_config import Command, TensorFile
 from optest.numerics import numpy_dtype, round_to, widen
 
-__all__ = ["Commands", "command_script"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:

@@ -22,8 +22,6 @@ from optest.guests import Guest, Option
 from optest.registry import is_installed, load_extension, load_object
 from optest.spec import Check, CheckState, OperatorDescriptor, TestCase, dtype
 
-__all__ = ["GUEST", "FunctionBackend", "Kernel", "kernel", "kernel_of", "outputs_of"]
-
 ARRAYS = ("numpy", "torch", "jax")
 
 

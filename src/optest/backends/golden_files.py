@@ -15,8 +15,6 @@ from optest.registry import file_of_module
 from optest.spec import Fault, Reason, TestCase
 from optest.store import path_of
 
-__all__ = ["GoldenState", "Origin", "golden_state", "key_file", "read_golden", "write_golden"]
-
 
 class GoldenState(Enum):
     """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to.

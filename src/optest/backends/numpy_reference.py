@@ -24,8 +24,6 @@ from optest.spec import (
     undeclared_output_dtype,
 )
 
-__all__ = ["NumpyBackend", "StubBackend", "reference_label", "reference_outputs"]
-
 Reference = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
 

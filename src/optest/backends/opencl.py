@@ -19,8 +19,6 @@ from optest.errors import Unavailable
 from optest.spec import TestCase
 from optest.store import path_of
 
-__all__ = ["OpenClBackend"]
-
 _KEYS = ("source", "kernel", "arguments", "global", "local", "options", "workdir", "promises")
 _GUARD, _BEHIND_INPUTS = 0xA5, 0x5A
 """Different, or a kernel that copies what lies behind an input behind an output would write what stands there."""

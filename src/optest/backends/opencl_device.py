@@ -13,8 +13,6 @@ import pyopencl as cl
 from optest.backends import Fault, Reason
 from optest.process.state import ProcessState
 
-__all__ = ["NUMBERS", "OpenClDevice", "calls_of_opencl", "declared_type", "devices_of"]
-
 NUMBERS: dict[str, Any] = {
     "int": np.int32,
     "uint": np.uint32,

@@ -9,8 +9,6 @@ from typing import Any
 from optest.errors import did_you_mean
 from optest.spec import TestCase
 
-__all__ = ["SectionReader"]
-
 
 class SectionReader:
     """``section`` is empty where it is no map; ``problems`` name the key at which something is wrong."""

@@ -14,13 +14,6 @@ from optest.backends.command_config import TensorFile
 from optest.numerics import Array, dtype_of, numpy_dtype, round_to, widen
 from optest.spec import DTYPES, Fault, Reason
 
-__all__ = [
-    "locked",
-    "read_tensor",
-    "remove_file",
-    "write_tensor",
-]
-
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from optest.errors import did_you_mean
 
-__all__ = ["BadTemplate", "expand", "problems_of", "tokens_of"]
-
 
 class BadTemplate(ValueError):
     """Braces that do not match."""

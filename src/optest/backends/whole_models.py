@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["ModelGraph", "ModelProgram", "Region", "place_in", "region_of", "regions_of"]
-
 _FRAME = re.compile(r'File "([^"<]+)", line (\d+).*(?:\n(?! *File )\s*(.*))?')
 
 

@@ -11,8 +11,6 @@ from optest.cli.options import Command, click_option, completer_of, echo_all, op
 from optest.guests import Command as Declared
 from optest.guests import guests
 
-__all__ = ["add_guest_commands"]
-
 
 class _Context:
     """What the command line lends to a guest's command."""

@@ -10,19 +10,6 @@ from click.shell_completion import get_completion_class
 
 from optest.cli.options import Command, GroupedCommand, completer_of, echo_all, options_of
 
-__all__ = [
-    "completion_command",
-    "diff_command",
-    "doctor_command",
-    "explain_command",
-    "history_command",
-    "init_command",
-    "list_command",
-    "report_command",
-    "runs_command",
-    "schema_command",
-]
-
 
 @click.command("list", cls=GroupedCommand, short_help="List operators, backends, fills or cases.")
 @click.argument("what", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)

@@ -13,8 +13,6 @@ from click.shell_completion import CompletionItem
 from optest.guests import guests
 from optest.settings import OPTIONS, Option, split_values
 
-__all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "echo_all", "options_of"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

@@ -11,16 +11,6 @@ import click
 
 from optest.cli.options import GroupedCommand, completer_of, echo_all, options_of
 
-__all__ = [
-    "check_command",
-    "collect_only_option",
-    "minimise_command",
-    "replay_command",
-    "run_and_close",
-    "run_command",
-]
-
-
 collect_only_option = click.option(
     "--co", "--collect-only", "collect_only", is_flag=True, help="List the cases and run none of them."
 )

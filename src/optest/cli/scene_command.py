@@ -11,8 +11,6 @@ from optest.cli import main
 from optest.cli.options import GroupedCommand, options_of
 from optest.cli.run_commands import collect_only_option, run_and_close
 
-__all__ = ["run_module", "scene_command"]
-
 
 @click.command(cls=GroupedCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @options_of("scene")

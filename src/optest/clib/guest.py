@@ -6,8 +6,6 @@ from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option
 
-__all__ = ["GUEST"]
-
 _option = partial(Option, repro=True, group="A C library", commands=("run", "list", "check"))
 _LIBRARY = "Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable."
 _HEADERS = "The library's C headers. [include in its folder] Repeatable."

@@ -13,8 +13,6 @@ from optest.clib.library_report import as_json as report_as_json
 from optest.errors import UsageError, nearest
 from optest.guests import CommandContext
 
-__all__ = ["as_text", "inspect_command"]
-
 _SHOWN = 20
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 

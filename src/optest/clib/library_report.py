@@ -19,8 +19,6 @@ from optest.clib.library.mapping_file import mapping_path, named_place, read_map
 from optest.clib.library.session import header_of
 from optest.errors import Unavailable, UsageError
 
-__all__ = ["LibraryReport", "OperatorEntry", "as_json", "declared_at", "find_operators", "inspect"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorEntry:

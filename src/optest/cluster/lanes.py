@@ -32,8 +32,6 @@ from optest.settings.platforms import device_ids
 from optest.settings.variables import variable_by_default
 from optest.spec import Check, CheckState, Reason, Status, TestCase, Timings, Verdict
 
-__all__ = ["Cluster", "ClusterExecutor", "connect"]
-
 _LOCAL = "local"
 _STORE_BYTES = 150 << 20
 """Of the object store of a cluster on this machine: cases and verdicts are small."""

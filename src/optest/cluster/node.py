@@ -25,8 +25,6 @@ from optest.settings.platforms import parse_devices, platform_called
 from optest.settings.variables import leases_folder
 from optest.spec import TestCase
 
-__all__ = ["GPU", "NodeWorker", "Place", "name_of", "resource_of"]
-
 GPU = "GPU"
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from optest.numerics import Array, widen
 from optest.spec import DType
 
-__all__ = ["close_tolerance", "fitting_tolerance", "mean_within", "zeros_are_within"]
-
 _HALF, _SINGLE, _DOUBLE = (1e-3, 1e-5), (1.3e-6, 1e-5), (1e-7, 1e-7)
 _BY_DTYPE = {
     "float16": _HALF,

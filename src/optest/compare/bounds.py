@@ -16,23 +16,6 @@ import numpy as np
 from optest.numerics import Array
 from optest.spec import DType, ErrorBudget, Numerics, Rule, Terms, dtype
 
-__all__ = [
-    "FEW",
-    "NEGLIGIBLE",
-    "Budget",
-    "Law",
-    "Statistic",
-    "accumulate_law",
-    "against_rounded",
-    "arithmetic_of",
-    "budget_of",
-    "composed_law",
-    "few_values",
-    "growth_of_sums",
-    "terms_repeat",
-    "ulp_law",
-]
-
 Number = Any
 """A float, or a float64 array: the formulas take both."""
 

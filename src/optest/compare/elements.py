@@ -16,9 +16,6 @@ from optest.numerics import Array, bits, numpy_dtype, round_to, ulp, widen
 from optest.numerics.widening import widen_bfloat16, widen_half
 from optest.spec import DType, Kind, dtype
 
-__all__ = ["NO_SCATTER", "Ends", "Judged", "Scatter", "dot", "flat", "judge_of", "overflow_threshold"]
-
-
 _BFLOAT16 = numpy_dtype(dtype("bfloat16"))
 
 

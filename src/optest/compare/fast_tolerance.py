@@ -15,8 +15,6 @@ from optest.numerics import Array, Quiet
 from optest.numerics.widening import HALF_INFINITY, LOADERS
 from optest.spec import DType
 
-__all__ = ["WIDEST", "meets_tolerance", "within_for"]
-
 WIDEST = 1 << 16
 """Elements of a block: 256 KB in float32, so that three buffers stay in the second-level cache."""
 

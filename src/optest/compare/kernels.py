@@ -22,9 +22,6 @@ from optest.compare.statistic import Sides, shows_rounding
 from optest.numerics import Array, Quiet, ulp, widen
 from optest.spec import DType, Picture
 
-__all__ = ["BLOCK", "Outcome", "compare", "draw", "wrong_elements"]
-
-
 BLOCK = 1 << 15
 
 

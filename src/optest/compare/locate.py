@@ -8,8 +8,6 @@ import numpy as np
 
 from optest.numerics import Array
 
-__all__ = ["Sketch"]
-
 
 class Sketch:
     """Collects flat indices of wrong elements; keeps counts for each coordinate, never the indices themselves."""

@@ -12,8 +12,6 @@ from optest.compare.elements import Judged
 from optest.numerics import Array
 from optest.spec import LIMIT, NO_MULTIPLE, PER_DOUBLING, Picture
 
-__all__ = ["Drawing"]
-
 _MOST_CELLS = 64
 """Along each side of the map."""
 _SAMPLES = 128

@@ -42,19 +42,6 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = [
-    "NAMING_LAYERS",
-    "Allowance",
-    "Method",
-    "NoRule",
-    "defines_signs",
-    "describe_rule",
-    "for_stored",
-    "remembered_tolerance",
-    "resolve",
-    "tolerance_of_layers",
-]
-
 NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE})
 """Layers that name a case or an operator; only these relax what has one right answer."""
 

@@ -17,16 +17,6 @@ from optest.compare.policy import Allowance, Method
 from optest.numerics import Array, ulp
 from optest.spec import DType, Rounding
 
-__all__ = [
-    "ENOUGH_VALUES",
-    "Sides",
-    "chi_square_quantile",
-    "distinct_values",
-    "limit",
-    "sharper",
-    "shows_rounding",
-]
-
 LIMIT = 1.25
 """Largest z of a correct implementation on a thousand distinct reference values; measured ones reach 0.8."""
 

@@ -36,8 +36,6 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["ALWAYS_DETAILED", "has_no_number", "judge", "passing_constant"]
-
 _new_verdict, _new_measure = constructor(Verdict), constructor(Measure)
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
 

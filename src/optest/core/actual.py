@@ -36,8 +36,6 @@ from optest.numerics import (
 from optest.process import leave
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
-__all__ = ["BackendAnswer", "actual_outputs", "ask_backend", "further_answers", "in_order"]
-
 Array = np.ndarray[Any, Any]
 
 _ALLOCATED_BY_BACKEND = (

@@ -25,8 +25,6 @@ from optest.registry import load_object
 from optest.spec import Benchmark, Fault, Reason, Status, TensorSpec, TestCase, Verdict
 from optest.timing import Clock, Samples, Subject, measure, ratios
 
-__all__ = ["BenchOptions", "Judge", "benchmark_of", "comparison_called"]
-
 Judge = Callable[[BackendDriver, Sequence[Array]], Verdict]
 """Judges the outputs of a driver as those of the case are judged."""
 

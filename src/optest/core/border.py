@@ -10,8 +10,6 @@ from typing import Any
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
 
-__all__ = ["Border", "UserInterrupt"]
-
 _OWN_FRAMES = (
     "optest/core/",
     "optest/backends/function.py",

@@ -26,8 +26,6 @@ from optest.core.rounded_calls import RoundedCall, smallest_rounding
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight
 
-__all__ = ["as_close_as_roundings_allow"]
-
 # By how many times what one rounding changes an answer may be off. No theorem says so: it is a choice. torch.testing's
 # own rtol is 4 roundings of bfloat16 (1.6e-2) and 22 of float32 (1.3e-6): 8 lies between, and has room for a spread
 # that is a quarter too small.

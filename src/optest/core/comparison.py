@@ -17,8 +17,6 @@ from optest.core.layers import is_composed
 from optest.core.phases import REFERENCE, Clock
 from optest.spec import Check, Numerics, Reason, TestCase, Verdict
 
-__all__ = ["Comparison"]
-
 Array = np.ndarray[Any, Any]
 _INTERNAL = Reason.INTERNAL
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from optest.core.phases import Phase
 from optest.spec import Reason, Status, TestCase, Verdict
 
-__all__ = ["Deadlines", "PhaseLimits"]
-
 _OWN_PHASES_S = 300.0
 """How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
 

@@ -19,8 +19,6 @@ from optest.process import CannotStart, run
 from optest.settings import environment
 from optest.settings.platforms import Platform
 
-__all__ = ["Health", "Leases", "examined"]
-
 _LOOK_AGAIN_S = 0.2
 _PROBE_S, _RESET_S = 60.0, 300.0
 """How long a command of a platform may take: a driver that resets a card reloads its firmware."""

@@ -42,8 +42,6 @@ from optest.core.phases import REFERENCE, RUN
 from optest.numerics import bits, dtype_of, round_to
 from optest.spec import Check, CheckState, Fault, Measure, Reason, Status, TensorSpec, Terms, TestCase, Verdict, dtype
 
-__all__ = ["diagnosed"]
-
 Array = np.ndarray[Any, Any]
 
 _OF_STRUCTURE = (Reason.SHAPE, Reason.DTYPE)

@@ -32,8 +32,6 @@ from optest.spec import Fault, Reason, Status, TestCase, Timings, Verdict
 if TYPE_CHECKING:
     from optest.core.session import Execution
 
-__all__ = ["Dispatcher", "Turn"]
-
 _LOOK_S = 0.1
 _BUILD_S = 300.0
 """How long a build may take at least; a case's own deadline is about what runs."""

@@ -17,20 +17,6 @@ from optest.core.other_calls import TILES, Hypothesis, WrongCall, narrower_dtype
 from optest.numerics import bits, round_to, ulp, widen
 from optest.spec import DType, ErrorBudget, Terms, TestCase, dtype
 
-__all__ = [
-    "RELATIONS",
-    "SURE_RELATIONS",
-    "as_multiple",
-    "as_shifted",
-    "cut_off",
-    "errors_are_on_both_sides",
-    "errors_of_a_step",
-    "has_values",
-    "held_by_a_narrower_dtype",
-    "returned_inputs",
-    "terms_scaled",
-]
-
 Array = np.ndarray[Any, Any]
 Fits = Callable[[Expected], bool]
 

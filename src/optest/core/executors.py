@@ -17,8 +17,6 @@ from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
 from optest.spec import Reason, TestCase
 
-__all__ = ["BringsExecutor", "Closed", "Executor", "InProcess", "say"]
-
 
 class Closed(InternalError):
     """An executor that another thread has closed, which is how a run is ended from there."""

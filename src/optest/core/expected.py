@@ -34,17 +34,6 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = [
-    "BY_BACKEND",
-    "BY_ITSELF",
-    "expected_of_other_inputs",
-    "expected_of_outputs",
-    "expected_outputs",
-    "is_own",
-    "may_refuse",
-    "require_refused",
-]
-
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 _REFERENCE_FAILED = Reason.REFERENCE_FAILED

@@ -11,8 +11,6 @@ from optest.registry import is_loaded_plugin, load_entry_points, load_extension,
 from optest.settings import plugin_modules
 from optest.spec import OperatorDescriptor
 
-__all__ = ["load_extensions"]
-
 _done: set[str] = set()
 
 

@@ -24,8 +24,6 @@ from optest.process import fork_and_run, leave
 from optest.registry import load_object
 from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, Verdict, dtype
 
-__all__ = ["InForks", "prepare_fork", "warm_up"]
-
 _USUAL_S = 300.0
 
 

@@ -12,8 +12,6 @@ from optest.generators.resolve import numpy_generator, resolve_generator
 from optest.numerics import numpy_dtype
 from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["make_inputs"]
-
 _BAD_CASE = Reason.BAD_CASE
 
 

@@ -14,8 +14,6 @@ from typing import NoReturn, Protocol
 
 from optest.core.border import UserInterrupt
 
-__all__ = ["Interruption"]
-
 
 class Closable(Protocol):
     """An executor, or whoever has some."""

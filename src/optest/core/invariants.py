@@ -26,8 +26,6 @@ from optest.operators.shapes import batch_inputs, batch_size, resized
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 from optest.spec.invariants import PERMUTATION, REPEAT, STATELESS, Invariant, read_invariants
 
-__all__ = ["further_calls", "invariants_of"]
-
 Array = np.ndarray[Any, Any]
 Layouts = Sequence[tuple[str, TensorSpec]]
 

@@ -33,18 +33,6 @@ from optest.numerics import bits, dtype_of, numpy_dtype, widen
 from optest.numerics.layout import storage_of, view
 from optest.spec import Fault, TensorSpec, TestCase, contiguous_strides, dtype
 
-__all__ = [
-    "Archive",
-    "element_error",
-    "entry_name",
-    "kept_actual",
-    "kept_before",
-    "read_archive",
-    "spec_of",
-    "tensors_kept",
-    "write_archive",
-]
-
 Array = np.ndarray[Any, Any]
 SCHEMA_VERSION = 1
 

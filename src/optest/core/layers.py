@@ -23,8 +23,6 @@ from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import Argument, Fault, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["composed_outputs", "is_composed", "lack_of_operator"]
-
 Array = np.ndarray[Any, Any]
 Ask = Callable[[TestCase, Sequence[Array]], Sequence[Array]]
 

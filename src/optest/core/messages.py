@@ -14,26 +14,6 @@ from optest.core.verdicts import excused
 from optest.errors import Unavailable, UsageError
 from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
-__all__ = [
-    "END_MARK",
-    "Asked",
-    "Broken",
-    "Died",
-    "Hello",
-    "NotAnAnswer",
-    "NotInWorker",
-    "Ran",
-    "Ready",
-    "ToParent",
-    "ToWorker",
-    "as_execution",
-    "decode_for_parent",
-    "decode_for_worker",
-    "encode",
-    "end_mark",
-    "refusal",
-]
-
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """The first message to a worker: whom to load and how to run. ``fresh`` forks a process for each execution.

@@ -24,8 +24,6 @@ import numpy as np
 from optest.registry import load_object
 from optest.spec.dtypes import DTYPES
 
-__all__ = ["PatchWatch", "Record", "patch_watch", "patched_before"]
-
 _WATCHED = ("numpy", "ml_dtypes", "math", "builtins", "optest")
 _LOADED_FIRST = ("ml_dtypes:bfloat16", "optest.core.runner:execute", "optest.compare.verdict:judge")
 """Imported before anything is fixed: a plug-in that is the first to import one of them could patch it unseen."""

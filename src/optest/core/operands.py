@@ -31,8 +31,6 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = ["ELEMENTWISE", "judged_by_readings", "with_definition", "with_worst_operands"]
-
 Array = np.ndarray[Any, Any]
 
 ELEMENTWISE = frozenset({"activation", "bitwise", "comparison", "conversion", "elementwise", "logic"})

@@ -25,8 +25,6 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = ["CALLS", "TILES", "Hypothesis", "WrongCall", "narrower_dtypes", "yields_shapes"]
-
 Array = np.ndarray[Any, Any]
 _NUMBERS = re.compile(r"\b[\d.]+\b")
 _NARROWER = ("bfloat16", "float16", "float32")

@@ -14,8 +14,6 @@ from types import TracebackType
 from optest.spec import Timings
 from optest.spec.construct import constructor
 
-__all__ = ["ANSWER", "BENCHMARK", "COMPARE", "GENERATE", "IDLE", "REFERENCE", "RUN", "Clock", "Phase", "PhasePage"]
-
 new_timings = constructor(Timings)
 
 

@@ -20,8 +20,6 @@ from optest.registry import file_of_module, neighbours_of_module, version_of
 from optest.spec import RunInfo, TestCase
 from optest.store import RunDirectory
 
-__all__ = ["changed", "fingerprint", "host", "run_info", "versions"]
-
 
 def versions(driver: BackendDriver) -> dict[str, str]:
     """Versions of optest, Python, NumPy, ml_dtypes and of what the driver computes with."""

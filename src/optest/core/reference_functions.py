@@ -26,8 +26,6 @@ from optest.numerics import Array, dtype_of, numpy_dtype, widen
 from optest.registry import load_extension, load_object
 from optest.spec import Attribute, Fault, OperatorDescriptor, Reason, Rule, RuleClass, Unrounded, dtype
 
-__all__ = ["PREFIX", "ReferenceFunction", "descriptor_of"]
-
 PREFIX = "function."
 _RULE = Rule(kind=RuleClass.CLOSE, formula="or 8 times what one rounding of every input and step changes")
 _SINGLE = 2.0**-24

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["is_reproducible"]
-
 _TURNS = 6
 """A library that is wrong in every other call at random agrees with a circumstance so often in one of 4^6 cases."""
 

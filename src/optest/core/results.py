@@ -6,8 +6,6 @@ from optest.core.wire import case_to_wire
 from optest.spec import Benchmark, CaseResult, TestCase, Timings, Verdict
 from optest.spec.construct import constructor
 
-__all__ = ["reference_name", "result_of"]
-
 new_result = constructor(CaseResult)
 
 

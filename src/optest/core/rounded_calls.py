@@ -16,8 +16,6 @@ import numpy as np
 
 from optest.numerics import Array, dtype_of, widen
 
-__all__ = ["RoundedCall", "Rounding", "mixed_words", "off_by_a_rounding", "roundings", "smallest_rounding"]
-
 _DOUBLE = 2.0**-52
 _SIZES = 1 << 20
 _BLOCK = 1 << 14

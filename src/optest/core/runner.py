@@ -47,8 +47,6 @@ from optest.spec import (
 )
 from optest.spec.invariants import STATELESS, Invariant
 
-__all__ = ["ExecutionResult", "TestRunner", "execute", "why_not_run"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Assignment", "Schedule", "ScheduleRules", "Unit", "preparation_order"]
-
 _PASSED_OVER = 4
 """So many times the number of devices narrower units may begin before a waiting one; from then on nothing begins before
 it."""

@@ -27,18 +27,6 @@ from optest.spec.construct import collection_paused
 if TYPE_CHECKING:
     from optest.core.dispatcher import Dispatcher
 
-__all__ = [
-    "Execution",
-    "Interruption",
-    "Journaling",
-    "Listener",
-    "Policy",
-    "Session",
-    "Turn",
-    "executions",
-    "resume_key",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Execution:

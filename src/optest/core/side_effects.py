@@ -19,8 +19,6 @@ from optest.errors import UsageError, shortened
 from optest.process.state import OF_PYTHON, QUICK, ProcessState
 from optest.spec import Fault, OperatorDescriptor, Reason, TestCase, ToleranceLayer
 
-__all__ = ["SideEffects", "refuse_earlier_patches", "refuse_patches", "runs_foreign_code"]
-
 _PAUSE_S = 0.02
 _PAUSE_TIMES = 50
 """A thorough look takes 0.1 ms as a rule, and a fiftieth of all time at most."""

@@ -18,8 +18,6 @@ from optest.generators.counter import Stream, words
 from optest.numerics import dtype_of, round_to, widen
 from optest.spec import Reason, RuleClass, Verdict
 
-__all__ = ["COMPARE", "HOW", "SUGGESTED", "lets_constants_pass", "with_suggestion"]
-
 Array = np.ndarray[Any, Any]
 _FACTOR = 8.0
 """That of torch functions without a rule: between the 4 roundings of bfloat16 and the 22 of float32 that torch.testing

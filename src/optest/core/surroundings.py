@@ -21,8 +21,6 @@ from optest.memory.poisons import WRITE_POISONS, fill_freed_blocks, holding, may
 from optest.numerics import bits, same_bits
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
-__all__ = ["call_in_other_surroundings", "has_surroundings"]
-
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[Array]
 _NAME = "two paddings of the inputs"

@@ -21,8 +21,6 @@ from optest.numerics import ErrorStateKept
 from optest.spec import Check, CheckState, Evidence, Fault, Reason, Status, TensorSpec, TestCase, Verdict, format_shape
 from optest.spec.case import GRAPH
 
-__all__ = ["validated"]
-
 
 def validated(case: TestCase, driver: BackendDriver, interrupted: Callable[[], bool] | None) -> Verdict | None:
     """The verdict by inference or capture alone; None for a refusal that it does not show, so that the call is made."""

@@ -43,8 +43,6 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["after_attempts", "excused", "fault_verdict", "judged_by_others", "refusal_verdict", "verdict_of"]
-
 Array = np.ndarray[Any, Any]
 _INTERNAL, _PASSED = Reason.INTERNAL, Status.PASSED
 _NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})

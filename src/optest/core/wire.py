@@ -28,8 +28,6 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["case_from_wire", "case_to_wire"]
-
 new_case, new_argument, new_fill = constructor(TestCase), constructor(Argument), constructor(Fill)
 
 

@@ -52,8 +52,6 @@ from optest.process import (
 )
 from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["broken", "cases_of", "main"]
-
 _LONG_S = 3600.0
 _DYING_S = 5.0
 """How long a fork whose pipes are gone may take to end: the system may have much to take back."""

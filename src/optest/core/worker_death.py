@@ -14,16 +14,6 @@ from optest.core.phases import Phase
 from optest.process import signal_name
 from optest.spec import Reason, Status, Verdict
 
-__all__ = [
-    "StderrReport",
-    "death",
-    "death_at_load",
-    "descriptors_spoilt",
-    "heap_was_broken",
-    "overtime",
-    "stderr_report",
-]
-
 _WHOSE = {
     Phase.IDLE: "optest's worker",
     Phase.GENERATE: "the generator",

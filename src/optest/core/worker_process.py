@@ -40,8 +40,6 @@ from optest.errors import InternalError, UsageError
 from optest.process import Child, ForkServer, start_child
 from optest.spec import Reason, TestCase, Timings, Verdict
 
-__all__ = ["WorkerOptions", "WorkerProcess"]
-
 _START_S = 300.0
 """How long a worker may take to import its framework."""
 

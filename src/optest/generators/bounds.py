@@ -7,8 +7,6 @@ from optest.generators.fills import fill_values
 from optest.registry import load_object
 from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
 
-__all__ = ["exact_magnitude", "special_magnitude", "special_rate"]
-
 _SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
 

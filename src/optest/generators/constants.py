@@ -11,8 +11,6 @@ import numpy as np
 from optest.numerics import Array, numpy_dtype, round_to
 from optest.spec import DType, Fault, Kind, Reason
 
-__all__ = ["CONSTANTS", "exact_scalar"]
-
 Maker = Callable[[str, str, int], Array]
 
 

@@ -12,13 +12,6 @@ import numpy as np
 
 from optest.numerics import Array
 
-__all__ = [
-    "BLOCK_WORDS",
-    "SMALL_WORDS",
-    "Stream",
-    "words",
-]
-
 BLOCK_WORDS = 1 << 14
 """Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
 

@@ -14,18 +14,6 @@ from optest.numerics import Array, bits, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, Fault, Interval, Kind, Reason, TensorSpec, TestCase
 
-__all__ = [
-    "Pieces",
-    "domain_of",
-    "fold",
-    "input_specs",
-    "integer_pieces",
-    "integers_within",
-    "legal_signs",
-    "real_pieces",
-    "special_values",
-]
-
 Pieces = tuple[tuple[Any, Any], ...]
 """Closed ranges, one below and one above the gap that an interval's ``avoid`` leaves, or just one; ascending."""
 

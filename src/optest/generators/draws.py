@@ -16,18 +16,6 @@ from optest.numerics import Array, numpy_dtype, round_to
 from optest.spec import DType, Kind
 from optest.spec import dtype as dtype_called
 
-__all__ = [
-    "Draw",
-    "booleans",
-    "drawn",
-    "integers",
-    "integers_by_bits",
-    "nonzero_integers",
-    "normal",
-    "sprinkled",
-    "uniform",
-]
-
 _U16, _U32, _U64 = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8")
 # Arrays without dimensions: as operands they cost a third of what Python's integers do.
 _ONE, _EIGHT, _SIXTY_THREE, _BYTE, _SIGN = (np.array(value, np.uint64) for value in (1, 8, 63, 0xFF, 0x100))

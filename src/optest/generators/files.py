@@ -16,8 +16,6 @@ from optest.numerics import Array, byte_beyond_bool, numpy_dtype
 from optest.spec import DType, Fault, Reason, TensorSpec, dtype, format_shape
 from optest.store import write_atomically
 
-__all__ = ["read_tensor", "save_tensors", "tensors_in_file"]
-
 
 def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
     """The tensor in a file, shaped and typed as ``spec`` says; the ending of ``path`` is its format.

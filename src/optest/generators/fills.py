@@ -12,8 +12,6 @@ from typing import Any
 from optest.errors import UnknownName, UsageError
 from optest.spec import Fill
 
-__all__ = ["FILLS", "check_fill", "fill_values", "parameters_of"]
-
 _NEEDED: Any = object()
 """The default of a parameter that has to be stated."""
 

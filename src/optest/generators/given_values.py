@@ -14,8 +14,6 @@ from optest.registry import load_object
 from optest.spec import Fault, Reason, TensorSpec, TestCase, format_shape
 from optest.store import path_of
 
-__all__ = ["GIVEN"]
-
 
 def _from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str, _: TestCase) -> Array:
     """The stated nested list, rounded to the element type, in the layout of ``spec``.

@@ -13,8 +13,6 @@ import numpy as np
 from optest.numerics import Array, round_to
 from optest.spec import dtype
 
-__all__ = ["normal_table"]
-
 SIZE = 1 << 16
 
 # Wichura, Algorithm AS 241 (PPND16), Applied Statistics 37 (1988) 477-484; highest power first.

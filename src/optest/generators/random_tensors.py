@@ -25,8 +25,6 @@ from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
 from optest.spec import dtype as dtype_called
 
-__all__ = ["RandomTensorGenerator"]
-
 Maker = Callable[[str, str, int], Array]
 """(case key, argument path, number of elements) to a new storage."""
 

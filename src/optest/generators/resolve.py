@@ -16,8 +16,6 @@ from optest.generators.random_tensors import RandomTensorGenerator
 from optest.registry import load_object
 from optest.spec import TestCase
 
-__all__ = ["numpy_generator", "resolve_generator", "seed_global_state"]
-
 
 @lru_cache(maxsize=256)
 def resolve_generator(path: str | None) -> Any:

@@ -32,8 +32,6 @@ from optest.spec import (
     format_shape,
 )
 
-__all__ = ["Discrepancy", "debug", "debug_all", "failures_of_allclose", "get_tolerance", "print_discrepancy"]
-
 _SHOWN_ROWS = 50
 _DESCRIPTOR = OperatorDescriptor(name="debug", signature="input -> out")
 _NUMERICS = Numerics()

@@ -17,17 +17,6 @@ from optest.numerics import Array, numpy_dtype, round_to, widen
 from optest.spec import DType
 from optest.spec import dtype as dtype_called
 
-__all__ = [
-    "InfiniDtype",
-    "InfiniDtypeNames",
-    "element_of",
-    "from_codes",
-    "infini_dtype",
-    "to_codes",
-    "to_numpy_dtype",
-    "to_torch_dtype",
-]
-
 
 class InfiniDtype(IntEnum):
     """``infiniDtype_t``. Of 15 to 18 the header counts the bits of the whole number, and its names are meant here.

@@ -10,18 +10,6 @@ from optest.errors import OptestError, Unavailable, UnknownName
 from optest.infiniop.torch_bridge import loaded_torch
 from optest.registry import is_installed, load_extension
 
-__all__ = [
-    "InfiniDeviceEnum",
-    "InfiniDeviceNames",
-    "get_sync_func",
-    "infiniDeviceEnum_str_map",
-    "infini_device",
-    "prepare_device",
-    "require_device",
-    "synchronize_device",
-    "torch_device_map",
-]
-
 
 class InfiniDeviceEnum(IntEnum):
     """``infiniDevice_t``."""

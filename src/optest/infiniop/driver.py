@@ -33,8 +33,6 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["TestFunction", "name_of"]
-
 _TIMEOUT_S = 300.0
 _LACKS = ("INFINI_STATUS_NOT_IMPLEMENTED", "INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED")
 

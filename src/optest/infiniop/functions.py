@@ -21,8 +21,6 @@ from optest.infiniop.scope import current_scope, watched
 if TYPE_CHECKING:
     from optest.infiniop.liboperators import InfiniLib
 
-__all__ = ["DEFAULT_CODES", "LibraryFunction", "Status", "UncheckedSignature", "check_error"]
-
 DEFAULT_CODES = StatusCodes(
     names={
         0: "INFINI_STATUS_SUCCESS",

@@ -18,8 +18,6 @@ from optest.infiniop.functions import DEFAULT_CODES, LibraryFunction, Status, ch
 from optest.infiniop.structs import infiniopHandle_t
 from optest.settings import infini_root
 
-__all__ = ["LIBINFINIOP", "InfiniLib", "MissingSymbol", "create_handle", "destroy_handle", "open_lib"]
-
 
 class MissingSymbol(Unavailable, AttributeError):
     """A function that the library does not export; whoever does not call it is not concerned."""

@@ -11,8 +11,6 @@ from optest.clib.ffi.arguments import ctype_matches
 from optest.clib.ffi.signatures import Header, HeaderError, Prototype
 from optest.errors import UsageError
 
-__all__ = ["CORE_FUNCTIONS", "Declared", "Drift", "OpRegister", "drift_of"]
-
 Configure = Callable[[Any], None]
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from optest.clib.ffi.signatures import Prototype
 from optest.spec import Fault, Reason
 
-__all__ = ["CaseScope", "case_scope", "current_scope", "set_seed", "timed", "watched"]
-
 
 @dataclass(slots=True)
 class CaseScope:

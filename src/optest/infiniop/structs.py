@@ -5,15 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-__all__ = [
-    "Handle",
-    "OpDescriptor",
-    "TensorDescriptor",
-    "infiniopHandle_t",
-    "infiniopOperatorDescriptor_t",
-    "infiniopTensorDescriptor_t",
-]
-
 
 class TensorDescriptor(ctypes.Structure):
     """Opaque."""

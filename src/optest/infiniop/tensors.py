@@ -34,8 +34,6 @@ from optest.memory.poisons import Poison
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Reason, contiguous_strides, format_shape
 
-__all__ = ["CTensor", "TestTensor", "TestWorkspace"]
-
 
 class CTensor:
     """A tensor descriptor of the library, made when it is first asked for.

@@ -30,16 +30,6 @@ from optest.settings import resolve
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase
 from optest.store import JournalWriter, RunDirectory
 
-__all__ = [
-    "OperatorReport",
-    "OperatorTestFailed",
-    "chosen",
-    "filter_tensor_dtypes_by_device",
-    "get_args",
-    "get_test_devices",
-    "test_operator",
-]
-
 
 @dataclass(slots=True)
 class Chosen:

@@ -12,8 +12,6 @@ import numpy as np
 from optest.errors import Unavailable, UsageError
 from optest.numerics import Array
 
-__all__ = ["is_torch", "loaded_torch", "to_array", "to_tensor", "torch"]
-
 
 def loaded_torch() -> Any:
     """The torch module.

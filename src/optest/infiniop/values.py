@@ -18,8 +18,6 @@ from optest.numerics import Array, are_same_memory, is_known, numpy_dtype, round
 from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase, format_shape
 from optest.spec import dtype as dtype_called
 
-__all__ = ["TensorMemory", "codes_of", "gathered", "laid_out", "scaled", "strides_of", "tensor_values", "whole_file"]
-
 _FILLS = {"random": "uniform", "float8_e4m3fn": "uniform", "normal": "randn"}
 _FILLS |= {each: each for each in ("zeros", "ones", "randint", "special", "integer-exact")}
 GIVEN_MODES = ("manual", "binary")

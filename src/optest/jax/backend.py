@@ -28,8 +28,6 @@ from optest.jax.operators.calls import JaxCall
 from optest.numerics import dtype_of, numpy_dtype
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["JaxBackend", "called_with_arrays"]
-
 _OP_BY_OP, _JIT = "op_by_op", "jit"
 _REASONS = {"RESOURCE_EXHAUSTED": Reason.OUT_OF_MEMORY, "UNIMPLEMENTED": Reason.UNSUPPORTED}
 """By the status code with which an error of XLA begins."""

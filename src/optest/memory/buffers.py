@@ -15,8 +15,6 @@ from optest.memory.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides, format_shape
 
-__all__ = ["Buffer", "Change", "never_written", "require_written", "written_beside"]
-
 _GUARD_BYTES = 256
 _ALIGNMENT_BYTES = 64
 _CACHED_ELEMENTS = 1 << 20

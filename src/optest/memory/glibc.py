@@ -6,8 +6,6 @@ import ctypes
 import sys
 from functools import cache
 
-__all__ = ["has_glibc_malloc"]
-
 
 @cache
 def has_glibc_malloc() -> bool:

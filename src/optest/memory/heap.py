@@ -10,8 +10,6 @@ from functools import cache
 from optest.memory.glibc import has_glibc_malloc
 from optest.settings import environment
 
-__all__ = ["blocks_kept", "heap_bytes"]
-
 _BLOCKS_KEPT = 7
 _TUNABLE = "glibc.malloc.tcache_count"
 _MOST_KEPT = 255

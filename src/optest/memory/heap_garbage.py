@@ -13,8 +13,6 @@ from typing import Any
 
 from optest.memory.glibc import has_glibc_malloc
 
-__all__ = ["end", "is_possible", "scribble"]
-
 _M_PERTURB = -6
 _COMPLEMENT_OF_FF = 0x100
 """Fresh blocks get the complement of the lowest eight bits; 0 would be the end of it (``alloc_perturb``)."""

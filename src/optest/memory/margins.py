@@ -14,8 +14,6 @@ from optest.memory.buffers import Change, written_beside
 from optest.memory.poisons import Poison
 from optest.numerics import Array, copy_between, dtype_of, widen
 
-__all__ = ["SIDES", "Margins", "Padded", "storage_around"]
-
 _ALIGNMENT_BYTES = 64
 SIDES = ("before", "behind")
 

@@ -11,8 +11,6 @@ import numpy as np
 from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.spec import DType, Kind
 
-__all__ = ["READ_POISONS", "WRITE_POISONS", "Poison", "fill_freed_blocks", "holding", "may_hold"]
-
 _ODD = 0xA5A5A5A5A5A5A5A5
 
 

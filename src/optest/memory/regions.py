@@ -18,8 +18,6 @@ import numpy as np
 from optest.errors import Unavailable
 from optest.numerics import Array
 
-__all__ = ["Placement", "Region", "heap_region", "page_region"]
-
 _HUGE_PAGES_FROM_BYTES = 1 << 22
 
 

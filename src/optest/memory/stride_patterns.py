@@ -10,8 +10,6 @@ from math import factorial
 
 from optest.spec import contiguous_strides
 
-__all__ = ["Pattern", "overlapping_patterns", "patterns"]
-
 _MOST_PERMUTATIONS = 6
 
 

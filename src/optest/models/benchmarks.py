@@ -29,8 +29,6 @@ from optest.spec import Fault, Reason
 from optest.store import write_atomically
 from optest.timing import Subject, measure
 
-__all__ = ["bench_command"]
-
 _VARIABLES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB", "BLIS", "RAYON")
 _TAIL_LINES = 20
 _SIZES = ("threads", "batch", "tokens")

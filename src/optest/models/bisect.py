@@ -18,8 +18,6 @@ from optest.plan.repro import case_plan
 from optest.spec import BAD_STATUSES, Fault, Status, TestCase
 from optest.store import write_atomically
 
-__all__ = ["bisect_command"]
-
 
 def bisect_command(context: CommandContext, **given: Any) -> int:
     """Name the first level at which a model differs, the passes that make it so, and the nodes.

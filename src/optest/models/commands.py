@@ -17,8 +17,6 @@ from optest.models.opened import stated_models, variant_on
 from optest.reporting.typography import plural
 from optest.spec import BackendTarget, Reason, TestCase
 
-__all__ = ["CASES_OF", "models_of", "trace_command", "traced", "validate_command", "with_part"]
-
 
 def validate_command(context: CommandContext, **given: Any) -> int:
     """Compare the outputs of a model, and how it goes on."""

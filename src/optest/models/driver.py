@@ -16,8 +16,6 @@ from optest.numerics import Array
 from optest.spec import Attribute, Check, CheckState, NamedOutput, OperatorDescriptor, Rule, RuleClass, TestCase
 from optest.store.paths import path_of
 
-__all__ = ["PREFIX", "ModelDriver", "ModelValues", "descriptor_of", "program_of", "subject_of", "values_of"]
-
 PREFIX = "model."
 _MODEL = ("model", "config", "preset", "weights", "file", "inputs", "sizes")
 _PROGRAM = ("backend", "variant", "device", "optimized")

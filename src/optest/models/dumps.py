@@ -20,8 +20,6 @@ from optest.numerics import Array, dtype_of
 from optest.reporting.typography import columns, plural
 from optest.spec import RuleUsed, format_shape
 
-__all__ = ["Values", "diff_command", "save_values"]
-
 _SHOWN = 20
 
 

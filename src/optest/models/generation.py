@@ -19,8 +19,6 @@ from optest.numerics import Array, same_bits, widen
 from optest.registry import is_installed, load_object
 from optest.spec import Fault, Reason
 
-__all__ = ["MOST_TOKENS", "Prompt", "fed_tokens", "generated", "prompt_of"]
-
 _IDS = re.compile(r"\d+(?:[\s,]+\d+)*")
 MOST_TOKENS = 128
 

@@ -9,8 +9,6 @@ from functools import partial
 from optest.guests import Argument, Command, Guest, Option, RunHooks, Values
 from optest.spec import BAD_STATUSES, CaseResult
 
-__all__ = ["GUEST", "ModelRunHooks"]
-
 _FILE = "FILE.safetensors"
 _MODES = ("isolated", "accumulated")
 _MODEL = Argument(name="what", metavar="MODEL")

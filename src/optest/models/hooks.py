@@ -18,8 +18,6 @@ from optest.reporting.typography import columns, plural
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
-__all__ = ["Hooks"]
-
 _SHOWN_ROWS = 20
 _BORDER = Border("the backend", Reason.RAISED)
 

@@ -27,17 +27,6 @@ from optest.registry import load_object
 from optest.settings import resolve
 from optest.store import write_atomically
 
-__all__ = [
-    "Runnable",
-    "is_file",
-    "named_model",
-    "program_for",
-    "runnable",
-    "stated_models",
-    "subject_for",
-    "variant_on",
-]
-
 _ADAPTERS, _PROGRAMS = "optest.torch.models.adapters:", "optest.torch.models.programs:"
 
 

@@ -18,8 +18,6 @@ from optest.reporting.bench_table import seconds_text
 from optest.reporting.typography import columns, plural, printable
 from optest.spec import format_shape
 
-__all__ = ["export_weights_command", "run_command"]
-
 _ROWS = 4
 
 

@@ -16,8 +16,6 @@ from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.onnx.graphs import Graph, opened_file
 from optest.spec import ErrorBudget, Fault, NamedOutput, Reason, Rule, RuleClass, Unrounded, dtype
 
-__all__ = ["FACTOR", "Continuation", "Subject", "judged_by_accuracy", "moved", "read_tensors", "subject_of_file"]
-
 FACTOR = 3.0
 """How many times the float32 reference's own error a value may have: right graphs of ONNX Runtime reach 2.6 in one
 node, wrong ones begin at 4 (measured on GPT-2 and ResNet)."""

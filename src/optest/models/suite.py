@@ -20,8 +20,6 @@ from optest.models.guest import GUEST
 from optest.plan.problems import Ledger, read_document
 from optest.spec import Fault, TestCase
 
-__all__ = ["suite_command"]
-
 _SHIPPED = Path(__file__).parent / "suites"
 _OWN = ("model", "workload")
 _EVERY = {each.name.removeprefix("model "): each for each in GUEST.commands}

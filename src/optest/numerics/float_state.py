@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ErrorStateKept", "Quiet", "error_state", "reset_float_mode", "set_error_state"]
-
 
 def _access() -> tuple[Callable[[], Any], Callable[[Any], object]]:
     """What reads the mode as one object, and what sets it: a context variable since NumPy 2, two functions before.

@@ -13,8 +13,6 @@ from optest.errors import UnknownName
 from optest.numerics.float_state import Quiet
 from optest.spec import DTYPES, DType, dtype_names
 
-__all__ = ["Array", "bits", "byte_beyond_bool", "dtype_of", "is_known", "numpy_dtype", "same_bits", "widen"]
-
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _ML_DTYPES = {"int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"}

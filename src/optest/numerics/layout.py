@@ -10,17 +10,6 @@ import numpy as np
 from optest.numerics.formats import Array, dtype_of, numpy_dtype
 from optest.spec import TensorSpec
 
-__all__ = [
-    "are_same_memory",
-    "copy_between",
-    "empty_storage",
-    "have_same_gaps",
-    "is_packed",
-    "private_copy",
-    "storage_of",
-    "view",
-]
-
 
 def empty_storage(spec: TensorSpec) -> Array:
     """An uninitialised one-dimensional array that holds every element of ``spec``."""

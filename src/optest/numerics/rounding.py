@@ -11,8 +11,6 @@ from optest.numerics.formats import Array, bits, numpy_dtype, widen
 from optest.spec import DType, Kind
 from optest.spec import dtype as dtype_called
 
-__all__ = ["round_to", "summation_errors", "ulp"]
-
 # Arrays without dimensions: as operands they cost a third of what NumPy's scalars do.
 _EXPONENT = np.array(0x7FF0_0000_0000_0000, np.uint64)
 _BELOW_BFLOAT16 = np.array(0xFFFF, np.uint32)

@@ -8,8 +8,6 @@ import numpy as np
 
 from optest.numerics.formats import Array
 
-__all__ = ["HALF_INFINITY", "LOADERS", "widen_bfloat16", "widen_half"]
-
 _HALF_MAGIC = np.float32(2.0**112)
 HALF_INFINITY = 65536.0
 """What infinity and NaN of float16 are loaded as, or more."""

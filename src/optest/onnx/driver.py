@@ -20,8 +20,6 @@ from optest.onnx.nodes import node_of
 from optest.registry import load_object
 from optest.spec import Fault, Numerics, OperatorDescriptor, Reason, TensorSpec, TestCase
 
-__all__ = ["NODE_TEST", "OnnxBackend"]
-
 NODE_TEST = "ONNX node test"
 """The category of operators in ONNX's own tests (:mod:`optest.onnx.node_tests`)."""
 _KEPT = 16

@@ -15,8 +15,6 @@ from onnx.reference.ops import op_batch_normalization, op_conv
 
 from optest.operators.real_functions import erf
 
-__all__ = ["OPERATORS"]
-
 
 class BatchNormalization(op_batch_normalization.BatchNormalization_14):  # its own of opset 9 to 13 always trains
     def _run(self, x: Any, *parameters: Any, epsilon: float, momentum: float, **_: int | None) -> tuple[Any, ...]:

@@ -23,8 +23,6 @@ from optest.onnx.evaluated_operators import OPERATORS
 from optest.onnx.models import DTYPE_NAMES
 from optest.spec import Fault, Reason, dtype
 
-__all__ = ["Graph", "opened_file"]
-
 _FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 _TYPES = ("to", "dtype", "output_datatype")
 """Attributes that state the dtype of a result."""

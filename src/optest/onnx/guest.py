@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from optest.guests import Guest, Option
 
-__all__ = ["GUEST"]
-
 GUEST = Guest(
     options=(
         Option(

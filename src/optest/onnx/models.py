@@ -21,8 +21,6 @@ from optest.onnx.nodes.node import Asked, Differs, Filled, Node, opset_of, schem
 from optest.operators.onnx import SPELLINGS
 from optest.spec import Call, DType, Fault, Reason, TensorSpec, TestCase, UnfitArguments, dtype
 
-__all__ = ["DTYPE_NAMES", "ELEMENT_TYPES", "Model", "checked", "inferred_program", "model_of", "program_of", "spec_of"]
-
 ELEMENT_TYPES: dict[str, int] = {
     "bool": TensorProto.BOOL,
     "int4": TensorProto.INT4,

@@ -22,8 +22,6 @@ from optest.onnx.models import Model
 from optest.plan.sources import Collected, SourceRequest
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
-__all__ = ["TestTensors", "collect", "descriptor_of", "model_of_test"]
-
 PREFIX = "onnx."
 _OWN_DOMAINS = ("", "ai.onnx")
 

@@ -17,8 +17,6 @@ from optest.onnx.driver import OnnxBackend
 from optest.onnx.models import Model, spec_of
 from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
-__all__ = ["OpenVinoBackend"]
-
 _DEVICE = "CPU"
 _PRECISION = "INFERENCE_PRECISION_HINT"
 _NAMES = {"boolean": "bool", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bf16": "bfloat16"}

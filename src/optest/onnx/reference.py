@@ -13,8 +13,6 @@ from optest.onnx.driver import OnnxBackend
 from optest.onnx.models import Model
 from optest.spec import Fault, Reason
 
-__all__ = ["OnnxReferenceBackend"]
-
 
 class OnnxReferenceBackend(OnnxBackend):
     """Evaluates models node by node; nothing is compiled."""

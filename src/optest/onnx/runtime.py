@@ -28,8 +28,6 @@ from optest.process.command import run
 from optest.settings import environment
 from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase, dtype
 
-__all__ = ["OnnxRuntimeBackend"]
-
 _LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",

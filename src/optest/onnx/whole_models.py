@@ -22,8 +22,6 @@ from optest.onnx.graphs import Graph
 from optest.onnx.models import Model
 from optest.spec import Fault, Reason, dtype
 
-__all__ = ["OnnxProgram"]
-
 _AHEAD = 16
 """Programs of regions that are loaded at a time, which takes half as long as each before its own call."""
 

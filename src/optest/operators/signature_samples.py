@@ -19,8 +19,6 @@ from optest.operators.samples import in_every_layout, in_layouts_at_once, of_eve
 from optest.spec import Attribute, Kind, OperatorDescriptor, RuleClass, Sample, TensorSpec, Tier, dtype, format_shape
 from optest.spec.declared_shapes import OFFSETS, DeclaredSize, DeclaredTensor, read_declaration, shape_of
 
-__all__ = ["SignatureSamples", "Trial", "Try", "signature_samples"]
-
 
 class Trial(NamedTuple):
     """A call that an operator takes: its outputs, and the most bytes that its reference allocated."""

@@ -16,8 +16,6 @@ from optest.spec import TestCase
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
-__all__ = ["check_backend_names", "config_place", "configured_backends", "options_of_others", "unused_options"]
-
 
 def check_backend_names(contexts: Sequence[PlanContext], known: Collection[str], ledger: Ledger) -> None:
     """Options are of backends that exist."""

@@ -28,8 +28,6 @@ from optest.spec.construct import collection_paused
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
-__all__ = ["build_cases"]
-
 
 def build_cases(document: PlanDocument | None, request: CaseRequest, host: PlanHost) -> list[TestCase]:
     """Return the cases of a plan under the command line's overrides, or one case for each ``--op``.

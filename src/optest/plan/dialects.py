@@ -15,8 +15,6 @@ from optest.plan.yaml_source import Path, Source
 from optest.registry import Registry
 from optest.spec import TestCase
 
-__all__ = ["DIALECTS", "NO_FACTS", "Dialect", "Facts", "Translated", "dialect_of", "model_of", "slug"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:

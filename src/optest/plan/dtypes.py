@@ -12,8 +12,6 @@ from optest.plan.problems import Place
 from optest.plan.values import several
 from optest.spec import DType, dtype
 
-__all__ = ["default_dtypes", "input_dtypes", "variants_in_words"]
-
 
 def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """A dtype for each input that is there, None if something is wrong."""

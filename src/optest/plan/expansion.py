@@ -15,8 +15,6 @@ from optest.plan.product import Product, Rows, Unit
 from optest.plan.values import Layout
 from optest.spec import TestCase
 
-__all__ = ["CommonParts", "Expansion"]
-
 _T = TypeVar("_T")
 _ShownKeys = ("op", "dtypes", "shapes", "attributes")
 """Keys that a case's identifier shows."""

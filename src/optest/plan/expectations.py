@@ -24,16 +24,6 @@ from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
 from optest.spec import BAD_STATUSES, FORWARD, CaseResult, DType, Reason, Skip, Status, TestCase, Verdict, dtype
 
-__all__ = [
-    "EXCUSABLE",
-    "Expectation",
-    "Expectations",
-    "case_dtype",
-    "labels_used",
-    "read_expectations",
-    "remedy",
-]
-
 EXCUSABLE = (
     Reason.VALUE,
     Reason.NAN,

@@ -12,8 +12,6 @@ from optest.plan.request import COMMAND_LINE
 from optest.plan.values import shown
 from optest.spec import DEFAULT_PRIORITY, Argument, TestCase
 
-__all__ = ["explain_case", "origins_of", "where_key", "where_of"]
-
 
 def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
     """Return ``(what, value, origin)`` for everything that a case holds, in the order of a plan.

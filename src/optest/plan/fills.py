@@ -15,8 +15,6 @@ from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
 from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["FillCheck", "choose_fills", "default_fill", "operators_fills", "with_lengths_of_sums"]
-
 
 @dataclass(slots=True)
 class FillCheck:

@@ -25,8 +25,6 @@ from optest.plan.yaml_source import Source
 from optest.spec import OperatorDescriptor, Sample, TestCase
 from optest.spec.construct import collection_paused
 
-__all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "document_of", "plan_of_cases"]
-
 SET_TAG = "set:"
 TIER_TAG = "tier:"
 

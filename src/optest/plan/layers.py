@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from optest.plan.product import Rows
     from optest.plan.schema import PlanDocument
 
-__all__ = ["FLAGS", "Entry", "PlanContext", "PlanHost", "Statement", "below", "contexts_of"]
-
 _T = TypeVar("_T")
 Entry: TypeAlias = Mapping[str, Any]
 """What one layer states, by the keys of a case."""

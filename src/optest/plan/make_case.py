@@ -19,8 +19,6 @@ from optest.spec.case import key_of, seed_text, signature_text
 from optest.spec.construct import constructor
 from optest.spec.invariants import read_invariants
 
-__all__ = ["applicable", "make_case"]
-
 _new_case = constructor(TestCase)
 
 

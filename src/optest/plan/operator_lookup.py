@@ -16,8 +16,6 @@ from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Signature, Spelling, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["DEFAULT_FILL", "KnownOperator", "KnownOperators", "Operators", "at_their_places"]
-
 DEFAULT_FILL = "randn"
 _Specs = Sequence["TensorSpec | None"]
 _Attributes = Mapping[str, Any]

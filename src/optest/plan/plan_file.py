@@ -20,8 +20,6 @@ from optest.plan.yaml_source import MAX_BYTES, Path, Source, parse_source
 from optest.spec.construct import collection_paused
 from optest.store import PathError, read_regular, resolve_path
 
-__all__ = ["open_plan", "parse_plan", "read_plan"]
-
 
 def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
     """Read a plan file that has to be right.

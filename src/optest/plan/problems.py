@@ -21,8 +21,6 @@ from optest.store import PathError, read_regular
 if TYPE_CHECKING:
     from optest.plan.product import Product, Rows
 
-__all__ = ["Ledger", "Place", "all_at_once", "nearest_key", "problem_at", "problems_at", "problems_of", "read_document"]
-
 MAX_PROBLEMS = 200
 MAX_ALIKE = 3
 

@@ -16,21 +16,6 @@ from typing import Any
 from optest.plan.values import GeneratorChoice, Misfit, refuse, shown
 from optest.plan.yaml_source import Path
 
-__all__ = [
-    "MAPPINGS",
-    "Axis",
-    "Product",
-    "Rows",
-    "Target",
-    "Unit",
-    "has_references",
-    "label_of",
-    "read_axes",
-    "references",
-    "same",
-    "substituted",
-]
-
 Rows = tuple[int, ...]
 """A combination: the row of each axis."""
 Target = tuple[str, ...]

@@ -29,8 +29,6 @@ from optest.plan.schema import CASE_PART, CaseEntry
 from optest.plan.values import GeneratorChoice, Misfit, shown
 from optest.plan.yaml_source import Path, Source
 
-__all__ = ["read_product"]
-
 _Faults: TypeAlias = "dict[Path, Problem]"
 _OTHER_DOLLARS = ("backend_config", "description")
 """Keys in which a ``$`` may be a shell's or a writer's own."""

@@ -22,8 +22,6 @@ from optest.plan.operator_lookup import Operators
 from optest.plan.problems import Ledger, read_document
 from optest.plan.yaml_source import Path, Source
 
-__all__ = ["Programs", "read_programs"]
-
 
 @dataclass(frozen=True, slots=True)
 class Programs:

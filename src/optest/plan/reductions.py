@@ -13,8 +13,6 @@ from typing import Any
 from optest.plan.repro import case_entry
 from optest.spec import OperatorDescriptor, TestCase, contiguous_strides, dtype
 
-__all__ = ["REDUCTIONS", "reducible_entry"]
-
 Entry = dict[str, Any]
 _LEFT_OUT = ("name", "description", "tags", "timeout", "priority", "skip", "xfail")
 

@@ -22,8 +22,6 @@ from optest.spec import (
     format_shape,
 )
 
-__all__ = ["case_entry", "case_plan", "command_line", "flow"]
-
 
 def command_line(case: TestCase) -> list[str] | None:
     """The arguments after ``optest`` that run exactly this case without a plan, None if flags cannot express it.

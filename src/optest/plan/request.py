@@ -14,19 +14,6 @@ from optest.plan.scalars import number_text, quoted
 from optest.plan.values import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.spec import DType, Tolerance
 
-__all__ = [
-    "COMMAND_LINE",
-    "OF_CASES",
-    "CaseRequest",
-    "format_attribute",
-    "parse_attribute",
-    "parse_dtypes",
-    "parse_shape",
-    "parse_tolerance",
-    "request_from",
-]
-
-
 COMMAND_LINE = "command line"
 OF_CASES = ("dtype", "shape", "attr", "generator", "reference", "tolerance", "seed", "timeout", "retries")
 """Options that a plan may state for each of its cases."""

@@ -7,8 +7,6 @@ import re
 from math import isfinite, isinf, isnan
 from typing import Any
 
-__all__ = ["MERGE", "json_or_text", "number_text", "plain_scalar", "quoted"]
-
 MERGE = ("<<",)
 _WORDS = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,

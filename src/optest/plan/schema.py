@@ -28,8 +28,6 @@ from optest.plan.product import Axis, Product, Rows, read_axes
 from optest.plan.yaml_source import Path, Source
 from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
-__all__ = ["CASE_PART", "CaseEntry", "Defaults", "Name", "PlanDocument", "known_keys", "plan_schema"]
-
 STRICT = ConfigDict(extra="forbid", strict=True)
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
 _SIZE = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\$"}]}

@@ -11,8 +11,6 @@ from typing import TypeAlias
 from optest.errors import UnknownName, UsageError, did_you_mean
 from optest.spec import TestCase
 
-__all__ = ["by_urgency", "glob_pattern", "in_shard", "matching_ids", "parse_keyword", "parse_shard", "select"]
-
 Predicate: TypeAlias = Callable[[str], bool]
 _MOST_NAMED = 12
 

@@ -15,8 +15,6 @@ from optest.errors import UnknownName, UsageError
 from optest.guests import Values
 from optest.registry import Registry
 
-__all__ = ["SOURCES", "Collected", "SourceRequest", "collected"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRequest:

@@ -15,8 +15,6 @@ from optest.plan.problems import Place
 from optest.plan.values import Layout
 from optest.spec import DType, TensorSpec, UnfitArguments, format_shape
 
-__all__ = ["Layouts", "input_specs", "no_such_output", "output_specs", "read_layouts"]
-
 Layouts: TypeAlias = Mapping[tuple[str, int], tuple[Layout, Place]]
 """By side and index, ``("input", 0)``, each with where it was written."""
 

@@ -23,8 +23,6 @@ from optest.plan.select import glob_pattern
 from optest.plan.yaml_source import Path, Source
 from optest.spec import Layer, TestCase, Tolerance, ToleranceLayer
 
-__all__ = ["TORCH_PARITY", "ToleranceRules", "read_tolerances"]
-
 TORCH_PARITY = "configs/torch_parity.json"
 """Taken by itself by checks and suites that run where it lies."""
 

@@ -12,8 +12,6 @@ from optest.plan.tensors import no_such_output
 from optest.plan.values import ToleranceChoice
 from optest.spec import Layer, TensorSpec, TestCase, Tolerance, ToleranceLayer
 
-__all__ = ["check_tolerances", "tolerance_layers", "with_signed_zeros"]
-
 
 def tolerance_layers(statement: Statement) -> tuple[ToleranceLayer, ...]:
     """Every layer that states something, the lowest first; outputs go by position, ``output0``.

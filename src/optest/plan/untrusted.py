@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from optest.plan.problems import Place
     from optest.plan.schema import PlanDocument
 
-__all__ = ["allowed_folders", "refuse_untrusted"]
-
 RUNS_CODE = (
     *("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env"),
     *("library", "mapping", "profile", "headers"),

@@ -13,33 +13,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from optest.errors import UnknownName, UsageError, did_you_mean, nearest
 from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
-__all__ = [
-    "GeneratorChoice",
-    "Included",
-    "Layout",
-    "Misfit",
-    "Steps",
-    "ToleranceChoice",
-    "fill_scalar",
-    "is_dotted",
-    "read_dtypes",
-    "read_expects_error",
-    "read_generator",
-    "read_include",
-    "read_shape",
-    "read_skip",
-    "read_strict",
-    "read_tolerance",
-    "read_tolerances",
-    "read_version",
-    "read_xfail",
-    "refuse",
-    "several",
-    "shown",
-    "unknown_key",
-    "whole_number",
-]
-
 _T = TypeVar("_T")
 MAX_SIZE = 2**63 - 1
 XFAIL_STATUSES = ("failed", "error", "timeout")

@@ -18,8 +18,6 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from optest.errors import PlanError, Problem
 from optest.plan.scalars import MERGE, plain_scalar
 
-__all__ = ["Path", "Source", "format_path", "load_value", "parse_source"]
-
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ALIASED_NODES = 1_000_000
 """How many nodes aliases may stand for in the whole file; what is written out is limited by MAX_BYTES alone."""

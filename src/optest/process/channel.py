@@ -14,8 +14,6 @@ from contextlib import suppress
 
 from optest.process.guard_program import write_all
 
-__all__ = ["Channel", "ReadEnd"]
-
 _READ_BYTES = 1 << 16
 _MOST_BYTES = 1 << 24
 """Of one read: a length that foreign code wrote into the pipe is not believed."""

@@ -15,8 +15,6 @@ from optest.process.channel import Channel
 from optest.process.forks import ForkServer
 from optest.process.guard import Ended, Guard
 
-__all__ = ["TRACEBACK_SIGNAL", "Child", "start_child"]
-
 TRACEBACK_SIGNAL = signal.SIGUSR1
 """A Python child hands this to ``faulthandler.register`` so that :meth:`Child.write_traceback` works."""
 

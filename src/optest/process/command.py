@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from optest.process.guard import CannotStart, Ended, Guard
 
-__all__ = ["Finished", "run"]
-
 _IDLE_GUARDS = 4
 _LATE_S = 15.0
 """How long a guard may take beyond the deadline to kill what it watches, before it is given up itself."""

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, NoReturn
 
 from optest.spec import Fault, Reason, Status
 
-__all__ = ["crash_below_a_shell", "directory_kept", "exits_refused", "leave", "signal_name"]
-
 _CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 
 leave = os._exit

@@ -12,8 +12,6 @@ import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["FloatControl"]
-
 _SIZE = 64
 _FLAGS = 0x3F
 """Bits of MXCSR that operations set; the others are the caller's."""

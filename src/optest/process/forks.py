@@ -19,8 +19,6 @@ from optest.process import guard_program
 from optest.process.channel import Channel, ReadEnd
 from optest.process.guard_program import write_all
 
-__all__ = ["ForkServer", "Forked", "ForkedServer", "fork_and_run", "fork_server"]
-
 _LOOK_S = 0.005
 _LOOK_AT_SERVER_S = 0.05
 """An end shows at once in the pipe, unless a child of the fork holds it."""

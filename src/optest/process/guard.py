@@ -21,8 +21,6 @@ from optest.process.guard_program import pack, read_fields, write_all
 if TYPE_CHECKING:
     from optest.process.forks import ForkServer
 
-__all__ = ["CannotStart", "Ended", "Guard"]
-
 _PROGRAM = Path(__file__).with_name("guard_program.py")
 
 

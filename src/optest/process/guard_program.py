@@ -22,8 +22,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["adopt_orphans", "children_of", "end_children", "pack", "read_fields"]
-
 _IS_LINUX = sys.platform == "linux"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1

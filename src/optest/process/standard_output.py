@@ -9,8 +9,6 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Printed"]
-
 _STDOUT = 1
 _MOST_BYTES = 2000
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-__all__ = ["OF_C", "OF_PYTHON", "QUICK", "Change", "ProcessState", "counted"]
-
 _STANDARD = {0: "standard input", 1: "standard output", 2: "standard error"}
 _WATCHED_SIGNALS = tuple(
     getattr(signal, name)

@@ -12,8 +12,6 @@ import pytest
 
 from optest.api import collecting
 
-__all__ = ["add_ini_files", "files_of", "is_taken", "named"]
-
 _SUFFIXES = (".yaml", ".yml")
 _STATED = pytest.StashKey[list[Path]]()
 _ONLY_STATED = pytest.StashKey[bool]()

@@ -13,8 +13,6 @@ from optest.pytest_plugin.files import add_ini_files, files_of
 from optest.pytest_plugin.nodes import register_mark
 from optest.pytest_plugin.selecting import require_known
 
-__all__ = ["listed", "register_marks", "require_known_in_files"]
-
 
 def listed(config: pytest.Config) -> int:
     """Print one line for each model, or each case. The exit status is 0, or 2 if a file could not be read.

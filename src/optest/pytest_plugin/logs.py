@@ -15,8 +15,6 @@ import pytest
 
 from optest.pytest_plugin.nodes import CaseItem
 
-__all__ = ["LOGS", "Logs"]
-
 _PLUGIN = "logging-plugin"
 _PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 _ASKS_FOR_MORE = ("log_level", "log_cli_level", "log_cli")

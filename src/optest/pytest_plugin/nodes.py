@@ -16,8 +16,6 @@ from optest.pytest_plugin.options import beside_the_backend, options_of_a_run
 from optest.pytest_plugin.results import RESULTS
 from optest.suites import BackendTests
 
-__all__ = ["WRONG_FILES", "WRONG_REQUEST", "CaseItem", "PlanFile", "SuiteNode", "register_mark"]
-
 WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
 WRONG_REQUEST = pytest.StashKey[str]()

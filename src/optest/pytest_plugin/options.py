@@ -13,17 +13,6 @@ from optest.api.collecting import PLAN_NAMES, runs_of_workers
 from optest.settings import OPTIONS, Option, environment
 from optest.suites import TIER_NAMES
 
-__all__ = [
-    "add_options",
-    "add_options_of_scenes",
-    "beside_the_backend",
-    "level_of_a_runtime",
-    "options_of_a_run",
-    "options_of_scenes",
-    "stated",
-    "without_values",
-]
-
 
 def add_options(parser: pytest.Parser) -> None:
     """Those of the RFC, those that name backend and plug-ins, and the keys of the ini."""

@@ -14,9 +14,6 @@ from optest.api import collecting
 if TYPE_CHECKING:
     from optest.pytest_plugin.nodes import CaseItem
 
-__all__ = ["RESULTS", "Results"]
-
-
 _LOOKED_AHEAD = 32
 
 

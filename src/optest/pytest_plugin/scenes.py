@@ -13,17 +13,6 @@ from optest.pytest_plugin.nodes import CaseCollector, CaseItem
 from optest.pytest_plugin.options import options_of_scenes, stated
 from optest.settings.platforms import device_ids, platforms_of_a_run, share_of_devices, why_not_on
 
-__all__ = [
-    "SceneNode",
-    "beside_the_chosen",
-    "nodes_of",
-    "on_its_platforms",
-    "st_device_ids",
-    "st_platform",
-    "st_worker",
-    "why_not_here",
-]
-
 _REQUEST = pytest.StashKey[Any]()
 
 

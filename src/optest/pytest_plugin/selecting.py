@@ -11,8 +11,6 @@ from optest.api.collecting import slug
 from optest.errors import did_you_mean
 from optest.pytest_plugin.nodes import CaseItem
 
-__all__ = ["beside_those_named", "of_other_models", "require_known"]
-
 
 def of_other_models(models: Sequence[str], items: Sequence[pytest.Item], *, is_complete: bool) -> list[pytest.Item]:
     """The cases that ``--model`` does not name; tests that are no cases stay.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from optest.pytest_plugin.nodes import CaseItem
     from optest.pytest_plugin.results import Results
 
-__all__ = ["DIRECTORIES", "EXPECTED", "Controller", "attach", "hand_over", "hide_duplicates", "join_runs", "take_over"]
-
 DIRECTORIES = pytest.StashKey[list[Path]]()
 EXPECTED = pytest.StashKey[Mapping[str, bool]]()
 """Lines of expectations that are about all of the session's cases."""

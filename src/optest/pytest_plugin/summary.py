@@ -14,8 +14,6 @@ import pytest
 from optest.api import collecting
 from optest.pytest_plugin.sharing import DIRECTORIES, EXPECTED
 
-__all__ = ["VERIFIED", "Verified", "summary_lines"]
-
 _SKIPPED = "optest_skipped"
 
 

@@ -12,8 +12,6 @@ from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import plural, printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary
 
-__all__ = ["annotations_text"]
-
 _MOST = 10
 """GitHub shows so many of a step."""
 

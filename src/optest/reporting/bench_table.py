@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from optest.reporting.typography import clip, columns
 from optest.spec import Benchmark, CallTime, CaseResult
 
-__all__ = ["BENCH_HEAD", "bench_lines", "bench_notes", "bench_rows", "seconds_text", "timed_lines"]
-
 BENCH_HEAD = ("case", "time", "±", "GB/s", "GFLOP/s", "against", "its time", "×")
 _LEFT = frozenset({0, 5})
 _LONGEST_NAME = 72

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from optest.spec import CaseResult, Measure, Rounding, Status, dtype
 
-__all__ = ["Lean", "lean_of", "lean_of_measure", "leans", "sentence"]
-
 _LEAST_EXCESS = 0.1
 """Share of the results by which a side is fuller than rounding to the nearest would fill it."""
 _LEAST_Z = 4.0

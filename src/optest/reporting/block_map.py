@@ -7,8 +7,6 @@ from itertools import pairwise
 
 from optest.spec import LIMIT, PER_DOUBLING, CaseResult, Picture
 
-__all__ = ["map_lines"]
-
 _LINES, _COLUMNS = 8, 32
 _LEAST_ELEMENTS = 64
 _SHADES = {

@@ -13,19 +13,6 @@ from optest.reporting.tally import CASES, number_of_cases
 from optest.reporting.typography import by_invariants_text, clip, duration, plural
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, RunInfo, RunSummary, Status
 
-__all__ = [
-    "HEAD",
-    "OperatorLine",
-    "columns_of",
-    "count_text",
-    "folded",
-    "gap_reasons",
-    "in_order",
-    "is_check",
-    "operator_lines",
-    "sum_up",
-]
-
 _SET_TAG = "set:"
 _FEW_IDLE = 5
 """Up to so many operators of which nothing ran for the same reason have lines of their own."""

@@ -23,8 +23,6 @@ from optest.reporting.terminal import TerminalReporter
 from optest.reporting.typography import clip, columns
 from optest.spec import CaseResult, RunSummary
 
-__all__ = ["CheckReporter"]
-
 _GAP_ROWS, _GAP_ROWS_WITH_FAILURES = 12, 4
 _LINES, _LINES_OF_EACH = 42, 12
 """That the blocks of a check take, about: of one failing operator, so that all of it is some 60 lines, and of each

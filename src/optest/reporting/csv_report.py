@@ -10,8 +10,6 @@ from optest.reporting.tally import in_plan_order
 from optest.reporting.variant_table import median_s, with_baselines
 from optest.spec import CaseResult, RunInfo, RunSummary
 
-__all__ = ["COLUMNS", "csv_text"]
-
 COLUMNS = (
     "id",
     "operator",

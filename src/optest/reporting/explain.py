@@ -16,20 +16,6 @@ from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, Verdict, dtype
 
-__all__ = [
-    "brief",
-    "checks_text",
-    "explain",
-    "gist",
-    "headline",
-    "lean_text",
-    "measure_lines",
-    "rule_text",
-    "rules_text",
-    "texts",
-    "timings_text",
-]
-
 _MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)
 """Lines of a traceback that only underline the one above, which takes half of the few lines that are shown."""
 _SHOWN_OUTPUTS = 6

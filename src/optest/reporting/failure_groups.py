@@ -14,18 +14,6 @@ from optest.reporting.patterns import layouts_of, pattern_of, telling_parameters
 from optest.reporting.typography import printable, without_ansi
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype, dtype_names
 
-__all__ = [
-    "FailureGroup",
-    "block",
-    "by_operator",
-    "failure_groups",
-    "group_block",
-    "group_lines",
-    "merged_text",
-    "plain",
-    "skeleton",
-]
-
 _NAMED = 3
 """As many further cases of a group are named."""
 _ACROSS = 3

@@ -11,19 +11,6 @@ from optest.reporting.tally import UNNAMED, GroupTally, Tally, spent_s
 from optest.reporting.typography import duration, plural
 from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
-__all__ = [
-    "DECLARED",
-    "coverage",
-    "coverage_text",
-    "figures_of",
-    "group_cells",
-    "outcome_text",
-    "provenance",
-    "slowest",
-    "status_cells",
-    "total_text",
-]
-
 DECLARED = "operators_declared"
 """Where a run says what its backend declares: ``{"count": 1432, "others": [operators of the cases beyond these]}``."""
 

@@ -13,8 +13,6 @@ from optest.registry import load_object
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import check_writable, write_atomically
 
-__all__ = ["FILE_FORMATS", "FileFormat", "FileReporter", "format_of_suffix", "is_report", "make_file_reporter"]
-
 TextOf = Callable[[RunInfo, Iterable[CaseResult], RunSummary], str]
 
 

@@ -16,8 +16,6 @@ from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import Journal
 
-__all__ = ["FORMATS", "exit_status_of", "report_from_journal"]
-
 FORMATS = ("terminal", *FILE_FORMATS)
 
 

@@ -19,18 +19,6 @@ from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
 from optest.store import Journal, KeptResult, KeptRun, RunDirectory, read_journal
 
-__all__ = [
-    "CaseHistory",
-    "History",
-    "history_data",
-    "history_lines",
-    "history_of",
-    "is_flaky",
-    "journals_of",
-    "kept_run",
-    "runs_until",
-]
-
 _MOST_ROWS, _MOST_OPERATORS = 50, 20
 _MOST_RUNS, _MOST_BYTES = 20, 256 * 2**20
 _LATEST = 6

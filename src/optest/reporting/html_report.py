@@ -37,8 +37,6 @@ from optest.spec import (
     format_shape,
 )
 
-__all__ = ["html_text"]
-
 _MOST_TRENDS = 20
 _PAGE = Path(__file__).parent / "html_page"
 

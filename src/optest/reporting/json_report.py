@@ -17,8 +17,6 @@ from optest.reporting.tally import Tally, in_plan_order
 from optest.spec import CaseResult, RunInfo, RunSummary, Status
 from optest.store import codec
 
-__all__ = ["build_report", "report_text"]
-
 
 def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
     """The validated report as strict JSON in ASCII, which any reader can take; one line for each case."""

@@ -16,8 +16,6 @@ from optest.reporting.tally import in_plan_order, spent_s
 from optest.reporting.typography import number, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status, format_shape
 
-__all__ = ["ELEMENT_OF", "junit_text"]
-
 ELEMENT_OF: Mapping[Status, str | None] = {
     Status.PASSED: None,
     Status.FAILED: "failure",

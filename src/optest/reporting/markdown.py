@@ -24,8 +24,6 @@ from optest.reporting.tally import Tally, in_plan_order, skip_text
 from optest.reporting.typography import clip, plural, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary
 
-__all__ = ["MOST_BYTES", "markdown_text"]
-
 MOST_BYTES = 1_000_000
 """GitHub shows 1 MiB for a step and nothing at all beyond; the rest is for what else the step writes there."""
 

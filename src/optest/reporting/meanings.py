@@ -9,17 +9,6 @@ from typing import Any
 from optest.reporting.typography import printable
 from optest.spec import Reason, Status
 
-__all__ = [
-    "MEANINGS",
-    "NARROWER",
-    "RULE_MEANINGS",
-    "STATUS_MEANINGS",
-    "Meaning",
-    "Narrower",
-    "named_meanings",
-    "remedy_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Meaning:

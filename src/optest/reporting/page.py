@@ -10,8 +10,6 @@ from typing import TextIO
 
 from optest.reporting.typography import ascii_only, printable, wrap
 
-__all__ = ["Page", "is_terminal", "wants_color"]
-
 _SGR = {
     "good": "32",
     "bad": "1;31",

@@ -14,8 +14,6 @@ from typing import Any
 from optest.spec import LIMIT, CaseResult, Picture, TensorSpec, dtype
 from optest.spec.tensors import format_shape
 
-__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of", "telling_parameters", "tile_of"]
-
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
 _CHANCE = 1e-3

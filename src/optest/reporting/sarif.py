@@ -16,8 +16,6 @@ from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary
 
-__all__ = ["sarif_text"]
-
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 
 

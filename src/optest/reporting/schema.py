@@ -13,8 +13,6 @@ import msgspec
 from optest.errors import InternalError
 from optest.spec import CheckState, Evidence, Reason, Status
 
-__all__ = ["REPORT_SCHEMA", "REPORT_SCHEMA_VERSION", "Report", "require_fit"]
-
 REPORT_SCHEMA_VERSION: Final = 1
 
 Number = float | Literal["nan", "inf", "-inf"]

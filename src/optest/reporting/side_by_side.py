@@ -14,8 +14,6 @@ from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, Evidence, Status
 from optest.store import Journal
 
-__all__ = ["KINDS", "SideBySide", "refusal_kind", "rows_as_csv", "side_by_side", "text_of"]
-
 MISSING = "n/a"
 ALIKE, OTHER_KIND, DIFFERENT, ALONE = "yes", "other kind", "no", MISSING
 """Whether all backends that answered did the same; refused for another kind of reason; did not; or one alone did."""

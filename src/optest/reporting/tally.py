@@ -10,20 +10,6 @@ from pathlib import PurePath
 from optest.reporting.typography import by_invariants_text
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
-__all__ = [
-    "CASES",
-    "UNNAMED",
-    "WRONG_DATA",
-    "GroupTally",
-    "Tally",
-    "in_plan_order",
-    "model_of",
-    "number_of_cases",
-    "skip_text",
-    "spent_s",
-]
-
-
 _LONGEST_KIND = 30
 """Characters; what is longer is a sentence, which the list of skips has."""
 

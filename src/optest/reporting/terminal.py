@@ -17,8 +17,6 @@ from optest.reporting.tally import WRONG_DATA, GroupTally, Tally, skip_text
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 
-__all__ = ["TerminalReporter", "make", "model_lines"]
-
 _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
 _PROGRESS_EVERY_S = 5.0

@@ -8,8 +8,6 @@ from typing import Any
 
 from optest.spec import CaseResult, RunInfo, RunSummary
 
-__all__ = ["event", "timeline_text", "trace_of"]
-
 _PHASES = ("generate_s", "reference_s", "compile_s", "run_s", "compare_s")
 """In the order in which a case goes through them."""
 

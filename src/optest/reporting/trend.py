@@ -18,8 +18,6 @@ from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import Reason
 from optest.store import Journal, KeptResult, KeptRun
 
-__all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
-
 _MOST_LINES = 50
 _SELECTING = ("keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed", "tier", "case_set")
 """The options that choose among the cases of a plan."""

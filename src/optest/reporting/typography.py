@@ -10,21 +10,6 @@ from collections.abc import Sequence
 from optest.errors import UnknownName
 from optest.spec import DType, dtype
 
-__all__ = [
-    "ascii_only",
-    "by_invariants_text",
-    "clip",
-    "columns",
-    "duration",
-    "index_text",
-    "number",
-    "plural",
-    "printable",
-    "tell_apart",
-    "without_ansi",
-    "wrap",
-]
-
 MOST_DIGITS = 9
 
 _ASCII = str.maketrans(

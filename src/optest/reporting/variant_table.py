@@ -9,8 +9,6 @@ from optest.reporting.bench_table import bench_notes, seconds_text
 from optest.reporting.typography import columns, number
 from optest.spec import BAD_STATUSES, CaseResult, Status
 
-__all__ = ["BASELINE", "VariantLine", "median_s", "variant_lines", "variant_text", "with_baselines"]
-
 BASELINE = "@"
 """Stands in an id between the case and the baseline that it is asked of; the default variant has the plain id."""
 _MISSING = "n/a"

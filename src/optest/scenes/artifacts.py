@@ -17,8 +17,6 @@ from optest.scenes.runtimes import Recording, Span
 from optest.spec import Fault, Reason, TestCase
 from optest.store import write_atomically
 
-__all__ = ["OUTPUTS", "Recorder", "collect_outputs", "flatten_perf_subdirs", "folder_of"]
-
 OUTPUTS = Path("outputs")
 _SUBFOLDER = "perf_"
 

@@ -29,8 +29,6 @@ from optest.scenes.runtimes import RUNTIMES, absolute_sources, lack_of_runtime
 from optest.settings.platforms import PLATFORMS, platform_called, platforms_of_a_run, why_not_on
 from optest.spec import Attribute, OperatorDescriptor, TestCase
 
-__all__ = ["PREFIX", "case_of", "collect", "descriptor_of", "digest_of", "is_scene", "left_by_options", "scene_of"]
-
 PREFIX = "scene."
 _NOT_LEFT = "only cases that --runtime, --level or --manual leave out"
 

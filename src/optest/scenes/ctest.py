@@ -23,8 +23,6 @@ from optest.settings import environment
 from optest.settings.platforms import PLATFORMS, device_ids, is_device, why_skipped
 from optest.spec import BackendTarget, Evidence, OperatorDescriptor, Reason, Skip, Status, TestCase, Timings, Verdict
 
-__all__ = ["CtestDriver", "ctest_command", "label_arguments"]
-
 _LABEL = re.compile(r"requires_hardware(?:_(.+))?")
 _MOST_OUTPUT = 1 << 27
 _TAIL = 8192

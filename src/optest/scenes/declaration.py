@@ -13,20 +13,6 @@ from typing import Any, ClassVar, TypeVar
 from optest.errors import UnknownName, UsageError
 from optest.registry import load_object
 
-__all__ = [
-    "GUARD",
-    "ArgDirection",
-    "Scalar",
-    "SceneCase",
-    "SceneTestCase",
-    "TaskArgs",
-    "TaskArgsBuilder",
-    "Tensor",
-    "numbers_of",
-    "scene_test",
-    "tensors_of",
-]
-
 LEVELS = (2, 3)
 
 

@@ -30,8 +30,6 @@ from optest.scenes.runtimes.callables import directions_in
 from optest.settings import variables_set
 from optest.spec import Check, CheckState, Fault, NamedOutput, Reason, Rule, RuleClass, TensorSpec, TestCase
 
-__all__ = ["SceneArguments", "SceneDriver"]
-
 _OPTIONS = ("device", "device_ids", "enable_profiling", "dump_tensor", "build", "log_level")
 _CHECKS = (
     Check(name="inputs unchanged", state=CheckState.DONE),

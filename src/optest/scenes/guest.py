@@ -6,8 +6,6 @@ from functools import partial
 
 from optest.guests import Command, Guest, Option
 
-__all__ = ["GUEST"]
-
 _COMMANDS = ("run", "list", "scene", "pytest")
 _option = partial(Option, group="Scenes and devices", commands=_COMMANDS)
 _of_driver = partial(_option, repro=True)

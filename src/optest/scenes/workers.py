@@ -14,8 +14,6 @@ from optest.scenes.runtimes import RUNTIMES, RunOptions, SceneWorker, absolute_s
 from optest.settings.platforms import platform_called
 from optest.settings.variables import leases_folder
 
-__all__ = ["SceneWorkers"]
-
 
 class SceneWorkers:
     """The runtimes of a platform; each is opened once, on the first use, and serves until :meth:`close`.

@@ -1,7 +1,8 @@
 """Options, declared once, and what they are worth in a run; it owns the environment."""
 
+from optest.guests import Option
 from optest.settings.config_file import ConfigFile, config_file, find_modules_here
-from optest.settings.options import OPTIONS, Option, RunOptions, split_values
+from optest.settings.options import OPTIONS, RunOptions, split_values
 from optest.settings.resolution import Origin, Settings, Value, plugin_modules, resolve
 from optest.settings.variables import environment, infini_root, variables_set
 

@@ -18,8 +18,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ConfigFile", "config_file", "find_modules_here"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFile:

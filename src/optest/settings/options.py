@@ -10,9 +10,6 @@ from typing import Any
 from optest.errors import UnknownName, UsageError
 from optest.guests import Option, guests
 
-__all__ = ["OPTIONS", "Option", "RunOptions", "split_values"]
-
-
 _FLAG: dict[str, Any] = {"type": "bool", "default": False}
 _what = partial(Option, group="What to run", commands=("run", "list"))
 _backend = partial(Option, group="Backend", commands=("run", "list", "check", "replay"))

@@ -16,20 +16,6 @@ from optest.errors import UsageError
 from optest.registry import Registry
 from optest.settings.variables import environment
 
-__all__ = [
-    "PLATFORMS",
-    "Platform",
-    "device_ids",
-    "is_device",
-    "parse_devices",
-    "platform_called",
-    "platforms_of_a_run",
-    "register_platform",
-    "share_of_devices",
-    "why_not_on",
-    "why_skipped",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:

@@ -9,11 +9,10 @@ from enum import IntEnum
 from typing import Any
 
 from optest.errors import UnknownName, UsageError, did_you_mean
+from optest.guests import Option
 from optest.settings.config_file import ConfigFile, config_file
-from optest.settings.options import OPTIONS, Option, split_values
+from optest.settings.options import OPTIONS, split_values
 from optest.settings.variables import environment
-
-__all__ = ["Origin", "Settings", "Value", "plugin_modules", "resolve"]
 
 _OTHER_VARIABLES = ("OPTEST_LEASES",)
 _MAY_BE_EMPTY = ("keyword",)

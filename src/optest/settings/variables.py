@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["environment", "infini_root", "leases_folder", "variable_by_default", "variables_set", "worker_environment"]
-
 
 def environment() -> dict[str, str]:
     """A copy of the environment; the one place that reads it."""

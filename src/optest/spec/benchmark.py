@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Benchmark", "CallTime"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTime:

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["OPERATORS_OF_PYTHON", "CanonicalName", "canonical", "is_dotted", "misnamed"]
-
 _NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SHORT = {

@@ -16,19 +16,6 @@ from typing import Any, TypeVar
 
 from optest.spec.call_names import CanonicalName, canonical
 
-__all__ = [
-    "MOST_CHARACTERS",
-    "Call",
-    "Device",
-    "NotLiteral",
-    "TensorRef",
-    "TorchName",
-    "call_text",
-    "parse_call",
-    "parse_value",
-    "text_of",
-]
-
 _T = TypeVar("_T")
 MOST_CHARACTERS = 100_000
 """Longer texts are refused before they are parsed."""

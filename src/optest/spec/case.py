@@ -18,34 +18,6 @@ from optest.spec.operator import OperatorDescriptor
 from optest.spec.outcome import Status
 from optest.spec.tensors import TensorSpec, format_shape
 
-__all__ = [
-    "DEFAULT_PRIORITY",
-    "FORWARD",
-    "GRAPH",
-    "SIGNED_ZEROS",
-    "VALIDATION",
-    "Argument",
-    "BackendTarget",
-    "ExpectedError",
-    "Fill",
-    "Layer",
-    "Numerics",
-    "Skip",
-    "TestCase",
-    "Tolerance",
-    "ToleranceLayer",
-    "Xfail",
-    "argument_text",
-    "attribute_words",
-    "canonical_json",
-    "identifier_of",
-    "key_of",
-    "seed_text",
-    "signature_of",
-    "signature_text",
-]
-
-
 FORWARD, VALIDATION, GRAPH = "forward", "validation", "graph"
 """Modes of a case: in the second one shapes, dtypes and refusals are asked, in the third the captured program alone."""
 

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["collection_paused", "constructor"]
-
 Noun = TypeVar("Noun")
 MANY_OBJECTS = 100_000
 

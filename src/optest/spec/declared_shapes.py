@@ -21,8 +21,6 @@ from optest.spec.dtypes import dtype
 from optest.spec.signature import DECLARED, UnfitArguments
 from optest.spec.tensors import TensorSpec, dense, format_shape
 
-__all__ = ["OFFSETS", "DeclaredSize", "DeclaredTensor", "fitted", "given", "inference", "read_declaration", "shape_of"]
-
 Shape = tuple[int, ...]
 Specs = Sequence[TensorSpec | None]
 OFFSETS = "offsets"

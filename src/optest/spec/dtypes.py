@@ -7,8 +7,6 @@ from enum import Enum
 
 from optest.errors import UnknownName
 
-__all__ = ["DTYPES", "DType", "Kind", "dtype", "dtype_names"]
-
 
 class Kind(str, Enum):
     BOOL = "bool"

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from optest.errors import UnknownName, UsageError
 from optest.spec.signature import Signature
 
-__all__ = ["BATCH", "INVARIANTS", "PERMUTATION", "REPEAT", "STATELESS", "Invariant", "read_invariants"]
-
 REPEAT, STATELESS, BATCH, PERMUTATION = "repeat", "stateless", "batch", "permutation"
 INVARIANTS = (REPEAT, STATELESS, BATCH, PERMUTATION)
 """``repeat``: the same call has the same result. ``stateless``: also after a call with other values. ``batch``: element

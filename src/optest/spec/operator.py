@@ -19,8 +19,6 @@ from optest.spec.references import Rule
 from optest.spec.signature import Attribute, Signature, UnfitArguments
 from optest.spec.tensors import TensorSpec
 
-__all__ = ["TIERS", "Interval", "OperatorDescriptor", "Sample", "Tier"]
-
 Infer = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Sequence[TensorSpec]]
 Hook = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 SumLength = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], int]

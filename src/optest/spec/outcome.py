@@ -10,22 +10,6 @@ from typing import Any
 from optest.spec.benchmark import Benchmark
 from optest.spec.picture import Picture
 
-__all__ = [
-    "BAD_STATUSES",
-    "CaseResult",
-    "Check",
-    "CheckState",
-    "Evidence",
-    "Fault",
-    "Measure",
-    "Reason",
-    "Rounding",
-    "RuleUsed",
-    "Status",
-    "Timings",
-    "Verdict",
-]
-
 
 class Status(str, Enum):
     """What the reports group by."""

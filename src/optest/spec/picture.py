@@ -6,8 +6,6 @@ import base64
 import zlib
 from dataclasses import dataclass
 
-__all__ = ["LIMIT", "NO_MULTIPLE", "PER_DOUBLING", "Picture"]
-
 PER_DOUBLING = 2
 """Levels for each doubling of the share that an error takes of its allowance."""
 LIMIT = 64

@@ -9,18 +9,6 @@ from typing import Any, NamedTuple
 
 from optest.spec.dtypes import DType
 
-__all__ = [
-    "AsRight",
-    "ErrorBudget",
-    "NamedOutput",
-    "ReferenceNote",
-    "Rule",
-    "RuleClass",
-    "Terms",
-    "Unrounded",
-    "undeclared_output_dtype",
-]
-
 
 class Terms(NamedTuple):
     """What each output element of a sum or contraction adds up, in float64, shaped like the output.

@@ -9,8 +9,6 @@ from typing import Any
 
 from optest.spec.outcome import BAD_STATUSES, CaseResult, Reason, Status
 
-__all__ = ["RunInfo", "RunSummary"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:

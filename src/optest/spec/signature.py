@@ -11,8 +11,6 @@ from optest.errors import UnknownName
 from optest.spec.dtypes import DType, dtype
 from optest.spec.tensors import TensorSpec
 
-__all__ = ["REQUIRED", "Attribute", "Parameter", "Signature", "UnfitArguments"]
-
 
 class _Required:
     def __repr__(self) -> str:

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 from optest.spec.signature import Attribute, Signature
 from optest.spec.tensors import TensorSpec
 
-__all__ = ["Call", "Meaning", "Spelling"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:

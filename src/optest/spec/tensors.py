@@ -9,8 +9,6 @@ from typing import Any
 from optest.spec.construct import constructor
 from optest.spec.dtypes import DType
 
-__all__ = ["TensorSpec", "contiguous_strides", "dense", "format_shape"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:

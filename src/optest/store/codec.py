@@ -23,8 +23,6 @@ import msgspec
 
 from optest.spec import CaseResult, Measure, Timings
 
-__all__ = ["decode", "encode", "encode_after", "json_schema", "plain", "spell_float"]
-
 Noun = TypeVar("Noun")
 
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

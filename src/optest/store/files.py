@@ -8,8 +8,6 @@ from pathlib import Path
 
 from optest.errors import UsageError
 
-__all__ = ["check_writable", "write_atomically"]
-
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace ``path`` by a file that holds ``data``; a device or pipe is written to as it is.

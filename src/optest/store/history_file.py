@@ -14,8 +14,6 @@ from msgspec import msgpack
 from optest.errors import UsageError
 from optest.spec import BAD_STATUSES, RunInfo, Status
 
-__all__ = ["KeptResult", "KeptRun", "kept_runs"]
-
 _VERSION = 2
 _SCHEMA = f"""
 CREATE TABLE runs (run TEXT PRIMARY KEY, started_at TEXT, target TEXT, results BLOB);

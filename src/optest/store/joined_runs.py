@@ -12,8 +12,6 @@ from optest.spec import RunSummary
 from optest.store.journal import Journal, JournalWriter, read_journal
 from optest.store.run_directory import RunDirectory
 
-__all__ = ["joined_runs"]
-
 
 def joined_runs(parts: Iterable[Path]) -> list[Path]:
     """One run of the parts that several processes ran, for each target. What these kept stays where it is."""

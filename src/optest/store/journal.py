@@ -27,16 +27,6 @@ from optest.errors import OptestError, UsageError
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import codec
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "Journal",
-    "JournalError",
-    "JournalWriter",
-    "journal_schema",
-    "read_journal",
-    "read_summary",
-]
-
 SCHEMA_VERSION: Final = 1
 _MOST_OF_A_SUMMARY = 1 << 16
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from optest.errors import UsageError
 from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["PathError", "path_of", "read_regular", "resolve_path"]
-
 
 class PathError(UsageError):
     """A path that is not taken; the message begins with it."""

@@ -18,8 +18,6 @@ from optest.store import codec
 from optest.store.files import write_atomically
 from optest.store.journal import JournalWriter
 
-__all__ = ["RunDirectory"]
-
 _LISTED = 10
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 

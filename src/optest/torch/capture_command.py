@@ -24,8 +24,6 @@ from optest.torch.model_cases.writing import text_of_model_file
 if TYPE_CHECKING:
     from optest.torch.capture.running import Capture
 
-__all__ = ["WrittenCapture", "capture", "capture_command", "require_writable"]
-
 _QUIET = "compute nothing"
 _SHOWN = 4
 

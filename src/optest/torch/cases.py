@@ -13,17 +13,6 @@ from optest.reporting.typography import plural
 from optest.spec import CaseResult, TestCase
 from optest.torch.calls.descriptors import CATEGORY
 
-__all__ = [
-    "FELL_BACK",
-    "STRIDES",
-    "TorchRunHooks",
-    "compared_in_own_dtype",
-    "differentiated",
-    "names_in",
-    "other_strides",
-    "unused_fallbacks",
-]
-
 _IN_OWN_DTYPE = "optest.torch.calls.reference:expected_in_own_dtype"
 
 

@@ -14,17 +14,6 @@ from optest.spec import Fault, Reason
 from optest.torch.calls.refusals import first_line
 from optest.torch.tensors import Inexpressible, from_torch
 
-__all__ = [
-    "OWN_DEVICES",
-    "VENDOR_MODULES",
-    "described",
-    "device_count",
-    "faults_of_torch",
-    "open_device",
-    "received",
-    "synchronize",
-]
-
 VENDOR_MODULES = {
     "npu": "torch_npu",
     "mlu": "torch_mlu",

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["DispatchMode"]
-
 _EVAL_FRAME = torch._C._dynamo.eval_frame
 _CAN_SKIP = hasattr(_EVAL_FRAME, "set_code_exec_strategy")
 

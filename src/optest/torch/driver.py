@@ -18,8 +18,6 @@ from optest.torch.devices import faults_of_torch, open_device, received, synchro
 from optest.torch.guarded_memory import GUARD_BYTES, GuardedMemory
 from optest.torch.shared_settings import settings_kept
 
-__all__ = ["TensorCalls", "TorchDriver"]
-
 
 class TensorCalls:
     """Calls functions with tensors on a device, between guard zones."""

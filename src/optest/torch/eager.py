@@ -41,8 +41,6 @@ from optest.torch.scripts import Unwritable, script_of
 from optest.torch.shared_settings import settings_kept
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, to_torch, torch_dtype
 
-__all__ = ["TorchBackend"]
-
 _NEEDS_VALUES = re.compile(r"meta tensor|'meta' backend|device type meta")
 
 

@@ -14,8 +14,6 @@ from optest.spec import RuleClass
 from optest.spec.call_names import canonical
 from optest.torch.facts import ArgumentPlace, ChangedInputs, Collisions, FactorKind, Facts
 
-__all__ = ["FACTS", "facts_of", "is_known_by_schema", "takes_ordered_integers"]
-
 
 @lru_cache(maxsize=8192)
 def facts_of(name: str) -> Facts:

@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 
 from optest.spec import RuleClass
 
-__all__ = ["ArgumentPlace", "ChangedInputs", "Collisions", "FactorKind", "Facts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorKind:

@@ -19,8 +19,6 @@ from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.tensors import DTYPE_NAMES, Inexpressible, from_torch, require_expressible, span_of
 from optest.torch.triton_interpreter import Region, watched_loads
 
-__all__ = ["GUARD_BYTES", "GuardedMemory"]
-
 GUARD_BYTES = 1 << 16
 """Beyond every tensor: a block without its mask reaches as far as the block is large."""
 _MOST_ALLOCATIONS = 1 << 10

@@ -6,8 +6,6 @@ from functools import partial
 
 from optest.guests import Argument, Command, Guest, Option
 
-__all__ = ["GUEST"]
-
 _of_the_cases = partial(Option, group="What to run", in_trends=True)
 _of_the_backend = partial(Option, group="Backend", repro=True)
 

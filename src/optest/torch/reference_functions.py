@@ -12,8 +12,6 @@ from torch.utils import _pytree as pytree
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.tensors import WIDE, as_array, copied, to_read
 
-__all__ = ["evaluated"]
-
 
 class _InFloat64(DispatchMode):
     """Every operator gets tensors and dtypes in float64 in place of narrower floats: constants and casts, too."""

@@ -28,8 +28,6 @@ from optest.torch.calls.refusals import REFUSALS
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.tensors import to_torch, torch_dtype
 
-__all__ = ["Recording", "Unwritable", "script_of"]
-
 
 class Unwritable(ValueError):
     """Something in a call that no short expression stands for."""

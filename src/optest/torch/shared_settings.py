@@ -13,8 +13,6 @@ import torch.utils._device  # which get_default_device imports at its first call
 
 from optest.spec import Fault, Reason
 
-__all__ = ["settings_kept"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Setting:

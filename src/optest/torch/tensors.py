@@ -12,29 +12,6 @@ from optest.numerics import Array, bits, dtype_of, numpy_dtype, private_copy
 from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
-__all__ = [
-    "DTYPE_NAMES",
-    "TORCH_DTYPES",
-    "WIDE",
-    "Inexpressible",
-    "as_array",
-    "attributes_and_parts",
-    "copied",
-    "from_torch",
-    "has_memory",
-    "is_inexact",
-    "memory_of",
-    "on_cpu",
-    "require_expressible",
-    "span_of",
-    "tensors_of",
-    "to_read",
-    "to_torch",
-    "torch_dtype",
-    "wide",
-    "widened",
-]
-
 _NOT_IN_TORCH = {"int4", "uint4"}  # torch has the names, but no storage and no operators for them
 TORCH_DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in dtype_names() if name not in _NOT_IN_TORCH

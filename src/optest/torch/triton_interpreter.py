@@ -11,8 +11,6 @@ import numpy as np
 
 from optest.spec import Fault, Reason
 
-__all__ = ["Region", "watched_loads"]
-
 
 class Region(NamedTuple):
     """The addresses of a tensor's elements, ``first`` to ``end``, in memory of its own, ``lowest`` to ``highest``."""

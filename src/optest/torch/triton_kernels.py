@@ -14,8 +14,6 @@ from optest.settings.variables import environment, variable_by_default
 from optest.spec import TestCase
 from optest.torch.driver import TensorCalls
 
-__all__ = ["TritonBackend", "device_for_triton"]
-
 _INTERPRET = "TRITON_INTERPRET"
 _INTERPRETED_AT_MOST = 1 << 16
 """Elements. The interpreter takes a millisecond for each program, and a kernel of rows has one for each row."""

@@ -18,8 +18,6 @@ from optest.errors import UnknownName
 from optest.numerics import dtype_of
 from optest.spec import DType, Kind
 
-__all__ = ["FUNCTION", "POINTER", "SIMPLE", "Misfit", "converter", "ctype_matches", "element_matches"]
-
 Converter = Callable[[Any], Any]
 
 _BYREF: Any = type(ctypes.byref(ctypes.c_int()))

@@ -14,8 +14,6 @@ from pycparser import c_ast
 from optest.clib.ffi.signatures import CKind, CType, Field, Parameter, Prototype
 from optest.errors import UsageError
 
-__all__ = ["KNOWN_TYPEDEFS", "CannotExpress", "Types"]
-
 
 class CannotExpress(Exception):
     """A declaration that is good C, but not one that Python can call; the message says why."""

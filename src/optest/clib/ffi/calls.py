@@ -12,8 +12,6 @@ from optest.clib.ffi.libraries import Library
 from optest.clib.ffi.signatures import Prototype
 from optest.errors import OptestError, UsageError
 
-__all__ = ["BadCall", "Function", "StatusCodes", "StatusError", "bind"]
-
 
 class StatusError(OptestError):
     """A library's function returned a status that is no success.

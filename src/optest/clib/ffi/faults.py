@@ -21,8 +21,6 @@ from typing import Any
 from optest.memory.buffers import Buffer
 from optest.spec import Reason
 
-__all__ = ["WORKSPACE", "FaultReport", "fault_of"]
-
 WORKSPACE = "workspace"
 """The name of every workspace's buffer."""
 

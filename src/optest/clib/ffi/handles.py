@@ -10,8 +10,6 @@ from typing import Any
 
 from optest.errors import OptestError, UsageError
 
-__all__ = ["Handle", "HandleError", "Leak", "Ledger"]
-
 
 class HandleError(UsageError):
     """A handle that is used after its end, or destroyed twice; C was not called."""

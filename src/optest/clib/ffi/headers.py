@@ -16,8 +16,6 @@ from optest.clib.ffi.preprocessor import Declaration, Macro, cut, preprocess
 from optest.clib.ffi.signatures import Header, Prototype
 from optest.errors import Problem, UsageError
 
-__all__ = ["read_headers"]
-
 _SHOWN_CHARACTERS = 300
 _TYPE_WORDS = {"typedef", "struct", "union", "enum"}
 _SPECIFIERS = {"const", "volatile", "extern", "static", "typedef"}

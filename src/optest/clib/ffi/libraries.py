@@ -19,8 +19,6 @@ from typing import Any
 from optest.errors import Unavailable, did_you_mean, nearest
 from optest.settings import infini_root
 
-__all__ = ["Library", "exported_functions", "exported_names", "file_name", "find_library", "open_library", "why_unfit"]
-
 _SUFFIXES = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 _FOLDERS = {"linux": ("lib", "lib64", ""), "darwin": ("lib", ""), "win32": ("bin", "lib", "")}
 

@@ -15,8 +15,6 @@ from optest.errors import Unavailable, UsageError, shortened
 from optest.process import run
 from optest.settings import environment
 
-__all__ = ["Declaration", "Macro", "cut", "find_header", "preprocess"]
-
 _COMPILERS = ("cc", "gcc", "clang")
 _TIMEOUT_S = 60.0
 _NEUTRAL = (

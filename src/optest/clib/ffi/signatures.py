@@ -10,8 +10,6 @@ from typing import Any
 
 from optest.errors import Problem, UnknownName, UsageError
 
-__all__ = ["CKind", "CType", "Field", "Header", "HeaderError", "Parameter", "Prototype"]
-
 
 class CKind(str, Enum):
     VOID = "void"

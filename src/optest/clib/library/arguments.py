@@ -11,25 +11,6 @@ from typing import Any
 
 from optest.errors import did_you_mean
 
-__all__ = [
-    "COMPUTED",
-    "DESCRIPTOR",
-    "ELEMENTS",
-    "IN_MAKING",
-    "NAMED",
-    "NUMBERS",
-    "PLAIN",
-    "Argument",
-    "ArrayForm",
-    "Words",
-    "key_of_tensor",
-    "literal",
-    "parsed",
-    "words_of_tensor",
-    "wrong_argument",
-    "wrong_in_template",
-]
-
 NUMBERS = ("scalar", "float", "double", "int", "bool")
 """How a number goes over: a ``scalar`` has the dtype of the call, an ``int`` is an integer of any width."""
 ELEMENTS: dict[str, Any] = {

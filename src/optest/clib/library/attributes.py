@@ -13,17 +13,6 @@ from optest.clib.library.mapping_words import SIZE
 from optest.clib.library.operator_mapping import LAST, OperatorMapping
 from optest.spec import Check, CheckState, DType, OperatorDescriptor, TensorSpec, TestCase
 
-__all__ = [
-    "BOUNDS",
-    "always",
-    "as_c_takes_them",
-    "attribute_values",
-    "notes_of_attributes",
-    "require_attributes",
-    "value_with_defaults",
-    "whole_limits",
-]
-
 BOUNDS = {"lowest": -math.inf, "highest": math.inf}
 _MISSING = object()
 _SINGLE = ("float32", "complex64")

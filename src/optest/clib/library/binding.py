@@ -28,8 +28,6 @@ from optest.clib.library.mapping import LibraryMapping
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import TensorSpec, TestCase, dtype
 
-__all__ = ["BoundCase", "bind_case", "lack", "rebind"]
-
 Specs = Mapping[str, TensorSpec | None]
 """By role: ``input:a``, ``output:out``; None for an input that is left out."""
 

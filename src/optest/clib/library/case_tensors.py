@@ -18,8 +18,6 @@ from optest.numerics import Array, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, TensorSpec, TestCase, dtype
 
-__all__ = ["NO_REQUEST", "CallRequest", "OutputLayout", "inferred", "made_inputs", "specs_of_case", "with_specs"]
-
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``backend_config.ffi.call``; a tensor is ``input:a`` or ``output:out``, as in a mapping.

@@ -22,8 +22,6 @@ from optest.errors import Unavailable, UsageError
 from optest.settings import infini_root
 from optest.spec import Numerics, TensorSpec, TestCase
 
-__all__ = ["NAMES", "FfiConfig", "config_of_options", "mapping_of_options", "read_ffi_config", "require_installed"]
-
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]

@@ -17,16 +17,6 @@ from optest.clib.library.values import field_of, structure_of
 from optest.errors import UsageError, did_you_mean
 from optest.spec import DType, dtype
 
-__all__ = [
-    "Difference",
-    "drift_of_arguments",
-    "drift_of_entry",
-    "drift_of_mapping",
-    "functions_of_entry",
-    "functions_of_operators",
-    "functions_of_tensors",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:

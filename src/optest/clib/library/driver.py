@@ -31,8 +31,6 @@ from optest.clib.probing.library_probe import LibraryProbe
 from optest.registry import is_installed
 from optest.spec import Check, CheckState, Fault, Numerics, OperatorDescriptor, Reason, Sample, TensorSpec, TestCase
 
-__all__ = ["FfiBackend"]
-
 
 class FfiBackend(BackendDriver):
     """Calls the library of ``backend_config.ffi``; docs/c-libraries has its keys and the mapping's words."""

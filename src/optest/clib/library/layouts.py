@@ -15,22 +15,6 @@ from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import TensorSpec, TestCase, contiguous_strides
 
-__all__ = [
-    "Axis",
-    "Gap",
-    "Matrix",
-    "axes_of",
-    "dense",
-    "increment_of",
-    "matrix_of",
-    "outputs_of",
-    "reaches",
-    "require_dtypes",
-    "require_promised",
-    "strides_of",
-    "tensors_of",
-]
-
 _LAYOUTS = {
     "dense": "row-major, without gaps",
     "rows": "the innermost stride is 1",

@@ -18,19 +18,6 @@ from optest.clib.library.mapping_words import Refusal, Word
 from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, OperatorMapping
 from optest.spec import OperatorDescriptor
 
-__all__ = [
-    "NO_PROTOCOL",
-    "PLAIN_STATUSES",
-    "LibraryMapping",
-    "Protocol",
-    "Shorthand",
-    "StatusWords",
-    "expanded",
-    "expanded_tensor",
-    "is_shorthand",
-    "written",
-]
-
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Names of an operator's four functions; ``{name}`` is the operator's."""

@@ -19,8 +19,6 @@ from optest.clib.library.operator_mapping import NO_OBJECT, ObjectEntry, Operato
 from optest.errors import UsageError, did_you_mean
 from optest.spec import Fault, Reason
 
-__all__ = ["drifted", "is_file_name", "keys_of", "mapping_path", "named_place", "read_mapping"]
-
 _FOLDER = Path(__file__).parent / "mappings"
 _T = TypeVar("_T")
 

@@ -15,8 +15,6 @@ from optest.clib.library.operator_mapping import NO_OBJECT, Call, ObjectEntry, O
 from optest.errors import did_you_mean
 from optest.spec import OperatorDescriptor, UnfitArguments
 
-__all__ = ["problems_of_mapping", "unknown_names"]
-
 _WHOLE_CALLS = {
     "set_device": Words(named=("constant",), plain=("device", "device_id", "null")),
     "get_device": Words(named=(), plain=("device_slot", "device_id_slot")),

@@ -9,19 +9,6 @@ from typing import Any
 from optest.errors import did_you_mean
 from optest.spec import TensorSpec, dtype_names
 
-__all__ = [
-    "SAME",
-    "SIZE",
-    "Dimension",
-    "DimensionOf",
-    "DtypeName",
-    "DtypeOrSame",
-    "Rank",
-    "Refusal",
-    "Word",
-    "read_word",
-]
-
 REFUSALS = {
     "dtype": "a dtype that the operator does not have, or tensors of several",
     "shape": "tensors whose shapes do not fit one another, or of a rank that the operator does not have",

@@ -18,8 +18,6 @@ from optest.core.kept_tensors import spec_of
 from optest.numerics import Array, dtype_of
 from optest.spec import Fault, Reason, TensorSpec
 
-__all__ = ["CaseMemory"]
-
 Run = Callable[[Mapping[str, Any]], None]
 
 

@@ -13,8 +13,6 @@ import msgspec
 from optest.clib.library.arguments import COMPUTED, IN_MAKING, Argument, parsed
 from optest.clib.library.mapping_words import Dimension, DimensionOf, DtypeName, DtypeOrSame, Rank, Refusal, Word
 
-__all__ = ["LAST", "NO_OBJECT", "CObject", "Call", "ObjectEntry", "OperatorMapping", "Reading", "is_of_a_tensor"]
-
 _NAMELESS = (*IN_MAKING, "handle", "null")
 _OF_TENSOR = "tensor "
 """The names of what is made of a tensor begin so, which no name in a mapping does."""

@@ -16,8 +16,6 @@ from optest.memory.regions import Placement
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Reason, TensorSpec, dtype
 
-__all__ = ["Filling", "Place", "PlaceKey", "PlacePool", "Where", "workspace_buffer"]
-
 _IMAGE_BYTES = 1 << 16
 """Above this a buffer is examined piece by piece, not compared as a whole with what it should hold."""
 

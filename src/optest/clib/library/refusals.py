@@ -13,8 +13,6 @@ from optest.clib.library.sample_calls import SampleCall, Shape, all_but_one
 from optest.memory.stride_patterns import Pattern, patterns
 from optest.spec import contiguous_strides, dtype
 
-__all__ = ["refusals"]
-
 _OTHER_DTYPES = (
     *("float32", "float64", "float16", "bfloat16"),
     *("int32", "int64", "int8", "uint8", "bool", "complex64"),

@@ -16,8 +16,6 @@ from optest.clib.library.operator_mapping import OperatorMapping
 from optest.memory.stride_patterns import Pattern, patterns
 from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, UnfitArguments, dtype
 
-__all__ = ["SampleCall", "Shape", "all_but_one", "calls_from", "in_blocks", "large", "powers_of_two"]
-
 Shape = tuple[int, ...]
 Lack = Callable[[TestCase], str | None]
 

@@ -21,8 +21,6 @@ from optest.clib.library.samples_by_entry import in_its_dtypes, own_by_entry
 from optest.memory.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
 
-__all__ = ["session_sample", "with_samples_of_c"]
-
 _AT_ONCE = 14
 _BLOCKS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
 """Around the widths of vectors and small blocks."""

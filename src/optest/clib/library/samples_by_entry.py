@@ -14,8 +14,6 @@ from optest.clib.library.mapping_words import SAME
 from optest.clib.library.operator_mapping import OperatorMapping
 from optest.spec import Sample, TestCase, dtype
 
-__all__ = ["in_its_dtypes", "own_by_entry"]
-
 _USUAL = "float32"
 Owned = Sequence[tuple[Sample, TestCase]]
 

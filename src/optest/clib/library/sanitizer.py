@@ -19,8 +19,6 @@ from optest.errors import Unavailable
 from optest.process import run
 from optest.settings import environment
 
-__all__ = ["environment_of", "require_runtime"]
-
 _ALWAYS = {
     "OMP_WAIT_POLICY": "passive",
     "GOMP_SPINCOUNT": "0",

@@ -27,8 +27,6 @@ from optest.clib.library.values import Late, Values, field_of, put, structure_of
 from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.spec import DType, Fault, Reason, dtype
 
-__all__ = ["Session", "header_of", "header_of_config", "opened"]
-
 _NO_SUCH_DEVICE = 9_999
 
 

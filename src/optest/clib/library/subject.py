@@ -15,8 +15,6 @@ from optest.clib.ffi.calls import BadCall, Function, StatusError
 from optest.clib.library.operator_mapping import is_of_a_tensor
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
 
-__all__ = ["PlainCall", "Pointer", "PreparedObject", "Subject", "other_calls"]
-
 Given = Mapping[str, Any]
 """What is known when a call is made: pointers by role, ``object:plan``, ``self``, ``slot``."""
 _NOTHING: Mapping[Any, Any] = {}

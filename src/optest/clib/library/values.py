@@ -20,8 +20,6 @@ from optest.errors import UsageError, did_you_mean
 from optest.numerics import numpy_dtype
 from optest.spec import DType
 
-__all__ = ["Late", "Values", "field_of", "put", "structure_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Late:

@@ -26,8 +26,6 @@ from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.timing import no_collector
 
-__all__ = ["FIRST", "SECOND", "THIRD", "Before", "ConditionedCalls", "OtherAnswer", "garbage"]
-
 Call = Callable[[Mapping[str, Any]], None]
 
 FIRST_FILLING = Filling()

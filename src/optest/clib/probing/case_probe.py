@@ -20,8 +20,6 @@ from optest.memory.heap import heap_bytes
 from optest.spec import Fault, Reason
 from optest.timing import no_collector
 
-__all__ = ["CaseProbe"]
-
 _SMALL_BYTES = 1 << 20
 """Up to here a case is called under every circumstance."""
 

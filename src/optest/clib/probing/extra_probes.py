@@ -23,8 +23,6 @@ from optest.core.reproducible import is_reproducible
 from optest.numerics import Array, dtype_of, numpy_dtype, view
 from optest.spec import Fault, Kind, Reason, TensorSpec
 
-__all__ = ["ExtraProbes", "has_nan", "other_caller"]
-
 _MOST_PAIRS = 2
 _MANY = 300
 """Calls: more than a counter of eight bits counts."""

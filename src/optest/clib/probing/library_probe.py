@@ -19,8 +19,6 @@ from optest.clib.probing.side_effects import SideEffects, require_no_leak_of_ref
 from optest.numerics import Array
 from optest.process.standard_output import Printed
 
-__all__ = ["LibraryProbe"]
-
 _COUNTS_LEAKS = "0"
 """The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
 

@@ -16,8 +16,6 @@ from optest.memory import heap_garbage
 from optest.memory.regions import Placement
 from optest.settings import variables_set
 
-__all__ = ["ALIGNED", "ANYWHERE", "ELSEWHERE", "ONE_CALL_ASKED", "SAME_BITS", "Policy", "ThreadCounts"]
-
 ANYWHERE = "same bits wherever the tensors lie"
 ONE_CALL_ASKED = "not asked: probes: guards"
 SAME_BITS = "same bits in a second call"

@@ -13,8 +13,6 @@ from optest.core.reproducible import is_reproducible
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Reason
 
-__all__ = ["Answer", "ProbeResult", "where_always_different", "where_different"]
-
 _MOST_FURTHER = 8
 
 

@@ -18,8 +18,6 @@ from optest.process.state import ProcessState, counted
 from optest.spec import Check, CheckState, Fault, Reason
 from optest.timing import no_collector
 
-__all__ = ["SideEffects", "require_no_leak", "require_no_leak_of_refusals"]
-
 _OUTPUT = "standard output"
 _CYCLES = 12
 _ROUNDS = 3

@@ -8,8 +8,6 @@ from typing import Any
 
 from optest.spec import Kind, TensorSpec
 
-__all__ = ["Attributes", "Gap", "JaxCall", "Specs", "Tensors", "first_gap", "lacks", "no_gap", "of_rank", "takes_no"]
-
 Tensors = Sequence[Any]
 """JAX arrays at the places of the operator's signature, None for one left out."""
 Specs = Sequence[TensorSpec | None]

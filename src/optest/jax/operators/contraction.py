@@ -12,8 +12,6 @@ from jax import lax
 from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, first_gap, lacks, of_rank
 from optest.operators.shapes import for_each_dim
 
-__all__ = ["CALLS"]
-
 
 def _no_addend(name: str, index: int, what: str) -> Gap:
     """The call makes the product alone: JAX has none that adds ``what`` before it rounds."""

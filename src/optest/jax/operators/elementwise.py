@@ -14,8 +14,6 @@ from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors,
 from optest.operators.shapes import promote_tensors
 from optest.spec import Kind, UnfitArguments, dtype
 
-__all__ = ["CALLS"]
-
 _WHOLE = (Kind.BOOL, Kind.INT, Kind.UINT)
 
 

@@ -13,8 +13,6 @@ from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors,
 from optest.operators.shapes import normalize_dim, stated_slices
 from optest.spec import Kind
 
-__all__ = ["CALLS"]
-
 
 def _split(tensors: Tensors, attributes: Attributes) -> Any:
     """JAX takes where the parts begin; the catalogue their sizes, or that of all but the last."""

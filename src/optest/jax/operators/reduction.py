@@ -12,8 +12,6 @@ from jax import lax
 from optest.jax.operators.calls import Attributes, Gap, JaxCall, Specs, Tensors, lacks, no_gap
 from optest.operators.shapes import normalize_dim
 
-__all__ = ["CALLS"]
-
 
 def _where(attributes: Attributes) -> dict[str, Any]:
     """No dimension at all is every one in the catalogue."""

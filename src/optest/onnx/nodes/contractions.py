@@ -8,8 +8,6 @@ from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf, named
 from optest.operators.shapes import for_each_dim
 from optest.spec import dtype
 
-__all__ = ["NODES"]
-
 
 def _within(asked: Asked, integer_op: str | None = None) -> tuple[str | None, str | None]:
     """The dtype to which operands are cast for ``out_dtype``, and the operator that has int32 of narrower integers."""

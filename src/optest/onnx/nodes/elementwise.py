@@ -8,8 +8,6 @@ from typing import Any
 from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf
 from optest.spec import dtype
 
-__all__ = ["NODES"]
-
 
 def _div(asked: Asked) -> Node:
     whole, mode = asked.spec().dtype.is_integer, asked["rounding_mode"]

@@ -6,8 +6,6 @@ from optest.onnx.nodes.node import Asked, Differs, Node, NodeOf
 from optest.operators.onnx.movements import PAD_MODES
 from optest.operators.shapes import stated_slices
 
-__all__ = ["NODES"]
-
 _FIRST, _LAST = -(2**63), 2**63 - 1
 """Bounds of Slice that lie beyond every dimension."""
 

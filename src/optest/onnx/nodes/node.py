@@ -12,18 +12,6 @@ import onnx
 from optest.backends.arguments import at_their_places
 from optest.spec import TensorSpec, TestCase
 
-__all__ = [
-    "OPSET",
-    "Asked",
-    "Differs",
-    "Filled",
-    "Node",
-    "NodeOf",
-    "named",
-    "opset_of",
-    "schema_of",
-]
-
 OPSET = 23
 """The opset of all models, but of those with an operator that came later: they have its own. The first with
 RMSNormalization, Attention and RotaryEmbedding."""

@@ -8,8 +8,6 @@ from math import prod
 from optest.onnx.nodes.node import Asked, Differs, Filled, Node, NodeOf
 from optest.spec import dtype
 
-__all__ = ["NODES"]
-
 
 def _reduced(op: str) -> NodeOf:
     def node(asked: Asked) -> Node:

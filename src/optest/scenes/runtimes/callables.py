@@ -11,8 +11,6 @@ from optest.registry import load_file
 from optest.scenes.declaration import ArgDirection
 from optest.spec import Fault, Reason
 
-__all__ = ["directions_in", "orchestration_in_python", "require_level_2", "required", "source_in"]
-
 
 def required(mapping: Mapping[str, Any], key: str, kind: Any) -> Any:
     """

@@ -16,8 +16,6 @@ from optest.scenes.runtimes.cpp.compiler import Toolchain, compiled
 from optest.scenes.runtimes.cpp.runtime import call_scene
 from optest.settings import environment
 
-__all__ = ["CudaRuntime", "lack_of_cuda"]
-
 _HEADERS = Path(__file__).parent / "cpp"
 _LAUNCHER = ("-include", str(_HEADERS / "cuda_launcher.h"))
 _NVCC = Toolchain(

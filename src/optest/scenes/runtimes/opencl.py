@@ -21,8 +21,6 @@ from optest.scenes.runtimes import BaseRuntime, Recording, RunOptions, SceneWork
 from optest.scenes.runtimes.callables import orchestration_in_python, require_level_2, required, source_in
 from optest.spec import Fault, Reason
 
-__all__ = ["Graph", "Memory", "OpenClRuntime"]
-
 _Program: TypeAlias = tuple[Mapping[str, Mapping[str, Any]], Callable[["Graph", TaskArgs], Any]]
 _KEYS = {"source", "function_name", "arguments", "global_size", "local_size", "options", "func_id", "core_type"}
 _NOT_A_NUMBER = 0xFF

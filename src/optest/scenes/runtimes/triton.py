@@ -14,8 +14,6 @@ from optest.scenes.runtimes.callables import orchestration_in_python, require_le
 from optest.scenes.runtimes.cuda import lack_of_cuda
 from optest.spec import TensorSpec
 
-__all__ = ["TritonRuntime"]
-
 
 class TritonRuntime(BaseRuntime):
     """``orchestration`` with ``source`` and ``function_name``: a function in Python that takes the scene's arguments,

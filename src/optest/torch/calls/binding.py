@@ -19,8 +19,6 @@ from optest.spec.call_names import OPERATORS_OF_PYTHON
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 from optest.torch.calls.names import find
 
-__all__ = ["Bound", "CannotBind", "bound", "named_arguments", "schema_that_takes"]
-
 
 class CannotBind(ValueError):
     """A call that says something for which the catalogue's operator has no word."""

@@ -24,21 +24,6 @@ from optest.torch.fact_sheet import facts_of, is_known_by_schema
 from optest.torch.facts import ChangedInputs
 from optest.torch.tensors import copied
 
-__all__ = [
-    "CPU",
-    "OperatorsSeen",
-    "TorchCall",
-    "in_float64",
-    "leaves_of",
-    "torch_call",
-    "values_of_call",
-    "with_alpha_beta_to_power",
-    "with_rounded_scalars",
-    "written_beside",
-    "written_results",
-]
-
-
 CPU, _META = torch.device("cpu"), torch.device("meta")
 
 

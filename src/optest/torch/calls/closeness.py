@@ -15,8 +15,6 @@ from optest.torch.calls.gradients import has_floating_input
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.calls.rounded_steps import TorchEvaluation, gradients_of, results_of
 
-__all__ = ["as_close_as_inputs_allow"]
-
 _FAILS = (*NO_KERNEL, Fault)
 
 

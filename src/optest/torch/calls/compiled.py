@@ -20,8 +20,6 @@ from optest.torch.calls.device_under_test import DeviceUnderTest, watched
 from optest.torch.calls.gradients import Differentiated
 from optest.torch.calls.refusals import is_of, refusal_within, refusals_unlogged
 
-__all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
-
 Answer = TypeVar("Answer")
 Call = Callable[..., list[Any]]
 

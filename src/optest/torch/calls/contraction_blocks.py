@@ -17,8 +17,6 @@ from optest.torch.calls.call import TorchCall
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import WIDE, to_read
 
-__all__ = ["in_blocks"]
-
 _BLOCK = 1 << 21
 """Elements of the operands of one block: 16 MiB in float64."""
 

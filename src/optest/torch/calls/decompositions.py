@@ -22,8 +22,6 @@ from optest.torch.calls.call import torch_call
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import FactorKind
 
-__all__ = ["as_right", "budgets", "is_rearranged", "reach", "singularity"]
-
 
 def budgets(_: Sequence[Any], attributes: Mapping[str, Any]) -> list[ErrorBudget]:
     """No error at all of any factor: what differs is for :func:`as_right` to look at.

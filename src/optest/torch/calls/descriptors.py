@@ -18,8 +18,6 @@ from optest.spec.calls import parse_call
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Collisions
 
-__all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
-
 CATEGORY = "torch call"
 _ATTRIBUTES = (
     Attribute(name="call", type="str"),

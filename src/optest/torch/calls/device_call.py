@@ -29,8 +29,6 @@ from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_r
 from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.torch.tensors import as_array, copied
 
-__all__ = ["ReadyCall", "answer", "call_of", "ready_call", "why_no_operator"]
-
 
 def call_of(case: TestCase) -> TorchCall:
     """The call of a case.

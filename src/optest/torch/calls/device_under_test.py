@@ -19,16 +19,6 @@ from optest.torch.calls.call import CPU, OperatorsSeen, TorchCall
 from optest.torch.cases import FELL_BACK
 from optest.torch.tensors import copied
 
-__all__ = [
-    "Compilation",
-    "DeviceUnderTest",
-    "kept_on_device",
-    "may_draw",
-    "random_numbers_kept",
-    "require_on_device",
-    "watched",
-]
-
 
 @dataclass(slots=True)
 class Compilation:

@@ -21,20 +21,6 @@ from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.refusals import NO_KERNEL, first_line
 from optest.torch.tensors import WIDE, as_array, is_inexact, on_cpu, widened
 
-__all__ = [
-    "Differentiated",
-    "Draw",
-    "Upstream",
-    "can_be_differentiated",
-    "differentiated",
-    "expected_gradients",
-    "has_floating_input",
-    "in_float64",
-    "upstream_gradients",
-    "upstream_of",
-]
-
-
 Make = Callable[..., list[Any]]
 Draw = Callable[[int, torch.Tensor], torch.Tensor]
 """The gradient from above of the output of this number, like that output."""

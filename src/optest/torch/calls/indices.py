@@ -15,16 +15,6 @@ from optest.spec import Argument, Fault, Interval, Reason, TensorSpec, TestCase
 from optest.spec.calls import Call, TensorRef, parse_call
 from optest.torch.fact_sheet import facts_of
 
-__all__ = [
-    "Positions",
-    "domain",
-    "literals_of",
-    "masks_of",
-    "positions_of",
-    "require_chosen_elements",
-    "require_legal_positions",
-]
-
 Shapes = Sequence[TensorSpec]
 
 

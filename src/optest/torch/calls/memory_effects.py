@@ -19,14 +19,6 @@ from optest.torch.cases import STRIDES
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import has_memory, memory_of, on_cpu, span_of, to_read
 
-__all__ = [
-    "compare_strides",
-    "have_common_memory",
-    "require_inputs_unchanged",
-    "require_memory_as_on_cpu",
-    "storage_address",
-]
-
 
 def require_inputs_unchanged(
     call: TorchCall,

@@ -18,8 +18,6 @@ from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import TORCH_DTYPES
 
-__all__ = ["available_bytes", "bytes_needed", "default_limit", "elements_at_most", "why_too_large"]
-
 _MEMINFO = Path("/proc/meminfo")
 _LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 _LEAST_LIMIT = 2 << 30

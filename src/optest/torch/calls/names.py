@@ -14,8 +14,6 @@ from optest.errors import did_you_mean, nearest
 from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical, misnamed
 from optest.torch.fact_sheet import facts_of
 
-__all__ = ["NoSuchCallable", "NotAnOperator", "constant", "declared_operators", "find"]
-
 
 def _setitem(target: Any, key: Any, value: Any) -> None:
     """The statement that models write; compilers trace it, but not ``operator.setitem``."""

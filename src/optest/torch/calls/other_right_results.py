@@ -20,16 +20,6 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Collisions
 from optest.torch.tensors import as_array, on_cpu
 
-__all__ = [
-    "conversions_out_of_range",
-    "has_overlap",
-    "one_of_collided_writes",
-    "right_by_other_promotion",
-    "why_no_one_result",
-    "with_scalars_of_16_bits",
-]
-
-
 _MOST_LOOKED_AT = 1 << 20
 
 

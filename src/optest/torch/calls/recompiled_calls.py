@@ -26,8 +26,6 @@ from optest.torch.calls.refusals import NO_KERNEL, first_line
 from optest.torch.fact_sheet import takes_ordered_integers
 from optest.torch.tensors import as_array, copied, has_memory, is_inexact, memory_of, on_cpu
 
-__all__ = ["ChangedValues", "FirstCall", "changed_values", "require_later_calls_right"]
-
 _SECOND = "called a second time with the same values"
 _LAST = "called again with the first values, after calls with other ones"
 _MOST_COPIED_BYTES = 1 << 26

@@ -24,8 +24,6 @@ from optest.torch.calls.refusals import NO_KERNEL, first_line, is_a_lack
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
 
-__all__ = ["expected", "expected_in_own_dtype", "foreign_kernels", "terms"]
-
 _AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
 
 

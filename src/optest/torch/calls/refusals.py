@@ -21,20 +21,6 @@ from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
 from optest.torch.tensors import is_inexact, on_cpu
 
-__all__ = [
-    "NO_KERNEL",
-    "REFUSALS",
-    "first_line",
-    "in_words_of_eager_torch",
-    "is_a_lack",
-    "is_of",
-    "mixed_dtypes_refused",
-    "refusal_within",
-    "refusals_unlogged",
-    "refused",
-    "refused_on_cpu",
-]
-
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
 """Where classes of exceptions live that say what cannot be traced, not what torch refuses."""

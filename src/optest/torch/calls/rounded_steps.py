@@ -31,8 +31,6 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
 from optest.torch.tensors import WIDE, as_array, is_inexact, widened
 
-__all__ = ["RoundedSteps", "TorchEvaluation", "gradients_of", "results_of"]
-
 _ACCUMULATED = 2.0**-24
 """Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
 

@@ -16,8 +16,6 @@ from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import tensors_of
 
-__all__ = ["NamedCall", "NoCase", "Unwritten", "named_aten", "named_torch"]
-
 
 class NamedCall(NamedTuple):
     """A dotted name of torch's and the arguments in its order."""

@@ -17,9 +17,6 @@ from typing import TextIO
 
 import torch
 
-__all__ = ["TORCH_AND_OURS", "code_at", "is_of_initialisation", "place_of_call", "shown_path", "warnings_at_the_model"]
-
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _HANDS_ON = os.path.join(_TORCH, "overrides.py")
 _OWN = os.path.dirname(__file__) + os.sep

@@ -15,8 +15,6 @@ from optest.torch.capture.targets import model_code, opened
 from optest.torch.capture.values import tensor_entries
 from optest.torch.capture.watching import Recorder, Selection, watched
 
-__all__ = ["Capture", "captured"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:

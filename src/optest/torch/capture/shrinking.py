@@ -28,8 +28,6 @@ from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import literal, value_of
 from optest.torch.tensors import TORCH_DTYPES
 
-__all__ = ["shrunk"]
-
 _SMALLEST = 8
 """Numbers below it may be dimensions, kernel sizes or counts: they are not taken for sizes."""
 

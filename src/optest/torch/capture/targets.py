@@ -20,8 +20,6 @@ from optest.registry import load_file, load_object, run_file
 from optest.torch.capture.places import TORCH_AND_OURS, shown_path
 from optest.torch.models.transformers_models import transformers_model
 
-__all__ = ["Target", "model_code", "named_object", "opened"]
-
 
 class Target(NamedTuple):
     """Something to run; ``stem`` is a name for its model."""

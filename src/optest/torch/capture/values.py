@@ -25,17 +25,6 @@ from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
 from optest.torch.tensors import DTYPE_NAMES, is_inexact, tensors_of
 
-__all__ = [
-    "Described",
-    "described",
-    "shortest",
-    "tensor_entries",
-    "value_text",
-    "words_of_mask",
-    "written",
-]
-
-
 _MOST_LITERAL = 64
 """So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
 

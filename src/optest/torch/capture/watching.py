@@ -22,9 +22,6 @@ from optest.torch.capture.values import Described, described
 from optest.torch.dispatch_modes import DispatchMode
 from optest.torch.tensors import tensors_of
 
-__all__ = ["LEVELS", "CapturedCase", "Recorder", "Selection", "watched"]
-
-
 _Naming = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], NamedCall]
 RANDOM = "draw random numbers, so no result is the right one"
 INITIALISATION = "make, initialise or load parameters"

@@ -11,8 +11,6 @@ from optest.plan.values import Misfit, shown
 from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
 from optest.torch.model_cases.tensors import at_path, dtype_of
 
-__all__ = ["keywords", "literal", "value_of"]
-
 _TORCH_CONSTANT = re.compile(r"torch\.[a-z]\w*")
 _DEVICE = re.compile(r"(cpu|cuda|xpu|mps|meta|npu|mlu|musa|gcu|hpu|xla|spyre|privateuseone)(:\d+)?")
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from optest.plan.dialects import Facts
 
-__all__ = ["BadCondition", "is_true", "names_of"]
-
 _MOST_CHARACTERS = 2000
 
 

@@ -10,8 +10,6 @@ from optest.errors import did_you_mean
 from optest.plan.values import Misfit, shown
 from optest.spec import DType, Kind, format_shape
 
-__all__ = ["INITS", "fill_of", "shape_of_data"]
-
 _ARGS = ("init_args",)
 _RANDINT = "randint"
 """Integers over a range that suits their type; bool draws both of its values."""

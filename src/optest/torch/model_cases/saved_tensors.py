@@ -14,8 +14,6 @@ from typing import Any
 
 from optest.plan.values import Misfit
 
-__all__ = ["SavedTensor", "saved_tensor"]
-
 _MOST_BYTES = 4 * 1024 * 1024
 _STORAGES = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",

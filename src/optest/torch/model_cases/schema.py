@@ -24,21 +24,6 @@ from optest.plan.yaml_source import Path
 from optest.torch.model_cases.inits import INITS
 from optest.torch.model_cases.tensors import PRESETS
 
-__all__ = [
-    "ERROR_TYPES",
-    "LEVELS",
-    "MODEL_FILE",
-    "conditions_of",
-    "example_at",
-    "in_own_words",
-    "is_input",
-    "known_keys",
-    "level_of",
-    "marks_of",
-    "model_cases_schema",
-]
-
-
 ERROR_TYPES = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
     "NotImplementedError", "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError",

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from optest.torch.model_cases.saved_tensors import SavedTensor
 
 
-__all__ = ["PRESETS", "PlannedTensor", "at_path", "dtype_of", "planned", "strides_of_preset"]
-
-
 _OTHER_DTYPES = {
     "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
     "fp64": "float64", "double": "float64", "long": "int64", "int": "int32", "short": "int16", "char": "int8",

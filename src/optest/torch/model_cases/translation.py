@@ -32,8 +32,6 @@ from optest.torch.model_cases.schema import (
 )
 from optest.torch.model_cases.tensors import PlannedTensor, at_path, dtype_of, planned
 
-__all__ = ["translated"]
-
 _TOLERANCES = ("rtol", "atol")
 
 

@@ -14,8 +14,6 @@ from typing import Any
 from optest.plan.repro import flow
 from optest.plan.yaml_source import load_value
 
-__all__ = ["text_of_model_file"]
-
 
 def text_of_model_file(
     model: str, cases: Iterable[Mapping[str, Any]], *, defaults: Mapping[str, Any], comment: Iterable[str] = ()

@@ -18,18 +18,6 @@ from optest.registry import Registry
 from optest.spec import dtype
 from optest.torch.tensors import on_cpu
 
-__all__ = [
-    "TorchModel",
-    "as_tensors",
-    "effective_config",
-    "images",
-    "normal_tensor",
-    "opened_model",
-    "presets_of",
-    "register_model",
-    "tensors_in",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchModel:

@@ -13,8 +13,6 @@ from optest.torch.capture.targets import model_code, named_object
 from optest.torch.models.adapters import TorchModel, images, tensors_in
 from optest.torch.models.transformers_models import library, transformers_model
 
-__all__ = ["of_timm", "of_transformers", "of_user"]
-
 _TIMM = "pip install timm, and a torchvision of the same release and build as torch: the usual one needs CUDA"
 
 

@@ -27,8 +27,6 @@ from optest.spec import Fault, Reason
 from optest.torch.models.adapters import TorchModel, as_tensors, tensors_in
 from optest.torch.tensors import DTYPE_NAMES, from_torch, to_torch
 
-__all__ = ["Graph", "exported_content", "graph_of"]
-
 _SUMS = tuple(f"aten.{each}" for each in ("addmm", "baddbmm", "bmm", "conv", "einsum", "linear", "matmul", "mm"))
 """Operators whose results are sums of products."""
 

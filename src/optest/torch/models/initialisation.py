@@ -19,8 +19,6 @@ from torch import nn
 from optest.errors import UnknownName
 from optest.torch.models.adapters import normal_tensor
 
-__all__ = ["PRESETS", "initialise"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scales:

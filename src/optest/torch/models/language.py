@@ -18,9 +18,6 @@ from torch.nn import functional
 from optest.errors import UsageError
 from optest.torch.models.adapters import TorchModel, effective_config
 
-__all__ = ["CausalAttention", "gpt2", "llama"]
-
-
 _SHARED = {"tied": False, "batch": 2, "tokens": 16}
 _GPT2 = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512, "n_positions": 256, "layer_norm_epsilon": 1e-5}
 _GPT2_FULL = {"n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024, "tied": True}

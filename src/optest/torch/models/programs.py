@@ -21,8 +21,6 @@ from optest.torch.models.graphs import Graph, exported_content, graph_of
 from optest.torch.models.language import CausalAttention
 from optest.torch.tensors import from_torch
 
-__all__ = ["TorchProgram", "exported_content", "exported_model", "graph_with_feeds", "inputs_of"]
-
 
 class TorchProgram:
     """As :class:`optest.backends.whole_models.ModelProgram` says. ``variant`` is a backend of torch.compile, ``eager``

@@ -12,8 +12,6 @@ import torch
 from optest.errors import Unavailable, UsageError, did_you_mean
 from optest.registry import is_installed, load_extension
 
-__all__ = ["library", "transformers_model"]
-
 _REMEDY = "pip install transformers; or capture a script of your own, or name its model: model.py:FUNCTION"
 _TOKENS = (1, 16)
 _SAMPLES = 4000

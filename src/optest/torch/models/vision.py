@@ -14,8 +14,6 @@ from torch import nn
 
 from optest.torch.models.adapters import TorchModel, effective_config, images
 
-__all__ = ["mobilenet_v2", "resnet34"]
-
 _SMALL = {"batch": 2, "image_size": 64, "num_classes": 10}
 _FULL = {"batch": 1, "image_size": 224, "num_classes": 1000}
 

@@ -14,8 +14,6 @@ from optest.generators.files import save_tensors, tensors_in_file
 from optest.torch.models.adapters import TorchModel
 from optest.torch.tensors import from_torch, to_read
 
-__all__ = ["load_weights", "save_weights"]
-
 _SHOWN = 8
 _WIDE = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
 

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-__all__ = ["Attributes", "Tensors", "TorchCall", "factor", "has_two_sides", "padded"]
-
 Tensors = Sequence[Any]
 """At the places of the operator's signature, None for one left out."""
 Attributes = Mapping[str, Any]

@@ -15,8 +15,6 @@ from torch.nn import functional
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor, has_two_sides, padded
 from optest.torch.tensors import TORCH_DTYPES
 
-__all__ = ["CALLS"]
-
 
 def _into(call: Callable[[Tensors, Attributes], torch.Tensor]) -> TorchCall:
     """``call`` with ``out_dtype``, which torch has for few of these operators and on few devices.

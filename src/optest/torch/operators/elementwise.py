@@ -13,8 +13,6 @@ from optest.spec import dtype
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES, Inexpressible, torch_dtype
 
-__all__ = ["CALLS"]
-
 
 def _of_all(function: Callable[..., torch.Tensor]) -> TorchCall:
     """A call of the tensors alone."""

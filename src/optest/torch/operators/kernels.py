@@ -18,8 +18,6 @@ from optest.torch.operators import elementwise
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall
 from optest.torch.tensors import TORCH_DTYPES
 
-__all__ = ["CALLS"]
-
 
 def _wide(*tensors: Any) -> list[Any]:
     """In float32 or wider."""

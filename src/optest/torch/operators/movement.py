@@ -12,8 +12,6 @@ from optest.operators.shapes import stated_slices
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
 from optest.torch.tensors import TORCH_DTYPES
 
-__all__ = ["CALLS"]
-
 
 def _transpose(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     """``torch.transpose`` is a view; ``contiguous`` is the kernel that moves the elements."""

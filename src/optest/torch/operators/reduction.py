@@ -11,8 +11,6 @@ from torch.nn import functional
 
 from optest.torch.operators.calls import Attributes, Tensors, TorchCall
 
-__all__ = ["CALLS"]
-
 
 def _over_dims(function: Callable[..., Any], every: Any = None) -> TorchCall:
     """For functions that take several dimensions, or ``every`` for all."""

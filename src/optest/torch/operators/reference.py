@@ -21,8 +21,6 @@ from optest.torch.calls.refusals import first_line
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.tensors import Inexpressible, as_array, to_read, wide
 
-__all__ = ["REFERENCES"]
-
 REFERENCES = frozenset(TORCH_OPERATORS)
 """The operators that there is a function of."""
 _WIDEST = ("float64", "complex128")

@@ -16,8 +16,6 @@ from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 from optest.torch.calls.refusals import REFUSALS, first_line
 from optest.torch.tensors import copied
 
-__all__ = ["Unstatable", "Variant", "call_of", "variants_of"]
-
 
 class Unstatable(ValueError):
     """Something that no call as text can say; the message says what."""

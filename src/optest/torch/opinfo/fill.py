@@ -24,8 +24,6 @@ from optest.registry import load_object
 from optest.spec import Fault, Reason, TensorSpec
 from optest.torch.tensors import from_torch
 
-__all__ = ["array_of", "database", "digest_of", "errors_of", "from_sample", "samples_of", "tensors_of"]
-
 _DATABASE = "torch.testing._internal.common_methods_invocations:op_db"
 
 

@@ -20,8 +20,6 @@ from optest.torch.opinfo.calls import Unstatable, Variant, call_of, variants_of
 from optest.torch.opinfo.fill import array_of, database, digest_of, errors_of, samples_of, tensors_of
 from optest.torch.opinfo.trial_call import Refused, facts_of_outputs, refusal_of
 
-__all__ = ["collect", "error_entries"]
-
 
 def collect(request: SourceRequest) -> Collected:
     """Every sample of the operators as an entry of a plan; one that cannot be stated is an entry that is skipped.

@@ -22,8 +22,6 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.fill import array_of
 from optest.torch.tensors import copied
 
-__all__ = ["Refused", "facts_of_outputs", "refusal_of"]
-
 
 class Refused(ValueError):
     """Nothing can be asked of the call: torch on the CPU does not take it, or yields nothing that can be compared."""

@@ -21,8 +21,6 @@ from optest.settings import environment
 from optest.spec import Fault, Reason
 from optest.store import write_atomically
 
-__all__ = ["GXX", "Toolchain", "compiled"]
-
 _TIMEOUT_S = 300.0
 _TAIL_LINES = 25
 _SEARCHED = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")

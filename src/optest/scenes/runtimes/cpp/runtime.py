@@ -19,8 +19,6 @@ from optest.scenes.runtimes.callables import directions_in, required
 from optest.scenes.runtimes.cpp.compiler import GXX, compiled
 from optest.spec import Fault, Reason
 
-__all__ = ["CppRuntime", "call_scene"]
-
 _HERE = Path(__file__).parent
 _RUNTIME = _HERE / "runtime.cpp"
 _MOST_SPANS = 1 << 16
