@@ -28,7 +28,7 @@ _ULP = 64.0
 """An operator that is farther off is wrong rather than less exact than its rule."""
 _MOST_OFFERS = 3
 _PLAIN_FAILURES = 0.1
-"""Share of the calls inside a promise: if more of them, or an ordinary one, fail, plain calls are wrong as well."""
+"""Largest share of failures among the calls that a promise includes: above it, plain calls are wrong as well."""
 
 
 def require_new(path: str) -> None:
@@ -83,8 +83,7 @@ def _dtype_of(result: CaseResult) -> str:
 
 
 def offers(results: Iterable[CaseResult], backend: str) -> Iterator[str]:
-    """For operators that are a few units in the last place off in every dtype, and nothing else: the lines that accept
-    that."""
+    """Yield a line for ``--expectations`` for each operator whose only failures are errors of a few ulp."""
     failed: dict[tuple[str, str], list[float]] = {}
     for result in results:
         if result.status in BAD_STATUSES:
@@ -101,43 +100,45 @@ def offers(results: Iterable[CaseResult], backend: str) -> Iterator[str]:
 def offered_promises(
     results: Iterable[CaseResult], cases: Mapping[str, TestCase], driver: BackendDriver
 ) -> Iterator[str]:
-    """For operators whose failures are calls with broadcasting, other layouts, ranks or mixed dtypes, while plain calls
-    pass: the promise to paste that leaves these calls out. Nothing for a backend of optest that declares none."""
+    """Yield, for each operator whose plain calls pass, the promise to paste that excludes its failing calls.
+
+    These are with broadcasting, other layouts, ranks or mixed dtypes. Built-in backends without promises have none.
+    """
     is_function = isinstance(driver, FunctionBackend)
     if type(driver).__module__.startswith("optest.") and not is_function and not runs_programs(driver):
         return
     for operator, members in by_operator(results).items():
-        judged = [each for each in members if each.id in cases and each.status in (Status.PASSED, *BAD_STATUSES)]
-        rest = [(cases[each.id], each.status is not Status.PASSED) for each in judged]
-        rest = [(case, is_bad) for case, is_bad in rest if case.expects_error is None]
-        if not any(is_bad for _, is_bad in rest):
+        compared = [each for each in members if each.id in cases and each.status in (Status.PASSED, *BAD_STATUSES)]
+        calls = [(cases[each.id], each.status is not Status.PASSED) for each in compared]
+        calls = [(case, is_bad) for case, is_bad in calls if case.expects_error is None]
+        if not any(is_bad for _, is_bad in calls):
             continue
         promised: dict[str, Any] = {}
         counts: list[str] = []
-        while found := max(_outside(rest), key=itemgetter(0), default=None):
-            _, words, promise, rest = found
+        while clearest := max(_outside(calls), key=itemgetter(0), default=None):
+            _, words, promise, calls = clearest
             promised |= promise
             counts.append(words)
-        failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in rest if is_bad]
-        if not promised or any(failed) or len(failed) > _PLAIN_FAILURES * len(rest):
+        failed = [f"{SET_TAG}ordinary" in case.tags for case, is_bad in calls if is_bad]
+        if not promised or any(failed) or len(failed) > _PLAIN_FAILURES * len(calls):
             continue
-        said = ", ".join(f"{name}={value!r}" for name, value in promised.items()).replace("'", '"')
+        arguments = ", ".join(f"{name}={value!r}" for name, value in promised.items()).replace("'", '"')
         if runs_programs(driver):
-            said = ", ".join(f"{name}: {json.dumps(value)}" for name, value in promised.items())
-            paste = f"to the config of {operator}: promises: {{{said}}}"
+            arguments = ", ".join(f"{name}: {json.dumps(value)}" for name, value in promised.items())
+            paste = f"to the config of {operator}: promises: {{{arguments}}}"
         elif not is_function:
-            lacks = f'Capability({said}).lacks(case) if case.descriptor.name == "{operator}" else None'
+            lacks = f'Capability({arguments}).lacks(case) if case.descriptor.name == "{operator}" else None'
             paste = f"to the backend: def unsupported(self, case): return {lacks}"
         else:
-            paste = f'@optest.kernel("{operator}", {said})'
+            paste = f'@optest.kernel("{operator}", {arguments})'
         yield f"{operator}: {', '.join(counts)} fail; if it is not meant for these, add {paste}"
 
 
 def _outside(
     rest: Sequence[tuple[TestCase, bool]],
 ) -> Iterator[tuple[tuple[float, int], str, dict[str, Any], list[Any]]]:
-    """Yield promises outside of which most calls fail: the share and number that do, which calls these are, the
-    promise, the calls inside of it."""
+    """Yield promises outside of which most calls fail, each with the share and number of these failures, a description
+    of the calls outside, the promise, and the calls inside."""
 
     def kept(of: Callable[[TensorSpec], Any]) -> tuple[Any, ...]:
         """Return the layouts or ranks of which most calls pass."""

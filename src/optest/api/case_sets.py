@@ -56,28 +56,28 @@ def graph_samples(driver: BackendDriver, own: Iterable[Sample]) -> list[Sample]:
     return [Sample(case_set=GRAPH, case=each.case, tier=each.tier) for each in chosen.values()]
 
 
-def smoke_samples(own: Sequence[Sample], dtypes: Iterable[str]) -> list[Sample]:
-    """Return, for each of these dtypes that no smoke sample of an operator has, the smoke call in it.
+def smoke_samples(samples: Sequence[Sample], dtypes: Iterable[str]) -> list[Sample]:
+    """Return a smoke sample for each of the dtypes that no smoke sample of an operator has.
 
-    That is the sample with the same shapes and attributes, or else the first one in the dtype alone.
+    It has the shapes and attributes of another smoke sample, if there is such a sample, and no other dtype if possible.
     """
-    smoke = [(each.case.get("shapes"), each.case.get("attributes")) for each in own if each.tier is Tier.SMOKE]
+    smoke = [(each.case.get("shapes"), each.case.get("attributes")) for each in samples if each.tier is Tier.SMOKE]
 
     def rank(sample: Sample) -> tuple[bool, int, int]:
         is_other = (sample.case.get("shapes"), sample.case.get("attributes")) not in smoke
         return is_other, len(_dtypes(sample)), TIERS.index(sample.tier)
 
-    found = []
+    added = []
     for name in dtypes:
-        in_dtype = [each for each in own if name in _dtypes(each) and "expects_error" not in each.case]
+        in_dtype = [each for each in samples if name in _dtypes(each) and "expects_error" not in each.case]
         if in_dtype and Tier.SMOKE not in (each.tier for each in in_dtype):
-            found.append(min(in_dtype, key=rank))
-    return found
+            added.append(min(in_dtype, key=rank))
+    return added
 
 
 def _dtypes(sample: Sample) -> set[str]:
-    stated = sample.case.get("dtypes") or ()
-    return {stated} if isinstance(stated, str) else set(stated.values() if isinstance(stated, Mapping) else stated)
+    dtypes = sample.case.get("dtypes") or ()
+    return {dtypes} if isinstance(dtypes, str) else set(dtypes.values() if isinstance(dtypes, Mapping) else dtypes)
 
 
 def _signature(case: Mapping[str, Any]) -> list[Any]:
@@ -92,9 +92,9 @@ def _sizes(shape: Any) -> Any:
 
 
 def by_signature(descriptor: OperatorDescriptor, sizes: Mapping[str, int] | None = None) -> SignatureSamples:
-    """The samples that follow from the signature of an operator without any; of others, none and nothing to say.
+    """Return the samples that the signature of an operator implies; none if the operator has samples.
 
-    ``sizes`` of its dimensions come before all others.
+    ``sizes`` of its dimensions are tried first.
     """
     if descriptor.samples is not None:
         return SignatureSamples(how="")
@@ -122,9 +122,9 @@ def _attempt(
     *,
     is_traced: bool,
 ) -> Trial:
-    """Raise whatever its inference or, with ones for floats and zeros for integers, its reference raises.
+    """Call the inference of an operator, and its reference with ones for floats and zeros for integers.
 
-    A first call is not traced: it may import a framework, which tracing makes ten times as slow.
+    Pass on their exceptions. The first call is not traced: it may import a framework, ten times as slowly if traced.
     """
     inferred = load_object(descriptor.infer)(specs, attributes) if descriptor.infer is not None else None
     if descriptor.reference is None:
@@ -147,23 +147,24 @@ def _attempt(
         memory: float = tracemalloc.get_traced_memory()[1]  # 0 if nothing is traced
     finally:
         tracemalloc.stop()
-    several = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
-    arrays = [np.asarray(each.values if isinstance(each, Unrounded) else each) for each in several]
+    results = returned if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields") else (returned,)
+    arrays = [np.asarray(each.values if isinstance(each, Unrounded) else each) for each in results]
     given = [each.dtype for each in specs if each is not None]
     outputs = [
         TensorSpec(dtype=undeclared_output_dtype(dtype_of(each.dtype), given), shape=each.shape) for each in arrays
     ]
     if inferred is not None and [each.shape for each in inferred] != [each.shape for each in outputs]:
-        made = " and ".join(format_shape(each.shape) for each in outputs)
-        raise UnfitArguments(f"the reference makes {made}, its signature or `infer` says otherwise")
+        shapes = " and ".join(format_shape(each.shape) for each in outputs)
+        raise UnfitArguments(f"the reference makes {shapes}, but its signature or `infer` specifies another shape")
     owners = [_owner(each) for each in arrays]
-    own = sum(each.nbytes for each, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
-    is_told = memory >= own and all(isinstance(each, np.ndarray) for each in owners)  # frameworks allocate elsewhere
-    return Trial(inferred or outputs, memory if is_told else math.inf)
+    least = sum(each.nbytes for each, owner in zip(arrays, owners, strict=True) if all(owner is not x for x in inputs))
+    # memory that a framework allocates is not traced
+    is_known = memory >= least and all(isinstance(each, np.ndarray) for each in owners)
+    return Trial(inferred or outputs, memory if is_known else math.inf)
 
 
 def _owner(array: Any) -> Any:
-    """Return what holds the memory of a view."""
+    """Return the object that owns the memory of an array."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array

@@ -90,7 +90,7 @@ MOST_JOBS = 8
 _NAMED = 30
 """Operators that a backend lacks for one reason; of more, a backend of few operators, there is the number."""
 _SHORT = 2
-"""Length up to which the name of an operator is in other words by chance, as ``ge`` and ``eq`` are."""
+"""Length up to which the name of an operator occurs in other names by chance, as ``ge`` and ``eq`` do."""
 _NARROWING = ("group", "reference", "case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
@@ -153,25 +153,27 @@ def check(
         color=wants_color(out, no_color=settings["no_color"], variables=environment()),
         afterwards=afterwards,
     )
-    with with_torchs_own(dataclasses.replace(_with_gaps_once(request.run), forks=forks)) as revised:
+    with with_torchs_own(dataclasses.replace(_with_unsupported_merged(request.run), forks=forks)) as revised:
         outcome = run_cases(revised, stream=out, terminal=reporter)
     return dataclasses.replace(outcome, exit_status=outcome.exit_status or int(bool(unused)))
 
 
-def _with_gaps_once(run: RunRequest) -> RunRequest:
-    """The request with one case for all of an operator that the driver cannot run for the same reason.
+def _with_unsupported_merged(run: RunRequest) -> RunRequest:
+    """Return the request with one case in place of all of an operator that are unsupported for the same reason.
 
-    Of a driver with two operators they are nearly all: 11,530 folders and 93 MB, were each a result.
+    A driver with two operators supports few cases: one result for each of the others is 11,530 folders and 93 MB.
     """
-    alike: dict[tuple[str, ...], list[TestCase]] = {}
-    others: set[int] = set()
+    merged: dict[tuple[str, ...], list[TestCase]] = {}
+    left_out: set[int] = set()
     for case in run.cases:
         why = why_not_run(case, run.driver)
         if why is not None and why.reason is Reason.UNSUPPORTED:
-            group = alike.setdefault((case.descriptor.name, case.backend.label(), why.message), [])
-            others |= {id(case)} if group else set()
+            group = merged.setdefault((case.descriptor.name, case.backend.label(), why.message), [])
+            left_out |= {id(case)} if group else set()
             group.append(case)
-    counts = {of[0].id: Counter(tag for each in of for tag in each.tags if SET_TAG in tag) for of in alike.values()}
+    counts = {
+        cases[0].id: Counter(tag for case in cases for tag in case.tags if SET_TAG in tag) for cases in merged.values()
+    }
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
         if verdict.reason is Reason.UNSUPPORTED and (number := counts.get(case.id, Counter()).total()) > 1:
@@ -179,7 +181,7 @@ def _with_gaps_once(run: RunRequest) -> RunRequest:
             verdict = dataclasses.replace(verdict, message=f"{verdict.message} ({number:,} cases)", details=details)
         return run.revise(case, verdict)
 
-    cases = [case for case in run.cases if id(case) not in others]
+    cases = [case for case in run.cases if id(case) not in left_out]
     return dataclasses.replace(run, cases=cases, revise=revise)
 
 
@@ -193,12 +195,12 @@ def _other_references(settings: Settings, results: Sequence[CaseResult]) -> list
 
 def _suggestions(results: Sequence[CaseResult]) -> Iterator[str]:
     """Tolerances to begin with, for each operator without a rule: by dtype the largest that its cases suggest."""
-    found: dict[str, dict[str, list[Sequence[float]]]] = {}
+    suggestions: dict[str, dict[str, list[Sequence[float]]]] = {}
     for each in results:
         if (suggested := each.verdict.details.get(SUGGESTED)) is not None:
             name = each.dtypes[0] if each.dtypes else ""
-            found.setdefault(each.operator, {}).setdefault(name, []).append(suggested)
-    for operator, by_dtype in found.items():
+            suggestions.setdefault(each.operator, {}).setdefault(name, []).append(suggested)
+    for operator, by_dtype in suggestions.items():
         texts = []
         for name, several in by_dtype.items():
             rtol, atol = (max(each[place] for each in several) for place in (0, 1))
@@ -592,8 +594,8 @@ def _runs_on_processors(driver: BackendDriver) -> bool:
 
 def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
-    is_told = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
-    notes = list(request.lacking) if is_told else []  # nobody expects other operators of a function
+    names_lacking = request.run.settings["op"] or not isinstance(request.run.driver, FunctionBackend)
+    notes = list(request.lacking) if names_lacking else []  # a function is for one operator only
     if request.run.settings["group"] == VALIDATION and not isinstance(request.run.driver, InfersShapes):
         notes.append(f"shapes and dtypes: not offered by {request.run.driver.name}, which has no `infer_shapes`")
     notes += [note for note in request.run.notes if note.startswith("tolerances: ")]  # which -q says here alone

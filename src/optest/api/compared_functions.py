@@ -23,10 +23,11 @@ from optest.spec import OperatorDescriptor, Sample
 _FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
 
 _LONGEST = 4_096
+"""Largest size of a dimension for torch and JAX, whose memory is not measured."""
 
 
 def as_compared_functions(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options; a ``--reference`` that is called as the function is, not as a hook, becomes the operator.
+    """Return the options; a ``--reference`` that takes tensors, not the arguments of a hook, becomes the operator.
 
     Raises:
         UsageError, Unavailable: if there is no such reference.
@@ -49,7 +50,7 @@ def as_compared_functions(given: Mapping[str, Any]) -> Mapping[str, Any]:
 def with_case_sets(
     chosen: Sequence[OperatorDescriptor], request: CaseRequest
 ) -> tuple[list[OperatorDescriptor], dict[str, SignatureSamples]]:
-    """Return the operators, those that a function defines with case sets, and these by name.
+    """Return the operators, with samples for those that a reference function defines, and these samples by operator.
 
     Raises:
         UsageError: if the function takes none of the shapes, a value is missing, or shapes are for no such operator.
@@ -83,8 +84,8 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
             )
     inputs = [each for each in descriptor.tensors.inputs if not each.optional or each.name in request.shapes]
     names = [each.name for each in inputs]
-    if odd := [name for name in request.shapes if name not in names]:
-        raise UsageError(f"--shape is given for {odd[0]}, expected one of {', '.join(names)} as {reference.path} has")
+    if unknown := [name for name in request.shapes if name not in names]:
+        raise UsageError(f"--shape is given for {unknown[0]}, expected one of {', '.join(names)} of {reference.path}")
     if request.shapes and (lacking := [name for name in names if name not in request.shapes]):
         raise UsageError(f"--shape is not given for {', '.join(lacking)}, expected one for each tensor or none at all")
     kinds = [reference.kinds.get(name, "") for name in names]
@@ -107,16 +108,16 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
         ),
     )
     sizes = {f"n{size}": size for shape in request.shapes.values() for size in shape if size != 1}
-    found = by_signature(declared, sizes)
-    if not found.samples:
+    derived = by_signature(declared, sizes)
+    if not derived.samples:
         example = " ".join(f"--shape {name}=8x16" for name in names)
-        raise UsageError(f"{reference.path} takes no inputs that were tried: {found.how}\n  name some: {example}")
-    return replace(found, samples=[each for each in found.samples if _is_kept(each.case, reference)])
+        raise UsageError(f"{reference.path} takes none of the inputs tried: {derived.how}\n  specify them: {example}")
+    return replace(derived, samples=[each for each in derived.samples if _is_kept(each.case, reference)])
 
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:
-    """Return whether a call suits a function: it has elements, since few functions define what becomes of none. Those
-    of torch and JAX have no negative strides, and nobody knows how much memory they take for long rows."""
+    """Return whether a call suits a function: it has elements, since few functions define a result without any. For
+    torch and JAX it also has no negative strides and no long dimensions."""
     shapes = [each["shape"] if isinstance(each, Mapping) else each for each in case["shapes"].values()]
     is_small = max((size for shape in shapes for size in shape), default=0) <= _LONGEST and "-" not in str(
         case["shapes"]

@@ -276,7 +276,7 @@ def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[Tes
 
 
 def runs(given: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
-    """Yield a line for each run, the newest last; with ``keep`` all but so many of the newest are deleted before."""
+    """Yield a table of the runs, the newest last; first delete all but the newest ``keep`` runs, if it is given."""
     root = Path(resolve(given)["runs_dir"])
     if keep is not None:
         old = [each for each in RunDirectory.all(root) if each.is_named_by_optest][:-keep]
@@ -284,15 +284,15 @@ def runs(given: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
         kept = [each for each in old if not each.delete()]
         freed_mb = (size - sum(each.nbytes() for each in kept)) / 1e6
         yield f"deleted {plural(len(old) - len(kept), 'run')}, {freed_mb:.1f} MB"
-        yield from (f"not deleted, since it is being written or cannot be: {each.path}" for each in kept)
+        yield from (f"not deleted, since it is being written or not permitted: {each.path}" for each in kept)
     rows = []
     for each in RunDirectory.all(root):
         info, summary = None, read_summary(each.journal_path)
-        with suppress(UsageError):  # it did not begin, or another program wrote it
+        with suppress(UsageError):  # the run did not begin, or another program wrote the file
             info = each.read_info()
-        began, asked = ("", "") if info is None else (info.started_at[:19], info.options.get("command", "run"))
+        began, command = ("", "") if info is None else (info.started_at[:19], info.options.get("command", "run"))
         counts = "not ended" if summary is None else ", ".join(f"{n} {word}" for word, n in summary.by_status.items())
         target = "" if info is None else " ".join(filter(None, (info.plan, info.target)))
-        rows.append([each.id, began, asked, target, f"{each.nbytes() / 1e6:.1f}", counts])
-    head = ["run", "began (UTC)", "command", "of", "MB", ""]
+        rows.append([each.id, began, command, target, f"{each.nbytes() / 1e6:.1f}", counts])
+    head = ["run", "began (UTC)", "command", "plan and backend", "MB", "results"]
     yield from columns([head, *rows], left=frozenset({0, 1, 2, 3, 5}), indent="")

@@ -170,7 +170,7 @@ def _meaning(name: str, meaning: Meaning) -> Iterator[str]:
 
 
 def _operator(descriptor: OperatorDescriptor) -> Iterator[str]:
-    """Describe an operator as its page does, with its case sets and the command of one case."""
+    """Yield the description of an operator, with its case sets and a command that explains one case."""
     samples = samples_of(descriptor)
     counts = Counter(sample.case_set for sample in samples)
     sets = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -181,21 +181,21 @@ def _operator(descriptor: OperatorDescriptor) -> Iterator[str]:
         dtypes = dtypes.values() if isinstance(dtypes, Mapping) else dtypes
         words = ["optest", "explain", "--op", descriptor.name, "--dtype", ",".join(dtypes)]
         words += [f"--shape {name}={format_shape(shape)}" for name, shape in smoke.get("shapes", {}).items()]
-        stated = {name: json.dumps(value, separators=(",", ":")) for name, value in smoke.get("attributes", {}).items()}
-        words += [f"--attr {shlex.quote(f'{name}={text}')}" for name, text in stated.items()]
+        values = {name: json.dumps(value, separators=(",", ":")) for name, value in smoke.get("attributes", {}).items()}
+        words += [f"--attr {shlex.quote(f'{name}={text}')}" for name, text in values.items()]
         rows.append(("one case", " ".join(words)))
     yield f"{descriptor.name}: {descriptor.description}"
-    width = max(len(what) for what, _ in rows)
-    for what, text in rows:
-        yield f"  {what.ljust(width)}  {text}"
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        yield f"  {label.ljust(width)}  {text}"
 
 
 def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
-    """Return the samples of an operator, with those derived from them for an operator of the catalogue; of one that
-    states none, those that its signature lets derive.
+    """Return the samples of an operator, with those derived from them if it is built in; if it has none, the samples
+    that its signature implies.
 
     Raises:
-        UsageError: if they cannot be made.
+        UsageError: if they cannot be built.
     """
     from optest.operators.derived_samples import derived_samples
 
@@ -203,10 +203,10 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
         from optest.api.case_sets import by_signature  # which brings NumPy; the catalogue does without
 
         return list(by_signature(descriptor).samples)
-    own = own_samples_of(descriptor)
-    if not own or descriptor.parts or not str(descriptor.samples).startswith("optest."):
-        return own
-    return [*own, *derived_samples(descriptor, own)]
+    samples = own_samples_of(descriptor)
+    if not samples or descriptor.parts or not str(descriptor.samples).startswith("optest."):
+        return samples
+    return [*samples, *derived_samples(descriptor, samples)]
 
 
 def own_samples_of(descriptor: OperatorDescriptor) -> list[Sample]:

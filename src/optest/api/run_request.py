@@ -73,7 +73,7 @@ class RunRequest:
     plugins: tuple[str, ...] = ()
     """Modules that a worker imports to find the driver, beside those of ``OPTEST_PLUGINS``."""
     forks: ForkServer | None = None
-    """Where workers are forked; None starts programs."""
+    """Server that forks the workers; without one each is started as a program."""
     device_share: tuple[int, int] | None = None
     """The index of this process among those that share the devices, as workers of pytest-xdist, and their number."""
 
@@ -204,9 +204,9 @@ def _backend_of_sources(sources: Sequence[SourceDocument]) -> dict[str, Any]:
 
 
 def with_backend_of_options(given: Mapping[str, Any], **plan: Any) -> Settings:
-    """The settings; where no backend is named, the one that takes the options which are stated (``--library``) is.
+    """Return the settings; if no backend is named, select the one that takes the given options (``--library``).
 
-    The one function of ``--function`` is for the one operator of ``--op``.
+    A single function of ``--function`` computes the single operator of ``--op``.
     """
     settings = resolve(given, **plan)
     if len(settings["op"] or ()) == len(settings["function"] or ()) == 1:

@@ -73,7 +73,7 @@ def run(
 ) -> Report:
     """Run what the options in ``given`` ask for; names and meanings are those of :data:`optest.settings.OPTIONS`.
 
-    ``reporters`` hear the run beside those that the options name; ``forks`` is where its workers are forked.
+    ``reporters`` are added to those that the options name; ``forks`` is the server that forks the workers.
 
     Raises:
         OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.

@@ -1,4 +1,4 @@
-"""Whether torch's own function passes the cases that a function under test fails: is the function off, or the rule?"""
+"""Torch's own function on the cases that a function under test fails: is the function off, or the rule?"""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from optest.spec import BAD_STATUSES, BackendTarget, Reason, Status, TestCase, V
 from optest.spec.case import FORWARD
 
 _MOST_S, _CASE_S = 6.0, 5.0
-"""For all cases of a run, and for one: the run waits for it."""
-_SAY_NOTHING = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)
+"""Time limits for all cases of a run, and for one: the run waits for them."""
+_INCONCLUSIVE = (Reason.UNAVAILABLE, Reason.BAD_CASE, Reason.REFERENCE_FAILED, Reason.INTERNAL)
 
 
 @contextmanager
 def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
-    """Yield the request; failing verdicts on functions get a detail that says whether torch's own function passes.
+    """Yield the request; add to failing verdicts on functions whether torch's own function passes the case.
 
     It runs in one worker of the backend torch, which starts at the first failure and may die. Nothing is added without
     torch, without workers, for operators that torch lacks, and for calls that should be refused.
     """
-    is_asked = isinstance(request.driver, FunctionBackend) and request.settings["isolate"] != "none"
-    if not is_asked or not is_installed("torch"):
+    is_applicable = isinstance(request.driver, FunctionBackend) and request.settings["isolate"] != "none"
+    if not is_applicable or not is_installed("torch"):
         yield request
         return
     driver = backend_manager.get("torch")
@@ -47,30 +47,30 @@ def with_torchs_own(request: RunRequest) -> Iterator[RunRequest]:
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
         nonlocal left_s
         verdict, is_ours = request.revise(case, verdict), case.generator is None and is_own(case.descriptor.reference)
-        is_asked = is_ours and case.mode == FORWARD and case.expects_error is None and left_s > 0
-        if verdict.status not in BAD_STATUSES or not is_asked:
+        is_comparable = is_ours and case.mode == FORWARD and case.expects_error is None and left_s > 0
+        if verdict.status not in BAD_STATUSES or not is_comparable:
             return verdict
         target = BackendTarget(name="torch", device="cpu")
-        own = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={})
+        torch_case = dataclasses.replace(case, backend=target, timeout_s=_CASE_S, backend_config={})
         try:
-            worker.start()  # which may take long on a machine with other work
+            worker.start()  # before the clock: it may take long on a loaded machine
             began = time.monotonic()
-            of_torch = why_not_run(own, driver) or worker.execute([own]).verdicts[0]
+            torch_verdict = why_not_run(torch_case, driver) or worker.execute([torch_case]).verdicts[0]
             left_s -= time.monotonic() - began
-        except OptestError:  # torch is there, and cannot be loaded
+        except OptestError:  # torch is installed, but cannot be loaded
             left_s = 0.0
             return verdict
-        if of_torch.status is Status.SKIPPED or of_torch.reason in _SAY_NOTHING:
+        if torch_verdict.status is Status.SKIPPED or torch_verdict.reason in _INCONCLUSIVE:
             return verdict
-        how = "passes this case"
-        if of_torch.status in BAD_STATUSES:
+        outcome = "passes this case"
+        if torch_verdict.status in BAD_STATUSES:
             if not known and isinstance(driver, KnowsExpectations) and (path := driver.expectations()):
                 known.append(read_expectations(path, operators=operators, versions=driver.versions()))
-            is_known = any(each.excused(own, of_torch).status is Status.XFAILED for each in known)
-            why = "expected difference of backend torch" if is_known else of_torch.reason or of_torch.status
-            how = f"fails this case, too ({why})"
-        said = f"torch's own {case.descriptor.name} {how}"
-        return dataclasses.replace(verdict, details={**verdict.details, "torch": said})
+            is_known = any(each.excused(torch_case, torch_verdict).status is Status.XFAILED for each in known)
+            why = "expected difference of backend torch" if is_known else torch_verdict.reason or torch_verdict.status
+            outcome = f"fails this case, too ({why})"
+        sentence = f"torch's own {case.descriptor.name} {outcome}"
+        return dataclasses.replace(verdict, details={**verdict.details, "torch": sentence})
 
     with tempfile.TemporaryDirectory(prefix="optest-") as folder:
         variables = worker_environment(environment(), request.settings["jobs"])

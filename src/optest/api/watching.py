@@ -29,7 +29,7 @@ def watch(run: Callable[[Mapping[str, Any]], Report], given: Mapping[str, Any]) 
     """Run, and run again after each change, until Ctrl-C; a wrong plan or plug-in is said and waited for."""
     files: set[str] = set()
     contents: dict[str, bytes] = {}
-    sys.dont_write_bytecode = True  # it would stand for the source after a second edit within a second
+    sys.dont_write_bytecode = True  # else a second edit within one second keeps the bytecode of the first
     while True:
         started = time.time()
         fork = fork_and_run(lambda: "\0".join(_files_of_run(run, given)).encode())

@@ -27,8 +27,8 @@ _IMPORTS_TORCH = re.compile(r"^\s*(?:from|import)\s+torch\b", re.MULTILINE)
 def worker_server(given: Mapping[str, Any], usual_jobs: int = 1) -> Iterator[ForkServer | None]:
     """Yield a server for the workers of a run with these options; None if they run no functions and no torch.
 
-    None also if NumPy is imported already: its threads are limited before that, and then nothing of the user's has run
-    in this process, which has one thread and no open device.
+    None also if NumPy is imported already: its threads can be limited only before. Without NumPy no code of the user
+    has run in this process, so that it has one thread and no open device.
     """
     settings = resolve(given)
     functions = settings["function"] or ()
@@ -45,7 +45,7 @@ def worker_server(given: Mapping[str, Any], usual_jobs: int = 1) -> Iterator[For
             load_object("optest.torch.driver:TensorCalls")
         server = None
         if len(os.listdir("/proc/self/task")) == 1:
-            server = ForkServer(_prepare, lambda argv: run(argv[3:]), variables)  # as of python -m optest.core.worker
+            server = ForkServer(_prepare, lambda argv: run(argv[3:]), variables)  # of python -m optest.core.worker
     try:
         yield server
     finally:
@@ -54,13 +54,13 @@ def worker_server(given: Mapping[str, Any], usual_jobs: int = 1) -> Iterator[For
 
 
 def _prepare() -> None:
-    sys.dont_write_bytecode = True  # it would stand for the source after a second edit within a second
+    sys.dont_write_bytecode = True  # else a second edit within one second keeps the bytecode of the first
     load_object("optest.core.forked:warm_up")()
     gc.freeze()
 
 
 def _names_torch(function: str) -> bool:
-    """Whether the file of ``[OP=]MODULE:NAME`` imports torch, as far as its text says."""
+    """Return whether the source of the file of ``[OP=]MODULE:NAME`` imports torch."""
     module = function.rpartition("=")[2].rpartition(":")[0]
     file = module if module.endswith(".py") else file_of_module(module)
     return module == "torch" or bool(
@@ -70,7 +70,7 @@ def _names_torch(function: str) -> bool:
 
 @contextmanager
 def shown(text: str) -> Iterator[None]:
-    """Show what is waited for on a terminal, for as long as that takes."""
+    """Show ``text`` on a terminal while the block runs."""
     is_terminal = sys.stderr.isatty()
     if is_terminal:
         sys.stderr.write(f"{text} …")

@@ -1,4 +1,4 @@
-"""A case's inputs at the places of its operator's signature, and at the parameters of a function."""
+"""Assignment of a case's inputs to the signature of its operator, and to the parameters of a function."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Schema(str):
     """Type of a parameter in a framework's schema; unlike an annotation of Python it is always true."""
 
     def accepts(self, value: Any, default: Any, *, is_dtype: bool) -> bool:
-        """Return whether the value of an attribute has this type, and a list as many elements as the default."""
+        """Return whether the value of an attribute has this type and, if it is a tuple, the length of the default."""
         if value is None or is_dtype:
             return ("int" if is_dtype else "Optional") in self or (value is None and default is not EMPTY)
         words = {bool: ("bool",), int: ("int", "number", "float"), float: ("number", "float"), str: ("str",)}
@@ -58,7 +58,7 @@ def bound_arguments(
 
     Returns:
         By parameter the index of an input, a list of indices, the name of an attribute or, for ``**keywords``, a
-        tuple of names; or a text: why the function cannot take the case.
+        tuple of names; or the reason why the function cannot take the case, as text.
     """
     kinds = {each.kind: name for name, each in parameters.items()}
     waiting = {name for name, each in parameters.items() if each.default is None or each.default is EMPTY}
@@ -71,57 +71,57 @@ def bound_arguments(
         known = names_of(attribute.name, attribute.aliases)
         if attribute.name not in case.attributes or any(name in ignored for name in known):
             continue
-        own = next((name for name in known if name in free and (name == attribute.name or name not in names)), "")
+        parameter = next((name for name in known if name in free and (name == attribute.name or name not in names)), "")
         value = case.attributes[attribute.name]
         implied = attribute.implied(case.inputs[0].spec) if attribute.implied and case.inputs else None
-        if own:
-            kind, default = parameters[own].annotation, parameters[own].default
+        if parameter:
+            kind, default = parameters[parameter].annotation, parameters[parameter].default
             if isinstance(kind, Schema) and not kind.accepts(value, default, is_dtype="dtype" in attribute.type):
-                return f"takes no {own} of {value!r}"
-            free.remove(own)
+                return f"takes no {parameter} of {value!r}"
+            free.remove(parameter)
             given = implied if value is None else value
             is_usual = given is None or value is default or (type(default) is type(given) and default == given)
             if default is EMPTY or not is_usual:
-                bound[own] = attribute.name
+                bound[parameter] = attribute.name
         elif keywords:
             bound[keywords] = (*bound.get(keywords, ()), attribute.name)
         elif (attribute.is_required or value != attribute.default) and (implied is None or value != implied):
             remedy = f" (add it, or ignores=({attribute.name!r},))" if attribute.implied else ""
             return f"takes no {attribute.name}{remedy}, which is {value!r} here"
 
-    places = {name: names.index(name) for name in free if name in names}
-    aliased = dict(places)
+    indices = {name: names.index(name) for name in free if name in names}
+    aliased = dict(indices)
     for name in [name for name in names if name not in free]:
-        own = next((each for each in names_of(name) if each in free and each not in aliased), "")
-        aliased |= {own: names.index(name)} if own else {}
-    places = aliased if waiting.intersection(free) <= aliased.keys() else places
-    in_order = [name for name in free if name not in places and parameters[name].kind is not KEYWORD_ONLY]
-    left = [place for place in range(len(names)) if place not in places.values()]
-    for place in left[:]:
+        parameter = next((each for each in names_of(name) if each in free and each not in aliased), "")
+        aliased |= {parameter: names.index(name)} if parameter else {}
+    indices = aliased if waiting.intersection(free) <= aliased.keys() else indices
+    in_order = [name for name in free if name not in indices and parameters[name].kind is not KEYWORD_ONLY]
+    left = [index for index in range(len(names)) if index not in indices.values()]
+    for index in left[:]:
         for name in in_order:
             is_tensor = "Tensor" in kind if isinstance(kind := parameters[name].annotation, Schema) else True
-            if is_tensor and (name in waiting or not fixed[place].optional):
-                places[name] = place
-                left.remove(place)
+            if is_tensor and (name in waiting or not fixed[index].optional):
+                indices[name] = index
+                left.remove(index)
                 del in_order[: in_order.index(name) + 1]
                 break
 
-    placed = at_their_places(case, range(len(case.inputs)))
-    several = [place for place in placed[len(fixed) :] if place is not None]
+    input_indices = at_their_places(case, range(len(case.inputs)))
+    variadic = [index for index in input_indices[len(fixed) :] if index is not None]
     required = [name for name in in_order if parameters[name].default is EMPTY]
     if args:
-        first = [placed[place] for place in left]
-        bound[args] = first[: max((n for n, place in enumerate(first, 1) if place is not None), default=0)] + several
-    elif len(required) > 1 and len(required) == len(several):
-        bound |= dict(zip(required, several, strict=True))
+        first = [input_indices[index] for index in left]
+        bound[args] = first[: max((n for n, index in enumerate(first, 1) if index is not None), default=0)] + variadic
+    elif len(required) > 1 and len(required) == len(variadic):
+        bound |= dict(zip(required, variadic, strict=True))
     elif case.descriptor.tensors.is_variadic and in_order:
-        bound[in_order[0]] = several
-    elif several or any(placed[place] is not None for place in left):
+        bound[in_order[0]] = variadic
+    elif variadic or any(input_indices[index] is not None for index in left):
         return f"takes fewer tensors than the {len(case.inputs)} of the case"
-    for name, place in places.items():
+    for name, index in indices.items():
         may_be_none = re.search("None|Optional", str(parameters[name].annotation))
-        if placed[place] is not None or (parameters[name].default is EMPTY and may_be_none):
-            bound[name] = placed[place]
+        if input_indices[index] is not None or (parameters[name].default is EMPTY and may_be_none):
+            bound[name] = input_indices[index]
     missing = [name for name in free if parameters[name].default is EMPTY and name not in bound]
     return f"needs {missing[0]}, which is left out here" if missing else bound
 

@@ -16,7 +16,7 @@ place; with a dimension that runs backwards."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """What is promised of one operator: ``dtypes`` and ``ranks`` of its main inputs, ``layouts`` of all, empty for any;
+    """Promises for one operator: ``dtypes`` and ``ranks`` of its main inputs, ``layouts`` of all, empty for any;
     ``broadcasts`` that inputs may differ in shape, ``promotes`` that main inputs may differ in dtype, ``refuses`` that
     wrong calls are refused by an exception."""
 
@@ -69,9 +69,11 @@ class Capability:
 
 
 def _main_inputs(case: TestCase) -> list[Argument]:
-    """Return the inputs whose dtype is that of the leading input in all combinations that the operator takes; of one
-    that promotes, those whose dtype varies. The leading input is the first whose dtype varies. Indices and masks are no
-    main inputs. Without combinations they are the inexact inputs, if there are any."""
+    """Return the main inputs of a case, which exclude indices and masks.
+
+    They have the dtype of the leading input, the first whose dtype varies, in every combination of the operator; if it
+    promotes, they are all inputs whose dtype varies. Without combinations they are the inexact inputs, if any.
+    """
     descriptor = case.descriptor
     is_mixing = descriptor.is_promoting or descriptor.tensors.is_variadic
     variants = [each for each in descriptor.dtype_variants if len(each) == len(case.inputs) > 1]
@@ -85,7 +87,7 @@ def _main_inputs(case: TestCase) -> list[Argument]:
 
 
 _OPERANDS = ("elementwise", "comparison", "activation", "logic", "bitwise", "contraction", "custom")
-"""Categories whose required inputs have one role; of other operators, ``ranks`` are those of the first main input."""
+"""Categories whose required inputs have one role; for others, ``ranks`` is about the first main input only."""
 
 
 Capabilities = Mapping[str, Capability]

@@ -54,7 +54,7 @@ class LacksOperators(metaclass=Ability):
 
 class NamesOperators(metaclass=Ability):
     def named_operators(self) -> Mapping[str, str]:
-        """The operators that the user named for this driver, each with what computes it; no others are expected."""
+        """Return the operators that the user named for this driver, each with the function that computes it."""
 
 
 class StatesCapabilities(metaclass=Ability):

@@ -29,7 +29,7 @@ ARRAYS = ("numpy", "torch", "jax")
 class Kernel:
     """A function and its promises; cases outside of them are skipped as unsupported.
 
-    ``ignores`` are attributes that it sees from the shapes. ``arrays`` is one of ``ARRAYS``, "" if its code decides.
+    ``ignores`` are attributes that it derives from the shapes. ``arrays`` is one of ``ARRAYS``, "" if its code decides.
     ``out`` are its parameters for outputs to write into, ``in_place`` the operator's inputs that it leaves them in.
     """
 
@@ -44,7 +44,7 @@ class Kernel:
 
     @cached_property
     def signatures(self) -> Sequence[inspect.Signature]:
-        """One signature, or one for each overload of a function of torch that is not Python's."""
+        """Signature of the function, or one for each overload of a function of torch that is written in C++."""
         try:
             return (inspect.signature(self.function),)
         except (TypeError, ValueError):
@@ -54,7 +54,7 @@ class Kernel:
 
     @cached_property
     def takes(self) -> str:
-        """The arrays that the function takes: declared, or as its code and its module say."""
+        """Library of the arrays that the function takes: declared, or detected in its code and module."""
         return self.arrays or arrays_of(self.function)
 
     def lacks(self, case: TestCase) -> str | None:
@@ -71,7 +71,7 @@ class Kernel:
 
         Raises:
             Fault: UNSUPPORTED for a case that it cannot run, if it raises NotImplementedError, and for RuntimeError of
-                a function of torch itself, which takes less than the operator: ``take`` no int32, say.
+                a function of torch itself, which may take fewer dtypes than the operator.
         """
         signature, bound = self._binding(case)
         if isinstance(bound, str):
@@ -83,7 +83,7 @@ class Kernel:
             elif isinstance(source, tuple):
                 values[name] = {each: _value_of(case, each, arrays) for each in source}
             elif isinstance(source, list):
-                values[name] = [None if place is None else inputs[place] for place in source]
+                values[name] = [None if index is None else inputs[index] for index in source]
             else:
                 values[name] = None if source is None else inputs[source]
         call = inspect.BoundArguments(signature, values)
@@ -103,25 +103,25 @@ class Kernel:
         return getattr(self.function, "__name__", repr(self.function))
 
     def outputs(self, case: TestCase) -> tuple[str, ...]:
-        """Return its parameters for the outputs: those that it declares, else those that have their names and no
-        default, if the inputs have parameters without them."""
+        """Return the parameters for outputs: the declared ones, else those with the names of outputs and no default, if
+        enough parameters remain for the inputs."""
         described, parameters = case.descriptor, self.signatures[0].parameters
         taken = {each.name for each in described.tensors.inputs} | {each.name for each in described.attributes}
-        found = self.out or tuple(
+        names = self.out or tuple(
             name
             for name in described.tensors.outputs
-            if name not in taken and (own := parameters.get(name)) and own.default is own.empty
+            if name not in taken and (parameter := parameters.get(name)) and parameter.default is parameter.empty
         )
-        if not found or self.out:
-            return found
+        if not names or self.out:
+            return names
         optional: list[Any] = [*described.attributes, *(each for each in described.tensors.inputs if each.optional)]
         known = {name for each in optional for name in names_of(each.name, getattr(each, "aliases", ()))}
-        rest = [each for name, each in parameters.items() if name not in (*found, *known)]
+        rest = [each for name, each in parameters.items() if name not in (*names, *known)]
         is_room = len(rest) >= described.tensors.required_inputs
-        return found if is_room or any(each.kind is each.VAR_POSITIONAL for each in rest) else ()
+        return names if is_room or any(each.kind is each.VAR_POSITIONAL for each in rest) else ()
 
     def _binding(self, case: TestCase) -> tuple[inspect.Signature, dict[str, Any] | str]:
-        """Return the first signature that takes the case, the last one if none does, with what its parameters get."""
+        """Return the first signature that takes the case, with its arguments; else the last one, with the reason."""
         bound: dict[str, Any] | str = ""
         for signature in self.signatures:
             bound = bound_arguments(case, signature.parameters, self.outputs(case), self.ignores)
@@ -130,7 +130,7 @@ class Kernel:
         return signature, bound
 
     def _cannot_write(self, case: TestCase) -> str:
-        """Return why the outputs of the case cannot be written where the function writes them, "" if they can."""
+        """Return why the function cannot write the outputs of the case into its parameters, "" if it can."""
         places = self.outputs(case) or self.in_place
         if places and case.outputs and len(places) != len(case.outputs):
             return f"writes {len(places)} outputs, and the case has {len(case.outputs)}"
@@ -195,7 +195,7 @@ def kernel(
     It gets the operator's tensors in order and those of its attributes that it has a parameter for, and returns a
     tensor, or a tuple or dict of them. The promises are those of :class:`Capability`; cases outside of them are gaps.
     Without ``arrays`` (``numpy``, ``torch`` or ``jax``) its annotations, its code and the imports of its module decide.
-    ``numerics`` says how it computes, where that is not the way of the dtype: ``Numerics(operands="tf32")``.
+    ``numerics`` describes arithmetic that is not the usual one of the dtype: ``Numerics(operands="tf32")``.
 
     ``out`` names parameters for tensors that it writes the outputs into, in the operator's order; one that is called
     like an output of the operator needs no mention. ``in_place`` names inputs of the operator that it leaves its
@@ -231,43 +231,45 @@ def kernel(
 
 _FRAMEWORKS = {"triton": "torch", "jaxlib": "jax", "jnp": "jax", "np": "numpy", **{name: name for name in ARRAYS}}
 _OF_TYPES = {"Tensor": "torch", "ndarray": "numpy", "NDArray": "numpy"}
-"""The arrays of a type by its name, for one that is imported for type checkers only."""
+"""Libraries by the name of a type of array, for a type that is imported for type checkers only."""
 _MOST_REACHED = 2000
+"""Objects that are followed from one function, so that a large program takes no long time."""
 
 
 def arrays_of(function: Callable[..., Any]) -> str:
-    """Return the arrays that a function takes, as its source says: those of an annotated parameter, then of torch or
-    JAX if its code uses any of it, also through helper functions, closures and defaults, then of NumPy if that is
-    used, then of what its module imports."""
+    """Return the library of the arrays that a function takes: ``torch``, ``jax`` or ``numpy``.
+
+    An annotated parameter decides; then whether its code, with helper functions, closures and defaults, uses torch, JAX
+    or NumPy; then the imports of its module."""
     annotations = getattr(function, "__annotations__", None) or getattr(type(function).__call__, "__annotations__", {})
     module = getattr(function, "__globals__", None) or vars(sys.modules.get(str(function.__module__)) or object)
     hints = [hint for name, hint in annotations.items() if name != "return"]
-    annotated = {found for hint in hints for found in _frameworks_in(hint, module)}
+    annotated = {library for hint in hints for library in _frameworks_in(hint, module)}
     imported: set[str] = set()
     used = set(_frameworks_used(function, imported))
     order = ("torch", "jax", "numpy")
-    return next((name for found in (annotated, used, imported) for name in order if name in found), "numpy")
+    return next((name for libraries in (annotated, used, imported) for name in order if name in libraries), "numpy")
 
 
 def _framework(value: Any) -> str:
-    """Return the arrays of the package that a module, function, class or instance belongs to, "" for any other."""
+    """Return the array library that a module, function, class or instance belongs to, "" for none."""
     named = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return _FRAMEWORKS.get(str(named or type(value).__module__).partition(".")[0], "")
 
 
 def _frameworks_in(annotation: Any, module: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the arrays that an annotation names, which is an object or the text of one."""
+    """Yield the array libraries that an annotation, an object or its text, names."""
     of_types = _OF_TYPES if isinstance(annotation, str) else {}
     text = f"{annotation.__module__}.{annotation.__qualname__}" if isinstance(annotation, type) else str(annotation)
     for name in re.findall(r"[A-Za-z_][\w.]*", text):
         first, last = name.partition(".")[0], name.rpartition(".")[2]
-        found = _framework(module[first]) if first in module else _FRAMEWORKS.get(first, of_types.get(last, ""))
-        yield found if found != "numpy" or last in _OF_TYPES else ""  # np.dtype and np.float32 are no arrays
+        library = _framework(module[first]) if first in module else _FRAMEWORKS.get(first, of_types.get(last, ""))
+        yield library if library != "numpy" or last in _OF_TYPES else ""  # np.dtype and np.float32 are no arrays
 
 
 def _frameworks_used(function: Any, imported: set[str]) -> Iterator[str]:
-    """Yield the arrays of everything that a callable reaches by its code, and add those of its module's imports to
-    ``imported``. Functions of installed packages are not followed: SciPy's would lead to torch."""
+    """Yield the array libraries of all objects that the code of a callable reaches; add those of its module's imports
+    to ``imported``. Functions of installed packages are not followed: SciPy's would lead to torch."""
     home = getattr(function, "__module__", None)
     waiting, seen = [function], set[int]()
     while waiting and len(seen) < _MOST_REACHED:
@@ -275,8 +277,8 @@ def _frameworks_used(function: Any, imported: set[str]) -> Iterator[str]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if found := _framework(value):
-            yield found
+        if library := _framework(value):
+            yield library
         elif isinstance(value, FunctionType):
             if value.__module__ != home and "-packages" in value.__code__.co_filename:
                 continue
@@ -284,7 +286,7 @@ def _frameworks_used(function: Any, imported: set[str]) -> Iterator[str]:
             if not imported or value.__module__ == home:
                 imported.update(map(_framework, known.values()))
             codes = [value.__code__]
-            for code in codes:  # which grows by those of inner functions
+            for code in codes:  # the list grows by the code of inner functions
                 codes += [each for each in code.co_consts if isinstance(each, CodeType)]
             names = {name for code in codes for name in code.co_names}
             steps = [(each.opname, each.argval) for code in codes for each in dis.get_instructions(code)]
@@ -346,7 +348,7 @@ class FunctionBackend(BackendDriver):
         self._named: dict[str, str] = {}
         self._kernels: dict[str, Kernel] = {}
         self._learned: dict[str, str] = {}
-        """By operator, what became known by the first call: "" if NumPy's arrays are right, else why torch's are."""
+        """By operator, the result of the first call: "" if it takes NumPy arrays, else why it gets tensors of torch."""
         self._torch_device = ""
         self._tensor_calls: Any = None
 
@@ -444,10 +446,10 @@ class FunctionBackend(BackendDriver):
         return (*note, *(self._tensor_calls.checks() if is_of_torch else ()))
 
     def _called(self, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> Any:
-        """Return what the function returns, tensors of torch and JAX as arrays.
+        """Call the function and return its output, with tensors of torch and JAX as arrays.
 
         If the source of a function does not say that it takes tensors and its first call fails on an array of NumPy,
-        it is called with tensors of torch; if that works, all further calls are made so.
+        it is called with tensors of torch; if that works, later calls get tensors, too.
         """
         found = self._kernel(case)
         if found is None:
@@ -472,9 +474,9 @@ class FunctionBackend(BackendDriver):
         return returned
 
     def _call_with(
-        self, arrays: str, found: Kernel, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]
+        self, arrays: str, kernel: Kernel, case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Any:
-        call = functools.partial(found.call, case, arrays)
+        call = functools.partial(kernel.call, case, arrays)
         if arrays == "jax":
             return load_object("optest.jax.backend:called_with_arrays")(call, inputs)
         if arrays == "numpy":
@@ -483,11 +485,11 @@ class FunctionBackend(BackendDriver):
         calls = self._calls_of_torch()
         return calls.outputs(call, inputs, described.tensors.outputs, outputs, may_seed=described.is_random)
 
-    def _arrays_for(self, case: TestCase, found: Kernel) -> str:
-        """Return what the function gets: as the backend or the kernel declares, as ``--torch-device`` implies, as its
-        first call showed, or as its source says."""
+    def _arrays_for(self, case: TestCase, kernel: Kernel) -> str:
+        """Return the library of the function's arrays: that of the backend or the kernel, of ``--torch-device``, of its
+        first call, or of its source, in this order."""
         is_torch = self._torch_device or self._learned.get(case.descriptor.name)
-        return self.arrays or found.arrays or ("torch" if is_torch else found.takes)
+        return self.arrays or kernel.arrays or ("torch" if is_torch else kernel.takes)
 
     def _calls_of_torch(self) -> Any:
         """Raises ``Unavailable`` without torch, or without the device."""
@@ -530,7 +532,7 @@ GUEST = Guest(
             group="Backend",
             metavar="[OP=]MODULE:NAME",
             commands=("run", "list", "check"),
-            help="Python function to ask, for the operator of its name or for OP. Repeatable.",
+            help="Function under test, of a module or a file.py, for the operator of its name or for OP. Repeatable.",
         ),
     ),
     backend="function",

@@ -144,9 +144,9 @@ def history_command(cases: tuple[str, ...], keep: str | None, form: str, output:
 @click.option("--prune", "keep", type=click.IntRange(1), metavar="KEEP", help="Delete all runs but the newest KEEP.")
 @options_of("runs")
 def runs_command(keep: int | None, **given: Any) -> int:
-    """List the runs with when they began, their command, counts and size, the newest last.
+    """List the runs with their start, command, size and results, the newest last.
 
-    A run that is being written is not deleted.
+    --prune deletes old runs, except one that is still being written.
 
     \b
     optest runs

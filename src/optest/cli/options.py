@@ -117,7 +117,7 @@ class GroupedCommand(Command):
             formatter.write_text(f"{left_out} more options: {ctx.command_path} {_ALL}")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, but suggest the option for a plan, function or operator that was given without one."""
+        """Parse as click does; suggest the option for a plan, function or operator that was given without one."""
         ctx.meta[_WORDS] = tuple(args)
         plans = [each for each in args if each.endswith((".yaml", ".yml"))]
         try:

@@ -1,4 +1,4 @@
-"""The tolerances of ``torch.testing.assert_close`` by dtype, and whether a constant would meet a tolerance."""
+"""The tolerances of ``torch.testing.assert_close`` by dtype, and tests of whether a constant passes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BY_DTYPE = {
     "complex32": _HALF,
     "complex64": _SINGLE,
     "complex128": _DOUBLE,
-    **dict.fromkeys(("quint8", "qint8", "qint32", "quint4x2", "quint2x4"), _SINGLE),  # of what they stand for
+    **dict.fromkeys(("quint8", "qint8", "qint32", "quint4x2", "quint2x4"), _SINGLE),  # of their dequantised values
 }
 
 
 def close_tolerance(output: DType | str) -> tuple[float, float] | None:
-    """Return rtol and atol for an output of this dtype, or of one of torch's; None where torch states none (float8)."""
+    """Return rtol and atol for an output of this dtype, or of one of torch's; None if torch has none (float8)."""
     return _BY_DTYPE.get(str(output))
 
 
@@ -51,22 +51,22 @@ _LEAST_STEPS = 8
 
 
 def zeros_are_within(expected: Array, rtol: float, atol: float, mismatch_ratio: float = 0.0) -> bool:
-    """Return whether zeros pass and are not what is expected."""
+    """Return whether zeros pass though some expected value is not zero."""
     return _deviation_within(expected, 0.0, rtol, atol, mismatch_ratio) is not None and bool(np.count_nonzero(expected))
 
 
 def mean_within(
     expected: Array, output: DType, rtol: float, atol: float, mismatch_ratio: float = 0.0
 ) -> float | complex | None:
-    """Return the mean of the expected values if it passes for all of them and is not what is expected, else None.
+    """Return the mean of the expected values if it passes for all of them though they differ clearly, else None.
 
-    Values close to each other pass by any tolerance. So it takes three values at least, one of which is off the mean
-    by 5 % of the largest and by 8 steps of the output's dtype: a tolerance by which it passes is as wide.
+    They differ clearly if there are at least three, one of which is off the mean by 5 % of the largest and by 8 steps
+    of the output's dtype: values close to each other pass by any tolerance.
     """
     flat = expected.reshape(-1)
     if flat.size < 3 or flat.dtype.kind == "b":
         return None
-    sample = _inexact(flat[:: -(-flat.size // _SAMPLE) | 1])  # odd, so as not to stay in one column
+    sample = _inexact(flat[:: -(-flat.size // _SAMPLE) | 1])  # an odd step, since an even one may stay in one column
     with np.errstate(invalid="ignore", over="ignore"):
         size, spread = np.abs(sample).max(), np.abs(sample - sample.mean()).max()
         if not spread > _LEAST_DEVIATION * size or (spread > 2 * (atol + rtol * size) and not mismatch_ratio):
@@ -84,14 +84,14 @@ def mean_within(
 def _deviation_within(
     expected: Array, constant: complex, rtol: float, atol: float, mismatch_ratio: float
 ) -> float | None:
-    """Return how far the expected values for which a constant passes are from it at most; None if it does not pass."""
+    """Return the largest distance from a constant to the expected values that accept it; None if it does not pass."""
     flat = expected.reshape(-1)
     may_miss = mismatch_ratio * flat.size
     farthest, missed = 0.0, 0
     if may_miss < 1.0 and flat.size and flat.dtype.kind != "c":
         middle = float(flat[flat.size // 2])
         if not abs(middle - constant) <= atol + rtol * abs(middle) or isinf(middle):
-            return None  # one element is enough, and nearly every one says so
+            return None  # one element is enough, and nearly every one is too far off
     for start in range(0, flat.size, _BLOCK):
         block = _inexact(flat[start : start + _BLOCK])
         with np.errstate(invalid="ignore"):  # 0 times infinity: no constant is within that

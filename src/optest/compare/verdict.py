@@ -216,7 +216,7 @@ def _has_explicit_tolerance(case: TestCase, expected: Expected, allowance: Allow
     """Whether a tolerance is stated for what only the rule of close results would look at again."""
     rule = case.descriptor.rule
     is_close = expected.rule is None and rule is not None and rule.kind is RuleClass.CLOSE
-    # integers of such an operator have the rule `exact`, which nobody stated
+    # integers of such an operator get the rule `exact` by themselves
     return is_close and allowance.used.name not in (RuleClass.CLOSE.value, RuleClass.EXACT.value)
 
 
@@ -464,8 +464,9 @@ def has_no_number(expected: Expected) -> bool:
 
 
 def passing_constant(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
-    """Name a constant output that rtol and atol are so wide as to accept though it is not what is expected: zeros, or
-    for a tolerance that a user states the mean of the expected values; "" if there is none.
+    """Return the name of a wrong constant output that rtol and atol accept, "" if there is none.
+
+    It is zeros or, for the tolerance of a user, the mean of the expected values.
 
     The other class rules follow the size of the terms, and a sum may cancel to less than its bound.
     """
@@ -474,10 +475,10 @@ def passing_constant(case: TestCase, index: int, measure: Measure, expected: Exp
     if rule == RuleClass.CLOSE.value:
         fitting = fitting_tolerance(expected.dtype, expected.value)
         return "nothing but zeros" if fitting is not None and zeros_are_within(values, *fitting) else ""
-    stated = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
-    if rule != "tolerance" or stated is None:
+    tolerance = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
+    if rule != "tolerance" or tolerance is None:
         return ""
-    allowed = (stated.rtol, stated.atol, stated.mismatch_ratio)
+    allowed = (tolerance.rtol, tolerance.atol, tolerance.mismatch_ratio)
     if zeros_are_within(values, *allowed):
         return "nothing but zeros"
     mean = mean_within(values, expected.dtype, *allowed)

@@ -347,7 +347,7 @@ def _proves_little(case: TestCase, index: int, measure: Measure, expected: Expec
             "choose inputs whose results are numbers"
         )
     constant = passing_constant(case, index, measure, expected)
-    return f"the tolerance is so wide that an output of {constant} passes too; state a smaller one" if constant else ""
+    return f"the tolerance is so wide that an output of {constant} passes too; set a smaller one" if constant else ""
 
 
 def _has_one_answer(case: TestCase, expected: Expected) -> bool:

@@ -231,7 +231,7 @@ def test_of_optest_itself_all_frames_are_shown(result: Make) -> None:
 
 def test_a_pass_that_proves_little_says_what_would_and_no_more(result: Make) -> None:
     """Rounds show what comes and goes; a tolerance that zeros meet is met by them in every round."""
-    wide = "output0: the tolerance is so wide that an output of nothing but zeros passes too; state a smaller one"
+    wide = "output0: the tolerance is so wide that an output of nothing but zeros passes too; set a smaller one"
     lines = explain(result(status=Status.SUSPECT, message=wide))
     assert f"  {wide}" in lines
     assert not any("--rounds" in line for line in lines)

@@ -50,13 +50,13 @@ def refusals(call: SampleCall, entry: OperatorMapping, kinds: Sequence[str]) -> 
         if kind == "device":  # it is selected before any call: see Session
             continue
         for each in made[kind]():
-            keys = {"expects_error": {"type": "StatusError"}, "description": _what_is_wrong(call, each)}
+            keys = {"expects_error": {"type": "StatusError"}, "description": _fault_of_c(call, each)}
             yield "refused", each.with_keys(**{key: value for key, value in keys.items() if value})
 
 
-def _what_is_wrong(legal: SampleCall, call: SampleCall) -> str:
-    """What only the C call shows to be wrong, without sizes: ``output out with stride 0``; else empty, since the
-    operator itself says what is wrong with its arguments."""
+def _fault_of_c(legal: SampleCall, call: SampleCall) -> str:
+    """Describe the fault of a call that only C has, without sizes: ``output out with stride 0``. Return "" for any
+    other fault, which the operator itself describes."""
     request: Mapping[str, Any] = call.config.get("call", {})
     wrong = [f"{output} in the memory of {role}" for output, role in request.get("alias", {}).items()]
     wrong += [f"NULL for {role}" for role in request.get("null", ())]
