@@ -66,7 +66,7 @@ def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
         "exception_types": [each.__name__ for each in type(error).__mro__],
         "traceback_tail": _foreign_frames(error),
     }
-    if hint := getattr(error, "optest_hint", ""):  # of a driver that knows what to do; JAX has notes of its own
+    if hint := getattr(error, "optest_hint", ""):  # from a driver that knows a remedy; not __notes__, which JAX uses
         details["hint"] = hint
     return Fault(reason, f"{what} {exception}", details=details)
 

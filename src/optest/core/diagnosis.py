@@ -55,7 +55,7 @@ _SEARCHES = 12
 _SEARCHES_OF_A_DTYPE = 4
 """Of these, so many of one dtype: what roundings hide in one shows in another, in integers above all."""
 _FEW_ELEMENTS = 24
-"""Outputs with fewer have searches of their own: much fits them by chance, and they take no time."""
+"""Outputs with fewer have a separate number of searches: much fits them by chance, and they take no time."""
 _SEARCH_S = 0.5
 """For one failure: a search is cut off after the reference that ends later."""
 _MOST_CALLS = 400
@@ -64,11 +64,11 @@ _MOST_FITS = 2
 _LEAST_VALUES = 4
 """Different values that an output needs: two or three of them agree with something by chance."""
 _LEAST_OF_A_CALL = 5
-"""Elements that an output needs: of all other calls one agrees with fewer by chance."""
+"""Least number of elements of an output: with fewer, some hypothesis agrees by chance."""
 _FAR_OFF = 1e3
 _LEAST_SUMMED = 16
-"""A float that is so many times its allowance off is met by no other call by chance, if it is made of so many elements:
-of one or two, many calls are the same."""
+"""One element is enough for a hypothesis if it is this many times its bound off, and computed from so many elements:
+from one or two, many calls have the same result."""
 _LEAST_WRONG = 8
 """Wrong elements of an output with fewer values than that: eight of two values agree by chance once in 256 times."""
 _LEAST_EXPLAINED = 3
@@ -269,17 +269,17 @@ def _multiple(comparison: Comparison, verdict: Verdict, look: Callable[..., str]
 
 
 def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Callable[..., Any]]) -> str:
-    """Return the one or two hypotheses that explain the outputs: of those that fitted earlier failures, else of all.
+    """Describe the one or two hypotheses that explain the outputs: of those that fitted earlier failures, else of all.
 
     Of hypotheses that expect the same of this call, the one that explained more failures is named.
     """
     if BY_BACKEND in verdict.checks:
-        return ""  # nobody knows what is right for another call
+        return ""  # expected outputs of other calls are not known
     history = _history(comparison)
     off = [index for index, each in enumerate(verdict.measures) if each.is_off]
     wrong = WrongCall(comparison.case, comparison.inputs, comparison.outputs, comparison.expected, off)
     own = sum(map(_distance, comparison.outputs, comparison.expected))
-    # Of this thread, so that a loaded machine finds the same as an idle one.
+    # Time of this thread, so that a loaded machine has the same result as an idle one.
     until = thread_time() + _SEARCH_S
     elements = sum(each.size for each in comparison.outputs)
     fits: list[tuple[Hypothesis, Sequence[Expected]]] = []
@@ -304,24 +304,24 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
 
 
 def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own: float) -> Sequence[Expected] | None:
-    """Return what the hypothesis expects, if that is what the outputs are; ``own`` is their distance to the case's."""
+    """Return the expected outputs of a hypothesis if the actual ones match; ``own`` is their distance to the case's."""
     case, of_structure = other.case, verdict.reason in _OF_STRUCTURE
     shapes = [each.shape for each in comparison.outputs]
-    right, values = comparison.expected, other.values
+    case_outputs, values = comparison.expected, other.values
     expected: Sequence[Expected] | None = None
     if values is not None:
-        unchanged = _expected_of(comparison, other, case) if other.unless_seen else right
-        if unchanged is None or not _are_equal(unchanged, right):
+        unchanged = _expected_of(comparison, other, case) if other.unless_seen else case_outputs
+        if unchanged is None or not _are_equal(unchanged, case_outputs):
             return None
-        expected = [_with_value(each, values[at]) if at in values else each for at, each in enumerate(right)]
+        expected = [_with_value(each, values[at]) if at in values else each for at, each in enumerate(case_outputs)]
         if not _is_nearer(comparison, expected, own):
             return None
     elif not yields_shapes(other, shapes):
         return None
     else:
         if of_structure:
-            made = [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in comparison.outputs]
-            case = replace(case, outputs=tuple(made))
+            specs = [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in comparison.outputs]
+            case = replace(case, outputs=tuple(specs))
         elif other.first_only:
             case = replace(case, outputs=())
         # Values first: most hypotheses are far off, and the terms cost several times as much.
@@ -337,14 +337,14 @@ def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own:
 
 
 def _with_value(expected: Expected, value: Array) -> Expected:
-    """Return an expectation of another value, whose rounding errors grow with it."""
+    """Return the expected output with another value, and with error terms that grow in proportion."""
     size, right = np.abs(_number(value)), np.abs(_number(expected.value))
     factor = np.where(np.isfinite(size) & (right > 0), np.maximum(1.0, size / right), 1.0)
     return replace(expected, value=value, terms=terms_scaled(expected.terms, factor), alternatives=None)
 
 
 def _expected_of(comparison: Comparison, other: Hypothesis, case: TestCase) -> Sequence[Expected] | None:
-    """Return the reference's outputs for another call, or None where it has none."""
+    """Return the reference's outputs for another call, None if it fails."""
     expected = expected_of_other_inputs(case, other.inputs, comparison.driver, comparison.interrupted)
     if isinstance(expected, str) or len(expected) != len(comparison.expected):
         return None
@@ -356,8 +356,8 @@ def _expected_of(comparison: Comparison, other: Hypothesis, case: TestCase) -> S
 
 
 def _is_nearer(comparison: Comparison, expected: Sequence[Expected], own: float) -> bool:
-    """Return whether the outputs are clearly nearer to this than to what the case expects, by ``own``: a change that
-    changes nothing, or less than the fault does, explains nothing."""
+    """Return whether the outputs are clearly nearer to ``expected`` than to the outputs that the case expects, whose
+    distance is ``own``: a hypothesis that changes nothing explains nothing."""
     return not own or sum(map(_distance, comparison.outputs, expected)) <= _NEARER * own
 
 

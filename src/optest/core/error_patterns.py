@@ -1,4 +1,4 @@
-"""A wrong output beside the right one: one ratio, one difference, a dtype that holds all of it, one size of errors; and
+"""Patterns of wrong outputs: one ratio, one difference, a dtype that holds all values, one size of errors; and
 hypotheses that follow from inputs, outputs and expected values without the reference."""
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _scaled(expected: Expected, right: Array, near: Array, ratio: float) -> Expe
 
 
 def terms_scaled(terms: Any, factor: Array) -> Any:
-    """Return error terms as those of values that are ``factor`` times as large."""
+    """Return the error terms of values that are ``factor`` times as large."""
     if isinstance(terms, Terms):
         return terms._replace(absolute=terms.absolute * factor, squared=terms.squared * factor**2)
     if isinstance(terms, ErrorBudget):
@@ -264,7 +264,7 @@ def _relation(wrong: WrongCall, words: str, values: Mapping[int, Array]) -> Hypo
 
 
 def _one_output(wrong: WrongCall) -> tuple[int, Array, Array] | None:
-    """The index of the one wrong output, its values and the right ones; None if there are several."""
+    """Return the index of the one wrong output, its values and the expected ones; None if there are several."""
     if len(wrong.off) != 1:
         return None
     got, right = _real(wrong.outputs[wrong.off[0]]), _real(wrong.expected[wrong.off[0]].value)
@@ -272,7 +272,7 @@ def _one_output(wrong: WrongCall) -> tuple[int, Array, Array] | None:
 
 
 def returned_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Every wrong output is an input, bit for bit."""
+    """Yield the hypothesis that every wrong output is a returned input, bit for bit."""
     values, names = {}, []
     for index in wrong.off:
         output = wrong.outputs[index]
@@ -286,55 +286,55 @@ def returned_inputs(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _lost_ends(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """The last rows along a dimension of the one wrong output are zeros, those of an input, or the row before them."""
-    if (found := _one_output(wrong)) is None:
+    """Yield hypotheses that the last rows of an output are zeros, those of an input, or the row before them."""
+    if (only := _one_output(wrong)) is None:
         return
-    index, got, right = found
+    index, got, right = only
     expected = wrong.expected[index]
     is_wrong = ~np.isclose(got, right, rtol=16 * _step(expected.dtype), atol=0.0, equal_nan=True)
-    left = {"0": np.zeros_like(right)}
+    fillings = {"0": np.zeros_like(right)}
     for argument, array in zip(wrong.case.inputs, wrong.inputs, strict=True):
         if array.shape == got.shape and (values := _real(array)) is not None:
-            left[argument.name] = values
+            fillings[argument.name] = values
     for axis, size in enumerate(got.shape):
         first = int(np.argmax(np.moveaxis(is_wrong, axis, 0).reshape(size, -1).any(axis=1)))
         tail = (slice(None),) * axis + (slice(first, None),)
         before = {"the row before": np.broadcast_to(got.take([first - 1], axis), got.shape)}
-        for what, filled in {**left, **before}.items() if first else ():
+        for filling, filled in {**fillings, **before}.items() if first else ():
             if np.array_equal(got[tail], filled[tail], equal_nan=True) and not np.array_equal(got, filled):
                 value = np.array(expected.value)
                 value[tail] = filled[tail].astype(value.dtype)
                 of = f"{size - first} of {size} along dimension {axis} of {expected.name}"
-                yield _relation(wrong, f"the last {of} were {what}: they are never computed", {index: value})
+                yield _relation(wrong, f"the last {of} were {filling}: they are never computed", {index: value})
                 break
 
 
 def _partial_sums(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Shares of a sum that leaves out its last terms: softmax, whose results add up to 1 along a dimension."""
-    if wrong.case.descriptor.name != "softmax" or (found := _one_output(wrong)) is None or not found[2].ndim:
+    """Yield hypotheses that the sum in softmax left out its last terms."""
+    if wrong.case.descriptor.name != "softmax" or (only := _one_output(wrong)) is None or not only[2].ndim:
         return
     axis = wrong.case.attributes["dim"]
-    size = found[2].shape[axis]
+    size = only[2].shape[axis]
     for cut in sorted({(size - 1) // tile * tile for tile in (1, *TILES) if size > tile}):
-        total = found[2].take(np.arange(cut), axis).sum(axis, keepdims=True)
+        total = only[2].take(np.arange(cut), axis).sum(axis, keepdims=True)
         words = f"the sum left out the last {size - cut} of {size} along dimension {axis}"
-        yield _relation(wrong, words, {0: found[2] / total})
+        yield _relation(wrong, words, {0: only[2] / total})
 
 
 def _rows_without_keys(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Only those rows of attention are wrong that see no key, whose result is 0."""
-    if wrong.case.descriptor.category != "attention" or (found := _one_output(wrong)) is None:
+    """Yield the hypothesis that only rows of attention without a visible key are wrong, whose result is 0."""
+    if wrong.case.descriptor.category != "attention" or (only := _one_output(wrong)) is None:
         return
-    index, got, right = found
+    index, got, right = only
     empty = np.broadcast_to((right == 0).all(axis=-1, keepdims=True), right.shape)
     if empty.any() and bool(right.any()):
-        what = "0 / 0" if np.isnan(got[empty & (got != 0)]).all() else "that of masked keys, as if it saw them"
-        words = f"the result of a query that sees no key were {what}; it is 0"
+        result = "0 / 0" if np.isnan(got[empty & (got != 0)]).all() else "that of masked keys, as if it saw them"
+        words = f"the result of a query that sees no key were {result}; it is 0"
         yield _relation(wrong, words, {index: np.where(empty, got, right)})
 
 
 def _spread_nan(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Results are NaN where elements of an input that are NaN or infinite do not count."""
+    """Yield hypotheses that NaN or infinity in elements that do not count made results NaN."""
     finite = [array.dtype.kind in "biuc" or np.isfinite(widen(array)) for array in wrong.inputs]
     bad = [at for at, each in enumerate(finite) if not np.all(each)]
     lost = {at: np.not_equal(each, each) for at, each in enumerate(wrong.outputs) if at in wrong.off}
@@ -356,19 +356,19 @@ _NORMALISED: Mapping[str, Callable[[TestCase, Array], Array]] = {
     "instance_norm": lambda case, x: x.reshape(x.shape[0] * x.shape[1], -1),  # noqa: ARG005 - one signature
     "batch_norm": lambda case, x: np.moveaxis(x, 1, 0).reshape(x.shape[1], -1),  # noqa: ARG005
 }
-"""A tensor as rows, each of which has one mean and one variance."""
+"""Functions that reshape a tensor to rows with one mean and one variance each, by operator."""
 _CANCELLED = 32 * 2.0**-24
-"""Of the mean of squares: the largest error of a variance from its rounding to float32, and that of two sums."""
+"""Largest error of a variance, in units of the mean of squares: rounding to float32, and that of two sums."""
 
 
 def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """A normalisation whose variance lost its digits by a difference of squares, or that does not subtract the mean."""
+    """Yield hypotheses that a variance is a difference of squares, which cancel, or that no mean was subtracted."""
     case, name = wrong.case, wrong.case.descriptor.name
-    found, x = _one_output(wrong), _real(wrong.inputs[0]) if wrong.inputs else None
+    only, x = _one_output(wrong), _real(wrong.inputs[0]) if wrong.inputs else None
     has_mean = not case.attributes.get("training", True) and any(each.name == "running_mean" for each in case.inputs)
-    if found is None or found[0] or x is None or not x.size or case.inputs[0].spec.dtype.bits > 32 or has_mean:
+    if only is None or only[0] or x is None or not x.size or case.inputs[0].spec.dtype.bits > 32 or has_mean:
         return
-    _, got, right = found
+    _, got, right = only
     if name in ("var", "std"):
         axes = tuple(each % x.ndim for each in case.attributes["dim"] or range(x.ndim))
         count = math.prod(x.shape[each] for each in axes)
@@ -384,14 +384,14 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
         mean, square, variance = rows.mean(axis=1), np.mean(rows * rows, axis=1), np.var(rows, axis=1)
 
         def unrolled(values: Array) -> Array:
-            """Rows in the shape of the tensor, with the bias."""
+            """Return the rows in the shape of the tensor, with the bias."""
             turned = name == "batch_norm"
             values = values.reshape(x.shape[1], x.shape[0], *x.shape[2:]) if turned else values.reshape(x.shape)
             return np.asarray((np.moveaxis(values, 0, 1) if turned else values) + offset)
 
         with_mean = whole * rows / (rows - mean[:, None])
         of_squares = np.sqrt((variance + eps) / (square + eps))[:, None]
-        for words, factor in (("", of_squares), (" but for the variance", np.ones(1))):
+        for words, factor in (("", of_squares), (", except in the variance", np.ones(1))):
             yield _relation(wrong, f"the mean were not subtracted{words}", {0: unrolled(with_mean * factor)})
         ratio = np.sum(part * whole, axis=1) / np.sum(whole * whole, axis=1)
         implied, least = (variance + eps) / (ratio * ratio) - eps, eps
@@ -406,6 +406,6 @@ def _other_statistics(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 _Hypotheses = tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...]
 SURE_RELATIONS: _Hypotheses = (_rows_without_keys, _spread_nan)
-"""For which one wrong element is enough, since the inputs show them."""
+"""Hypotheses for which one wrong element is enough, since the inputs show them."""
 RELATIONS: _Hypotheses = (_lost_ends, _partial_sums, _other_statistics)
-"""What needs no other call; each entry yields its hypotheses for a wrong call."""
+"""Functions that yield hypotheses for a wrong call, without running the reference again."""

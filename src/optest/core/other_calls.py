@@ -32,7 +32,7 @@ _NARROWER = ("bfloat16", "float16", "float32")
 
 
 class WrongCall(NamedTuple):
-    """A call with its wrong outputs; ``off`` are the indices of the outputs that are not right."""
+    """A call with its actual outputs; ``off`` are the indices of the wrong ones."""
 
     case: TestCase
     inputs: Sequence[Array]
@@ -43,8 +43,8 @@ class WrongCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """What a wrong kernel may have computed instead, by its ``words`` behind "as if": the reference's outputs for
-    another ``case`` with other ``inputs``.
+    """An explanation of wrong outputs, in ``words`` that follow "as if": the reference's outputs for another ``case``
+    with other ``inputs``.
 
     ``values`` replace expected outputs by index and need no reference; with ``unless_seen`` they hold only if the
     reference yields for ``inputs`` what it yields for the call. ``first_only``: the other outputs stay as expected.
@@ -59,7 +59,7 @@ class Hypothesis:
 
     @property
     def kind(self) -> str:
-        """The same for all calls that were changed in this way, whatever the numbers."""
+        """Words without numbers, which all hypotheses of one kind share."""
         return _NUMBERS.sub("", self.words)
 
 
@@ -144,7 +144,7 @@ def _other_values(attribute: Attribute, stated: Any, rank: int) -> Iterator[tupl
 
 _ILLEGAL = object()
 FIRST_POSITION = "position of the first query"
-"""An attribute that no case can have: the references of attention read it for a diagnosis."""
+"""Attribute of hypotheses only, which no case can have: the references of attention read it."""
 
 
 def _read(attribute: Attribute, value: Any) -> Any:
@@ -158,8 +158,8 @@ def _read(attribute: Attribute, value: Any) -> Any:
 
 
 def _with_input(wrong: WrongCall, others: Mapping[int, Array], words: str, *, first_only: bool = False) -> Hypothesis:
-    """The call with other inputs at some indices, dense where they have another shape."""
-    given = [others.get(place, array) for place, array in enumerate(wrong.inputs)]
+    """Return the hypothesis of other inputs at some indices; those with another shape are dense."""
+    given = [others.get(index, array) for index, array in enumerate(wrong.inputs)]
     arguments = tuple(
         argument
         if array.shape == argument.spec.shape
@@ -170,7 +170,7 @@ def _with_input(wrong: WrongCall, others: Mapping[int, Array], words: str, *, fi
 
 
 def _read_in_memory(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Inputs whose strides, row strides or offset are ignored: each alone, then all of them."""
+    """Yield inputs whose strides, row strides or offset are ignored: one at a time, then all of them."""
     case, inputs = wrong.case, wrong.inputs
     dense: dict[int, Array] = {}
     for place, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True)):
@@ -214,7 +214,7 @@ def _read_as(argument: Argument, array: Array, spec: TensorSpec) -> Array | None
 
 
 def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Two inputs for each other."""
+    """Yield pairs of inputs that are exchanged."""
     for first, one in enumerate(wrong.inputs):
         for second, other in enumerate(wrong.inputs[first + 1 : first + 3], first + 1):
             if one.dtype == other.dtype:
@@ -222,14 +222,14 @@ def _exchanged(wrong: WrongCall) -> Iterator[Hypothesis]:
                 yield _with_input(wrong, {first: other, second: one}, words)
 
 
-def _changed_alone(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Each input ignored, left out where it may be, or with its elements elsewhere."""
+def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
+    """Yield calls with one input ignored, left out if it is optional, or with its elements in another order."""
     optional = [each.name for each in wrong.case.descriptor.tensors.inputs if each.optional]
-    for place, array in enumerate(wrong.inputs):
-        name = wrong.case.inputs[place].name
+    for index, array in enumerate(wrong.inputs):
+        name = wrong.case.inputs[index].name
         if name in optional:
             arguments, kept = [*wrong.case.inputs], [*wrong.inputs]
-            del arguments[place], kept[place]
+            del arguments[index], kept[index]
             case = replace(wrong.case, inputs=tuple(arguments))
             yield Hypothesis(words=f"{name} were ignored", case=case, inputs=kept)
         replaced: dict[str, Array] = {
@@ -239,10 +239,10 @@ def _changed_alone(wrong: WrongCall) -> Iterator[Hypothesis]:
         if array.ndim == 2 and array.shape[0] == array.shape[1] > 1:
             replaced["the identity"] = np.eye(array.shape[0]).astype(array.dtype)
         for value, other in replaced.items():
-            yield _with_input(wrong, {place: other}, f"{name} were ignored ({value} in its place)")
+            yield _with_input(wrong, {index: other}, f"{name} were ignored ({value} in its place)")
         for how, other in _shuffled(array):
             words = how.replace(" of it ", f" of {name} ") if " of it " in how else f"{name} were {how}"
-            yield _with_input(wrong, {place: other}, words)
+            yield _with_input(wrong, {index: other}, words)
 
 
 def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
@@ -273,39 +273,39 @@ def _shuffled(array: Array) -> Iterator[tuple[str, Array]]:
 
 
 def _rounded(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Operands that are narrowed before they are used: all of them, then each alone."""
+    """Yield operands that are rounded to a narrower dtype: all of them, then one at a time."""
     for name in _NARROWER:
         rounded = {
-            place: narrow
-            for place, array in enumerate(wrong.inputs)
+            index: narrow
+            for index, array in enumerate(wrong.inputs)
             if name in narrower_dtypes(dtype_of(array.dtype).name)
             and (narrow := _through(array, dtype(name))) is not None
         }
         to = f"rounded to {name}{' (or tf32)' if name == 'float16' else ''} first"
         if rounded:
             yield _with_input(wrong, rounded, f"the inputs were {to}")
-        for place in rounded if len(rounded) > 1 else ():
-            yield _with_input(wrong, {place: rounded[place]}, f"{wrong.case.inputs[place].name} were {to}")
+        for index in rounded if len(rounded) > 1 else ():
+            yield _with_input(wrong, {index: rounded[index]}, f"{wrong.case.inputs[index].name} were {to}")
 
 
 _MOST_STRIDES = 12
 TILES = tuple(2**power for power in range(1, 11))
 _VECTOR = 8
-"""Tiles of so many elements are also lost where all are whole."""
+"""Least size of a tile that may be lost even if all tiles are whole."""
 
 
 def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Indices, positions and zero points that are one more or less; tables read one row further or before.
+    """Yield indices, positions and zero points that are off by one, and tables that are read one row off.
 
-    A kernel that would leave its table stays in it by a bound, or begins at the other end.
+    Indices outside a table are clipped to it, or wrap around.
     """
     inputs, names = wrong.inputs, [argument.name for argument in wrong.case.inputs]
     sizes = sorted({size for array in inputs for size in array.shape})
     tables: dict[Any, list[int]] = {}  # of one shape, behind the first input: shifted together, as cos and sin
     has_floats = any(array.dtype.kind not in "biu" for array in inputs)
-    for place in sorted(range(len(inputs)), key=lambda each: not each):  # the first input is rarely an index
-        array = inputs[place]
-        tables.setdefault((not place, array.shape, array.dtype.name), []).append(place)
+    for index in sorted(range(len(inputs)), key=lambda each: not each):  # the first input is rarely an index
+        array = inputs[index]
+        tables.setdefault((not index, array.shape, array.dtype.name), []).append(index)
         for by in (1, -1) if has_floats and array.dtype.kind in "iu" and array.size else ():
             moved = array.astype(np.int64) + by
             shifted = {"": moved}
@@ -313,23 +313,23 @@ def _shifted_by_one(wrong: WrongCall) -> Iterator[Hypothesis]:
                 shifted |= {f" within {size}": moved.clip(0, size - 1), f" around {size}": moved % size}
             for how, other in shifted.items():
                 yield _with_input(
-                    wrong, {place: other.astype(array.dtype)}, f"{names[place]} were shifted by one ({by:+}{how})"
+                    wrong, {index: other.astype(array.dtype)}, f"{names[index]} were shifted by one ({by:+}{how})"
                 )
     for places in tables.values():
         for axis, size in enumerate(inputs[places[0]].shape):
-            name = " and ".join(names[place] for place in places)
-            repeated = {place: inputs[place].take([0] * size, axis) for place in places}
+            name = " and ".join(names[index] for index in places)
+            repeated = {index: inputs[index].take([0] * size, axis) for index in places}
             if len(places) > 1 < size:
                 yield _with_input(wrong, repeated, f"{name} were the first along dimension {axis}, repeated")
             for by in (1, -1) if size > 2 else ():
                 at = np.arange(size) + by
                 for order in (at.clip(0, size - 1), at % size):
-                    others = {place: inputs[place].take(order, axis) for place in places}
+                    others = {index: inputs[index].take(order, axis) for index in places}
                     yield _with_input(wrong, others, f"{name} were shifted by one along dimension {axis} ({by:+})")
 
 
 def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Grouped heads in turn: head h of the first input meets head h % K of two others, in place of h // (H / K)."""
+    """Yield grouped heads in a wrong order: head h reads head h % K of two inputs, in place of h // (H / K)."""
     names, alike = [argument.name for argument in wrong.case.inputs], Counter[Any]()
     for array in wrong.inputs[1:]:
         alike[array.dtype.name, array.shape] += array.dtype.kind not in "biu"
@@ -347,21 +347,21 @@ def _of_other_heads(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _of_other_strides(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """A matrix whose rows are read as if they began farther apart, or nearer; its last element stands for the rest."""
-    for place, array in enumerate(wrong.inputs):
+    """Yield matrices that are read with another row stride; indices behind the end read the last element."""
+    for index, array in enumerate(wrong.inputs):
         rows, columns = array.shape if array.ndim == 2 and array.size else (0, 0)
         near = {columns - 1, columns + 1, columns // 2, 2 * columns, rows} - {0, columns}
         near |= {*range(1, _MOST_STRIDES)} - {columns} if array.dtype.kind in "iu" else set()
         for stride in sorted(near) if rows > 1 else ():
             flat = np.minimum(np.arange(rows)[:, None] * stride + np.arange(columns), array.size - 1)
-            words = f"the rows of {wrong.case.inputs[place].name} were {stride} elements apart, not {columns}"
-            yield _with_input(wrong, {place: array.reshape(-1)[flat]}, words)
+            words = f"the rows of {wrong.case.inputs[index].name} were {stride} elements apart, not {columns}"
+            yield _with_input(wrong, {index: array.reshape(-1)[flat]}, words)
 
 
 def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """The last elements along a dimension left out: one of them, or those beyond whole tiles.
+    """Yield calls without the last elements along a dimension: one of them, or those beyond whole tiles.
 
-    They are cut off all dimensions of that size, if the outputs keep their shapes, or count as 0 or as -inf.
+    They are cut off all dimensions of that size, if the outputs keep their shapes, or are replaced by 0 or -inf.
     """
     inputs = wrong.inputs
     for size in sorted({size for array in inputs for size in array.shape if size > 1}, reverse=True):
@@ -384,7 +384,7 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Lengths that are too long, sequences without ends, padding that counts."""
+    """Yield calls that read elements beyond the lengths of sequences or their ends, or padding as zeros."""
     case, inputs = wrong.case, wrong.inputs
     columns = {each.shape[1] for each in inputs if each.dtype.kind in "iu" and each.ndim == 2}
     offsets = {}
@@ -413,7 +413,7 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """A causal mask or a window that is counted from the other end of queries and keys, or is off by one."""
+    """Yield attention whose causal mask or window is counted from the other end, or is off by one."""
     for move in ("end", 1, -1) if wrong.case.descriptor.category == "attention" else ():
         other = replace(wrong.case, attributes={**wrong.case.attributes, FIRST_POSITION: move})
         how = "counted from the other end of queries and keys" if move == "end" else f"shifted by one ({move:+})"
@@ -435,11 +435,11 @@ CALLS: tuple[Callable[[WrongCall], Iterator[Hypothesis]], ...] = (
     _read_in_memory,
     _exchanged,
     _of_other_heads,
-    _changed_alone,
+    _with_one_changed,
     _shifted_by_one,
     _of_more_elements,
     _of_other_strides,
     _without_the_last,
     _rounded,
 )
-"""Other calls, the likelier first; each entry yields its own for a call, and they are built when they are read."""
+"""Functions that yield hypotheses for a wrong call lazily, the likelier ones first."""

@@ -1,7 +1,7 @@
-"""Operators that a user's function defines, ``function.MODULE:NAME``: what ``check --reference`` compares with.
+"""Operators that a user's function defines, ``function.MODULE:NAME``, for ``check --reference``.
 
-The function runs in float64 on copies of the inputs; how far off a result may be follows from how much one rounding of
-every input and step changes (:mod:`optest.core.closeness`), as for a call of torch without a rule.
+The function runs in float64 on copies of the inputs; the bound of a result follows from its change by one rounding of
+every input and step (:mod:`optest.core.closeness`), as for a call of torch without a rule.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PREFIX = "function."
 _RULE = Rule(kind=RuleClass.CLOSE, formula="or 8 times what one rounding of every input and step changes")
 _SINGLE = 2.0**-24
 _SUM_OF_TERMS = 0.25
-"""Partial sums of n terms in a row are off by 0.2·√n·u of max(|Σt|, √Σt²): 0.17 if all have one sign, 0.2 if they
-cancel. Eight times a quarter has room for the largest of many."""
+"""Factor of √n·u for sums. Partial sums of n terms in a row are off by 0.2·√n·u of max(|Σt|, √Σt²): 0.17 if all have
+one sign, 0.2 if they cancel. Eight times a quarter has room for the largest of many."""
 _NARROWER = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
 _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16")}
 _INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
@@ -102,14 +102,14 @@ def descriptor_of(name: str, catalogue: Iterable[OperatorDescriptor]) -> Operato
 
 
 def _dtype_by_name(name: str) -> str:
-    """The dtype of a tensor that is no float, as the name of its parameter says."""
+    """Return the dtype that the name of a parameter implies for its tensor, "" for floats."""
     if "mask" in name.lower():
         return "bool"
     return "int64" if any(word.startswith(_INDICES) for word in name.lower().split("_")) else ""
 
 
 def _kind_of(default: Any) -> str:
-    """The type of an attribute by its default, "" for a value that no case can state."""
+    """Return the type of an attribute with this default, "" for a value that no case can have."""
     if isinstance(default, (tuple, list)) and all(isinstance(each, int) for each in default):
         return "ints"
     name = type(default).__name__
@@ -118,7 +118,7 @@ def _kind_of(default: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFunction:
-    """A function as a reference hook; ``arrays`` is what it takes, ``names`` are its parameters for tensors."""
+    """A function as a reference hook; ``arrays`` is the library of its tensors, ``names`` their parameters."""
 
     path: str
     function: Callable[..., Any]
@@ -126,14 +126,14 @@ class ReferenceFunction:
     signature: inspect.Signature
     names: tuple[str, ...]
     kinds: Mapping[str, str]
-    """The dtypes of parameters for whole numbers and masks, by their names."""
+    """Dtypes of parameters for whole numbers and masks, by name."""
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
-        """Return the outputs in float64, each with the dtype that the function gives it in the case's own dtypes."""
+        """Return the outputs in float64, each with the dtype that it has for inputs in the dtypes of the case."""
         exact = self._outputs([None if each is None else widen(each) for each in inputs], attributes)
         entry = next((kind for each in inputs if each is not None and (kind := dtype_of(each.dtype)).is_inexact), None)
         kinds = [dtype_of(each.dtype) if entry is None or each.dtype.kind not in "fc" else entry for each in exact]
-        with suppress(Fault):  # it may have no kernel for this dtype, whose results then have that of the inputs
+        with suppress(Fault):  # without a kernel for this dtype: the dtype of the inputs
             narrow = self._outputs(inputs, attributes, in_float64=False)
             kinds = [dtype_of(each.dtype) for each in narrow] if len(narrow) == len(exact) else kinds
         return [
@@ -146,7 +146,7 @@ class ReferenceFunction:
     ) -> list[Any]:
         """Return one mask for each output, True where it is as right as roundings of inputs and steps allow.
 
-        What the steps may lose is what they lose in float32, in proportion to the precision of the case.
+        The steps may lose as much as they do in float32, in proportion to the precision of the case.
         """
         exact = self._outputs([None if each is None else widen(each) for each in inputs], attributes)
 
@@ -182,9 +182,9 @@ class ReferenceFunction:
         """Return how many terms an element may add up: 1 if the first and last elements of the outputs depend on the
         first and last elements of the inputs only."""
         moved = [widen(each) * 1.25 if each.dtype.kind not in "iub" else each for each in given]
-        for one, own in zip(moved, given, strict=True):
-            if one is not own and one.size:
-                one.flat[0], one.flat[-1] = own.flat[0], own.flat[-1]
+        for one, unmoved in zip(moved, given, strict=True):
+            if one is not unmoved and one.size:
+                one.flat[0], one.flat[-1] = unmoved.flat[0], unmoved.flat[-1]
         pairs = zip(outputs(moved), exact, strict=True)
         ends = [(one.ravel()[[0, -1]], other.ravel()[[0, -1]]) for one, other in pairs if one.size]
         if all(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc") for one, other in ends):
@@ -193,7 +193,7 @@ class ReferenceFunction:
         return float(max(1.0, ratio, *(size for each in given for size in each.shape)))
 
     def _outputs(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_float64: bool = True) -> list[Array]:
-        """Raise ``Fault``: REFERENCE_FAILED for whatever the function raises."""
+        """Return the function's outputs as arrays; raise ``Fault`` REFERENCE_FAILED for any of its exceptions."""
         named = {name: each for name, each in zip(self.names, inputs, strict=False) if each is not None}
 
         def call(tensors: Sequence[Any]) -> list[Any]:
@@ -204,16 +204,16 @@ class ReferenceFunction:
         with Border(self.path, Reason.REFERENCE_FAILED), np.errstate(all="ignore"):
             if self.arrays == "torch":
                 run = load_object("optest.torch.reference_functions:evaluated")
-                found = run(call, list(named.values()), in_float64=in_float64)
+                outputs = run(call, list(named.values()), in_float64=in_float64)
             elif self.arrays == "jax":
-                found = load_object("optest.jax.backend:called_with_arrays")(call, list(named.values()))
+                outputs = load_object("optest.jax.backend:called_with_arrays")(call, list(named.values()))
             else:
-                found = call([np.array(each).view(_Wide if in_float64 else np.ndarray) for each in named.values()])
-            return [np.asarray(to_array(each)).view(np.ndarray) for each in found]
+                outputs = call([np.array(each).view(_Wide if in_float64 else np.ndarray) for each in named.values()])
+            return [np.asarray(to_array(each)).view(np.ndarray) for each in outputs]
 
 
 class _Wide(np.ndarray[Any, Any]):
-    """An array whose casts to a narrower float are left out."""
+    """An array in float64 that ignores casts to narrower floats."""
 
     def astype(self, dtype: Any, *args: Any, **options: Any) -> Any:
         is_narrow = self.dtype == np.float64 and np.dtype(dtype) in _NARROW

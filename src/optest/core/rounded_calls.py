@@ -1,7 +1,7 @@
-"""A call in float64 whose inputs and steps are off by about one rounding, evaluated some times over.
+"""A call in float64 that is evaluated several times, with inputs and steps that are off by about one rounding.
 
-It is the sampler behind the allowance of functions without a rule (:mod:`optest.core.closeness`). Whoever makes the
-call, and knows its steps, hands over ``evaluate``.
+It samples the bounds of functions without a rule (:mod:`optest.core.closeness`). ``evaluate`` makes the call and knows
+its steps.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from optest.numerics import Array, dtype_of, widen
 _DOUBLE = 2.0**-52
 _SIZES = 1 << 20
 _BLOCK = 1 << 14
-"""Elements that are drawn in one go: what fits a cache, and no thread has to be waited for."""
+"""Number of elements drawn at once: they fit into a cache, and no thread has to be waited for."""
 
 _WORD = np.uint64
 _INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
-"""Of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford."""
+"""Constants of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford."""
 
 
 def roundings(name: str, shape: Sequence[int]) -> Array:
-    """Numbers from 1/2 to 3/2 of either sign in float64, by a name. Of differing sizes no two cancel."""
+    """Draw numbers from 1/2 to 3/2 of either sign in float64, seeded by a name; sizes differ, so that no two cancel."""
     seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
     count = prod(shape)
     drawn = np.empty(count)
-    for start in range(0, count, _BLOCK):  # what fits a cache is drawn several times faster
+    for start in range(0, count, _BLOCK):  # several times faster than all at once
         words = mixed_words(seed, min(_BLOCK, count - start), start)
         size = 0.5 + (words & _WORD(_SIZES - 1)).astype(np.float64) / _SIZES
         drawn[start : start + _BLOCK] = np.where(words >> _WORD(63), size, -size)
@@ -39,7 +39,7 @@ def roundings(name: str, shape: Sequence[int]) -> Array:
 
 
 def mixed_words(seed: int, count: int, start: int = 0) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Word ``start + i`` is a function of the seed and its number; all arithmetic is modulo 2**64."""
+    """Return ``count`` random words; word ``start + i`` depends only on the seed and its number, modulo 2**64."""
     with np.errstate(over="ignore"):
         words = np.arange(start + 1, start + count + 1, dtype=_WORD) * _WORD(_INCREMENT) + _WORD(seed)
         words = (words ^ (words >> _WORD(30))) * _WORD(_FIRST)
@@ -50,9 +50,9 @@ def mixed_words(seed: int, count: int, start: int = 0) -> np.ndarray[Any, np.dty
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """By how much every step of a call is off: a ``share`` of the ``unit`` roundoff, up or down as ``name`` draws it.
+    """Error of every step of a call: a ``share`` of the ``unit`` roundoff, up or down as ``name`` seeds it.
 
-    ``least`` is half of the smallest number of the dtype, and 0 if nothing is ever so small.
+    ``least`` is half of the smallest number of the dtype, 0 if no value is ever so small.
     """
 
     unit: float
@@ -60,7 +60,7 @@ class Rounding:
     share: float
     least: float
     takes_apart: bool = True
-    """Every operator is taken apart into the steps that are known of it; else it is one step."""
+    """Take operators apart into their known steps; else each operator is one step."""
 
 
 def off_by_a_rounding(parts: Sequence[Array], drawn: Array, off: float, unit: float, least: float) -> Array:
@@ -87,8 +87,8 @@ def off_by_a_rounding(parts: Sequence[Array], drawn: Array, off: float, unit: fl
 
 
 def _is_held(values: Any, unit: float, least: float) -> Any:
-    """Where a dtype of this unit roundoff has the very value, as it has small whole numbers: positions, counts."""
-    shifted = values * (unit / _DOUBLE * 2.0 + 1.0)  # the digits that are too many fall off
+    """Return where a dtype of this unit roundoff holds a value exactly, such as a small whole number."""
+    shifted = values * (unit / _DOUBLE * 2.0 + 1.0)  # drops excess digits
     held = shifted - (shifted - values) == values
     if not least:
         return held
@@ -96,21 +96,21 @@ def _is_held(values: Any, unit: float, least: float) -> Any:
     return held & (~is_low | (np.remainder(values, 2.0 * least) == 0.0))
 
 
-# Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
-# first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
+# Seeds of the draws, and their signs. For every element a number from 1/2 to 3/2 of a rounding is drawn; the first draw
+# is used with both signs, so that each element is moved up once and down once at least. The root of the mean square
 # of nine results is known to about a quarter (1/√18 where they are normal).
 _DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
 
 Evaluate = Callable[[Sequence[Array], "Rounding | None"], list[Array]]
-"""From the inputs, which it widens to float64, and the rounding of each step, None for none, to the outputs."""
+"""Function of the inputs, which it widens to float64, and the rounding of each step, if any; returns the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundedCall:
     """A call in float64 whose numbers are moved by about one rounding.
 
-    ``units`` are the unit roundoffs of its inputs, ``step`` is that of what comes after the coarsest of them, and
-    ``least`` half of the smallest number that is rounded so.
+    ``units`` are the unit roundoffs of its inputs, ``step`` is that of its steps, the coarsest of them, and ``least``
+    half of the smallest number of that dtype.
     """
 
     evaluate: Evaluate
@@ -127,19 +127,19 @@ class RoundedCall:
         return cls(evaluate, inputs, units, step, least)
 
     def exact(self) -> list[Array]:
-        """Return what the call yields without any rounding, from inputs with the strides that they have."""
+        """Return the outputs without any rounding, for inputs with their original strides."""
         return self.evaluate(self.inputs, None)
 
     def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
-        """What the call yields with inputs and steps that are off by a share of a rounding."""
+        """Return the outputs for inputs and steps that are off by ``share`` of a rounding."""
         arrays = [
             widen(each) if not unit else widen(each) * (1.0 + share * unit * roundings(f"{number}/{index}", each.shape))
             for index, (each, unit) in enumerate(zip(self.inputs, self.units, strict=True))
         ]
         return self.evaluate(arrays, Rounding(self.step, str(number), share, self.least, takes_apart))
 
-    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
-        """What the call yields where each floating input has its elements in other places, each input in its own."""
+    def with_rolled_inputs(self, shift: int) -> list[Array]:
+        """Return the outputs for floating inputs whose elements are rolled, each input by another distance."""
         arrays = [
             np.roll(widen(each).reshape(-1), shift * (index + 1)).reshape(each.shape) if unit else widen(each)
             for index, (each, unit) in enumerate(zip(self.inputs, self.units, strict=True))
@@ -147,19 +147,19 @@ class RoundedCall:
         return self.evaluate(arrays, None)
 
     def draws(self, *, share: float = 1.0, takes_apart: bool) -> list[list[Array]]:
-        """What the call yields for each draw of roundings, all of them ``share`` as large."""
+        """Return the outputs for each draw of roundings, scaled by ``share``."""
         return [self.moved(number, sign * share, takes_apart=takes_apart) for number, sign in _DRAWS]
 
 
 def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
-    """The unit roundoff of each input, 0 for what is not rounded.
+    """Return the unit roundoff of each input, 0 for inputs that are not rounded.
 
-    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
-    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
+    Results coarser than every input are those of a call with an explicit dtype, to which torch first casts the inputs:
+    ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
     """
     units = [_unit(array) for array in inputs]
-    stated = max((_unit(each) for each in actual), default=0.0)
-    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
+    coarsest = max((_unit(each) for each in actual), default=0.0)
+    return [unit and coarsest for unit in units] if coarsest > max(units, default=0.0) else units
 
 
 def _unit(array: Array) -> float:
@@ -168,6 +168,6 @@ def _unit(array: Array) -> float:
 
 
 def smallest_rounding(array: Array) -> float:
-    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
+    """Return half of the smallest number of an array's dtype; 0 if float64 does not hold it."""
     entry = dtype_of(array.dtype)
     return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0

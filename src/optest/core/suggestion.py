@@ -25,7 +25,7 @@ has for rtol."""
 HOW = f"{_FACTOR:g} x what one rounding of the inputs, and one of the result, changes"
 SUGGESTED = "suggested_tolerance"
 """The detail of a verdict that has both numbers."""
-COMPARE = "compare with a function of your own: optest check --function m:fast --reference m:slow"
+COMPARE = "compare with a reference function: optest check --function m:fast --reference m:slow"
 _DRAWS = 4
 _USUAL = 0.9
 """The share of elements for which rtol is enough; what terms that cancel leave of the others needs atol."""
@@ -53,7 +53,7 @@ def lets_constants_pass(rtol: float, atol: float, spread: float, level: float) -
 
 
 def _spread(true: Array) -> tuple[float, float]:
-    """How far results are from zeros and from their mean at most, whichever is less, and the largest of them."""
+    """Return the largest distance of results from zeros or, if smaller, from their mean; and the largest result."""
     known = true[np.isfinite(true)]
     sizes = [
         float(np.max(np.abs(each), initial=0.0)) for each in (known, known - known.mean() if known.size else known)
@@ -62,7 +62,7 @@ def _spread(true: Array) -> tuple[float, float]:
 
 
 def _suggestion(comparison: Comparison) -> tuple[float, float, float, float] | str:
-    """rtol and atol that fit all outputs, with the spread and level of one of these; or why there are none."""
+    """Return rtol and atol that fit all outputs, with the spread and level of one; or why there are none."""
     moved = []
     for draw in range(_DRAWS):
         other = comparison.with_inputs([_moved(comparison, place, draw) for place in range(len(comparison.inputs))])

@@ -315,7 +315,7 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
 
 def _doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
     """A pass that proves little is suspect: one of an operator that is its own reference, one without a finite element,
-    or one that a constant would have got as well.
+    or one that a constant output would have, too.
 
     Where the user wrote the inputs down (data, a file, a generator of their own), the first is what was asked for.
     """

@@ -105,8 +105,8 @@ class _Late(NamedTuple):
 class WorkerProcess:
     """One warm worker, replaced when it dies. The parent keeps the deadline: a child stuck in C cannot.
 
-    :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once. Workers are forks of
-    ``forks`` if that has their environment.
+    :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once. Workers are forked by
+    ``forks`` if it has their environment.
     """
 
     looks_ahead = True
