@@ -91,8 +91,8 @@ class Registry(Generic[Entry]):
 
 
 def load_object(path: Any) -> Any:
-    """Import what ``module:attribute``, ``module.attribute`` or ``folder/file.py:attribute`` names; anything but a text
-    is the object itself.
+    """Import the object ``module:attribute``, ``module.attribute`` or ``folder/file.py:attribute``; return a path that
+    is no text unchanged.
 
     Raises:
         UsageError: if the text is no path, the module or attribute does not exist, or its own package lacks a part.
@@ -121,7 +121,7 @@ def _import(module_name: str, path: str) -> Any:
         if not file.is_file():
             raise UsageError(f"file {module_name!r} does not exist\n  wanted by {path!r}")
         if str(file.parent) not in sys.path:
-            sys.path.insert(0, str(file.parent))  # files beside it can be imported, also later
+            sys.path.insert(0, str(file.parent))  # files next to it can be imported, also later
         return loaded_from(file) or load_file(file, name=f"{file.stem}_py" if file.stem in sys.modules else file.stem)
     try:
         return importlib.import_module(module_name)
@@ -246,7 +246,7 @@ def is_installed(module_name: str) -> bool:
 
 
 def file_of_module(module_name: str) -> str | None:
-    """The file that a module is or would be loaded from, None if there is none; a path of a file is itself."""
+    """Return the file that a module is loaded from, None if there is none; return the path of a file unchanged."""
     if module_name.endswith(".py"):
         return module_name
     try:

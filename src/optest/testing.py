@@ -59,9 +59,9 @@ __tracebackhide__ = True
 """pytest shows the line of the test alone."""
 _OF_THE_CALLER = frozenset({Reason.BAD_CASE, Reason.REFERENCE_FAILED})
 """Reasons that say nothing of the kernel."""
-_NOTHING = "no output has an element; where that is meant, assert shape and dtype"
+_NOTHING = "no output has an element; if that is intended, assert shape and dtype"
 _SHOWN = 4
-"""Outputs that the head of a failure names."""
+"""Largest number of outputs in the first line of a failure."""
 _RULES = {
     "close": Rule(kind=RuleClass.CLOSE, source="torch.testing.assert_close"),
     "exact": Rule(kind=RuleClass.EXACT),
@@ -185,7 +185,7 @@ def _tensor(name: str, value: Any) -> _Tensor:
     except (KeyError, TypeError, ValueError, BufferError, RuntimeError) as error:
         raise UsageError(f"{name} is a {type(value).__name__} that cannot be read: {error}") from None
     if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
-        return _Tensor(name, array)  # whoever judges it says what is wrong with it
+        return _Tensor(name, array)  # the comparison reports the fault with it
     array = np.asarray(array)
     address = start = array.__array_interface__["data"][0]
     strides = list(array.strides)
@@ -241,7 +241,7 @@ def _require_own_memory(outputs: Sequence[_Tensor], others: Sequence[_Tensor]) -
     for output in outputs:
         for other in others:
             first, last = max(output.extent[0], other.extent[0]), min(output.extent[1], other.extent[1])
-            is_known = not output.is_copy and not other.is_copy  # else the arrays lie elsewhere than the tensors
+            is_known = not output.is_copy and not other.is_copy  # else the arrays are copies elsewhere
             is_apart = is_known and not np.shares_memory(output.array, other.array)  # as two columns do
             if output.device == other.device and first < last and not is_apart:
                 raise UsageError(
@@ -253,7 +253,7 @@ def _require_own_memory(outputs: Sequence[_Tensor], others: Sequence[_Tensor]) -
 class _Pair(NamedTuple):
     """An output with its expected value and dtype, and the rtol and atol that torch has for it, 0 if there are none.
 
-    What ``is_exact`` is equal whatever tolerance is stated: indices, bool, None, infinity.
+    ``is_exact`` outputs have to be equal, whatever the tolerance: indices, bool, None, infinity.
     """
 
     output: _Tensor
@@ -273,15 +273,15 @@ _ATTRIBUTES = {
     "shape": ("shape", Reason.SHAPE),
     "quantisation": ("quantisation", Reason.DTYPE),
 }
-"""The word and the reason of what is compared in addition to values, first by the parameter that leaves it out."""
+"""Word and reason of each attribute that is compared in addition to values, by the parameter that disables it."""
 
 
 def _pairs(name: str, actual: Any, expected: Any, checks: Mapping[str, bool]) -> Iterator[_Pair]:
-    """Yield what is compared with each other, by its index or key: ``output1[0]``, ``weights['a']``.
+    """Yield pairs of outputs and expected values, named by index or key: ``output1[0]``, ``weights['a']``.
 
     Raises:
         Fault: for lengths, keys, types or attributes of tensors that differ and are checked.
-        UsageError: for an expected value that nothing can be compared with, or in the memory of the actual one.
+        UsageError: for an expected value that cannot be compared, or that shares memory with the actual one.
     """
     both, label = (actual, expected), name or "actual"
     if all(getattr(each, "is_nested", False) for each in both):
@@ -315,7 +315,7 @@ def _pairs_of_values(name: str, actual: Any, expected: Any, checks: Mapping[str,
         numbers = [each.item() if isinstance(each, np.generic) else each for each in both]
         attributes = [{"check_dtype": type(each).__name__} for each in numbers]
         if all(isinstance(each, int) for each in numbers) and max(map(abs, numbers)) >= 2**63:
-            numbers = [float(numbers[0] - numbers[1]), 0.0]  # what no dtype holds
+            numbers = [float(numbers[0] - numbers[1]), 0.0]  # no dtype holds them
         parts = [{"": np.asarray(each)} for each in numbers]
     elif all(any(f"{cls.__module__}.{cls.__name__}" == "torch.Tensor" for cls in type(each).__mro__) for each in both):
         if actual.layout != expected.layout and not checks["check_layout"]:
@@ -327,16 +327,16 @@ def _pairs_of_values(name: str, actual: Any, expected: Any, checks: Mapping[str,
         for entry, each in zip(attributes, both, strict=True):
             entry |= {"check_device": str(getattr(each, "device", "")), "check_stride": getattr(each, "strides", None)}
     for what, (word, reason) in _ATTRIBUTES.items():
-        made, right = (each.get(what) for each in attributes)
-        if made != right and None not in (made, right) and checks.get(what, True):
+        got, required = (each.get(what) for each in attributes)
+        if got != required and None not in (got, required) and checks.get(what, True):
             details = {"waive": f"{what}={what == 'allow_subclasses'}"} if what in checks else {}
-            raise Fault(reason, f"{name}: the {word} is {made}, but should be {right}", details=details)
+            raise Fault(reason, f"{name}: the {word} is {got}, but should be {required}", details=details)
     for suffix in [each for each in parts[1] if each in parts[0]]:
         output, wanted = _tensor(name + suffix, parts[0][suffix]), _tensor("expected", parts[1][suffix])
         _require_tensor(wanted)
         _require_own_memory([output], [wanted])
         if not isinstance(output.array, np.ndarray) or not is_known(output.array.dtype):
-            yield _Pair(output, wanted.array, dtype_of(wanted.array.dtype))  # whoever judges it says what is wrong
+            yield _Pair(output, wanted.array, dtype_of(wanted.array.dtype))  # the comparison reports the fault
             continue
         array, kind, own = wanted.array, dtype_of(wanted.array.dtype), dtype_of(output.array.dtype)
         kinds = [str(each.get("kind") or name) for each, name in zip(attributes, (own, kind), strict=True)]
@@ -467,9 +467,9 @@ def _case_of_pairs(
     of_each: Mapping[str, float] | None,
     driver: _Made,
 ) -> TestCase:
-    """Build the case of which ``driver`` keeps the expected values and the rules of those that have their own.
+    """Build the case; store the expected values, and rules for single outputs, in ``driver``.
 
-    ``tolerance`` is about outputs as a plan's is; ``of_each`` is about all that are not exact, integers too.
+    ``tolerance`` applies as in a plan; ``of_each`` applies to all outputs that are not exact, integers too.
     """
     driver.wanted, driver.rules = [pair.wanted for pair in pairs], []
     for pair in pairs:

@@ -248,8 +248,8 @@ def _section(descriptor: OperatorDescriptor, shared: _Attributes) -> str:
 
 
 def described(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
-    """Return what the page says of an operator, line by line with a word for each, for a terminal."""
-    rule, dtypes = descriptor.rule, _dtypes(descriptor) if descriptor.dtype_variants else "all that it can be given"
+    """Return labelled lines that describe an operator on a terminal, with the content of its page."""
+    rule, dtypes = descriptor.rule, _dtypes(descriptor) if descriptor.dtype_variants else "any"
     sets = [f"{name} are {', '.join(each)}" for name, each in _DTYPES.items() if name in re.split("[ ,;]+", dtypes)]
     onnx = [name for name, spelling in SPELLINGS.items() if descriptor.name in spelling.operators]
     rows = [
@@ -258,10 +258,10 @@ def described(descriptor: OperatorDescriptor) -> list[tuple[str, str]]:
         *(("attribute", _attribute(each)) for each in descriptor.attributes),
         ("parts", ", ".join(descriptor.parts)),
         ("also", ", ".join(filter(None, [_aliases(descriptor), *onnx]))),
-        ("rule", ": ".join(filter(None, [rule.kind.value, _ceiling(rule)])) if rule else "none; state a tolerance"),
+        ("rule", ": ".join(filter(None, [rule.kind.value, _ceiling(rule)])) if rule else "none; set a tolerance"),
         ("source", rule.source if rule else ""),
     ]
-    return [(what, text.replace("`", "")) for what, text in rows if text]
+    return [(label, text.replace("`", "")) for label, text in rows if text]
 
 
 def _derivation(descriptor: OperatorDescriptor) -> str:

@@ -1,7 +1,7 @@
-"""Samples of an operator that states none, in the usual case sets, from the sizes that its signature declares.
+"""Samples of an operator without samples, in the usual case sets, from the sizes that its signature declares.
 
-Where the signature has names alone, forms of shapes are tried, in sizes that differ. The first that are taken in two
-sets of sizes stand, with as many different sizes as can be.
+If the signature has only names, shapes of several forms are tried, in different sizes. The first forms that fit
+in two sets of sizes are used, with as many different sizes as possible.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from optest.spec.declared_shapes import OFFSETS, DeclaredSize, DeclaredTensor, r
 
 
 class Trial(NamedTuple):
-    """A call that an operator takes: its outputs, and the most bytes that its reference allocated."""
+    """Result of a call that an operator takes: its outputs, and the peak of bytes that its reference allocated."""
 
     outputs: Sequence[TensorSpec] = ()
     memory: float = 0
 
 
 Try = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any], Mapping[str, Sequence[int]]], "Trial | str"]
-"""Call an operator with inputs of these specs, these attributes, and the values of some inputs; or say why not."""
+"""Function that calls an operator with these specs, attributes and values of some inputs; a text is its refusal."""
 
 _FORMS = ("R C", "C K", "K C", "C", "R", "C R", "B R C", "B C K", "B C", "B R C K", "R 1", "1", "", "R B")
 _PARAMETERS = ("weight", "bias", "gamma", "beta", "scale")
 """Names of inputs that are one row for all others, though broadcasting lets them be whole tensors."""
 _LENGTHS = re.compile(r"cu_|len|offs|ptr|table")
-"""Names of integers that fit nothing by chance: where sequences begin, or pages lie."""
+"""Names of integers with a structure, such as offsets of sequences or pages, which no simple values have."""
 _SIZES = (
     {"R": 4, "C": 37, "B": 3, "K": 5, "F": 5, "G": 7, "H": 6},
     {"R": 3, "C": 8, "B": 2, "K": 6, "F": 2, "G": 4, "H": 5},
@@ -47,20 +47,20 @@ _POOLS = (
     ((2,), 2, 2),
     ((3,), 3, 3),
 )
-"""Sizes in order, that of the last dimension of the first input, and one in which offsets end. Some operators take only
-sizes that divide each other."""
+"""Sizes in order, the last dimension of the first input, and the last offset. Some operators only take sizes that
+divide each other."""
 _MANY = (32_769, LARGE_SIZE)
-"""One more than the blocks that 15 and 16 bits count."""
+"""Sizes of one more than the blocks that 15 and 16 bits count."""
 _MOST_ELEMENTS = 1 << 22
 _MOST_MEMORY = 1 << 29
 _MOST_PAIRS = 16
 _RANKS: tuple[tuple[int, ...], ...] = ((), (2, 3), (2, 1, 3, 2))
-"""What ``*lead`` stands for, beside one size."""
+"""Sizes for ``*lead``, in addition to one size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureSamples:
-    """``samples`` are none where no shapes were taken; ``how`` says what was derived, and what was not and why."""
+    """Derived samples, none if no shapes are taken; ``how`` lists what was derived, and what was not and why."""
 
     samples: Sequence[Sample] = ()
     how: str
@@ -69,7 +69,7 @@ class SignatureSamples:
 def signature_samples(
     descriptor: OperatorDescriptor, attempt: Try, sizes: Mapping[str, int] | None = None
 ) -> SignatureSamples:
-    """Case sets of ordinary calls, attributes, dtypes, layouts, every dimension in many sizes, and special values."""
+    """Return case sets: ordinary calls, attributes, dtypes, layouts, sizes of each dimension and special values."""
     inputs = [each.name for each in descriptor.tensors.inputs]
     unknown = [each.name for each in descriptor.attributes if each.is_required and not _values(each)]
     if not inputs:
@@ -99,7 +99,7 @@ def signature_samples(
         return SignatureSamples(how=f"no sizes of its inputs are taken ({tried[0][1]}); give the descriptor `samples`")
 
     notes: list[str] = []
-    rule = descriptor.rule  # of close results one that knows the condition suits every magnitude
+    rule = descriptor.rule  # a rule for close results that knows the condition suits every magnitude
     has_law = rule is not None and (rule.kind is not RuleClass.CLOSE or descriptor.alternatives is not None)
     whole = [calls.call(bases[0], row) for row in main]
     floats = [each.name for each in calls.tensors if dtype(main[0][each.name]).is_float]
@@ -107,7 +107,7 @@ def signature_samples(
     integers = [each.dtype.name for each in outputs if each.dtype.kind in (Kind.INT, Kind.UINT)]
     samples = [Sample(case_set="ordinary", case=whole[0], tier=Tier.SMOKE)]
     samples += [Sample(case_set="ordinary", case=calls.call(sizes, row)) for sizes in bases[:2] for row in main]
-    for call in whole if floats and has_law else ():  # one tolerance is not for every magnitude
+    for call in whole if floats and has_law else ():  # one tolerance does not suit every magnitude
         bare = {key: value for key, value in call.items() if key != "generator"}
         samples += [_refilled(each, call, floats) for each in of_every_magnitude([bare])]
     samples += _of_attributes(calls, bases[0], main, notes)
@@ -130,23 +130,23 @@ def signature_samples(
 
 
 def _values(attribute: Attribute) -> Sequence[Any]:
-    """All values that an attribute may have, none if there is no end of them."""
+    """Return all values of a bool or a choice, none for other attributes."""
     return attribute.choices or ((False, True) if attribute.type == "bool" else ())
 
 
 def _refilled(sample: Sample, call: Call, floats: Sequence[str]) -> Sample:
-    """The sample with its fill for floats only, and the call's for other inputs."""
-    own, fill = call.get("generator", {}), sample.case["generator"]
+    """Return the sample with its fill for floats only, and the fills of the call for other inputs."""
+    fills, fill = call.get("generator", {}), sample.case["generator"]
     by_name = (
-        dict.fromkeys([name for name in floats if name in call["shapes"]], fill) if own and "fill" in fill else fill
+        dict.fromkeys([name for name in floats if name in call["shapes"]], fill) if fills and "fill" in fill else fill
     )
-    return replace(sample, case={**sample.case, "generator": {**own, **by_name}})
+    return replace(sample, case={**sample.case, "generator": {**fills, **by_name}})
 
 
 def _of_attributes(
     calls: _Calls, sizes: Mapping[str, Any], rows: Sequence[Mapping[str, str]], notes: list[str]
 ) -> Iterator[Sample]:
-    """Calls without optional inputs, with every other value of a bool or a choice, and with pairs of them."""
+    """Yield calls without optional inputs, with every other value of a bool or a choice, and with pairs of values."""
     optional = tuple(each.name for each in calls.tensors if each.is_optional)
     usual, attributes = calls.descriptor.bind(calls.usual), calls.descriptor.attributes
     if endless := [each.name for each in attributes if not _values(each) and each.name not in calls.dimensions()]:
@@ -167,7 +167,7 @@ def _of_attributes(
 def _of_sizes(
     calls: _Calls, bases: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, str]], notes: list[str]
 ) -> Iterator[Sample]:
-    """Every dimension in turn in sizes from 0, most of them for the last one of the first input."""
+    """Yield calls with one dimension in sizes from 0, most of them for the last one of the first input."""
     base, where, descriptor = bases[min(1, len(bases) - 1)], calls.dimensions(), calls.descriptor
     for name, usual in base.items():
         is_last = name == calls.last
@@ -183,7 +183,7 @@ def _of_sizes(
                     break
                 if descriptor.infer is None and any(0 in each.shape for each in trial.outputs):
                     names = descriptor.tensors.output_names(len(trial.outputs)) or ()
-                    outputs = dict(zip(names, trial.outputs, strict=True))  # nobody else says that they are empty
+                    outputs = dict(zip(names, trial.outputs, strict=True))  # no inference has their shapes
                     call["shapes"] |= {name: list(each.shape) for name, each in outputs.items()}
                     call["dtypes"] |= {name: each.dtype.name for name, each in outputs.items()}
                 yield Sample(case_set="sizes", case=call)
@@ -196,7 +196,7 @@ def _of_sizes(
 def _of_many(
     calls: _Calls, bases: Sequence[Mapping[str, Any]], numbers: Sequence[int], notes: list[str]
 ) -> Iterator[Sample]:
-    """Every dimension in turn so long that kernels take several blocks, as far as the reference has the memory."""
+    """Yield calls with one dimension so long that kernels use several blocks, within the memory of the reference."""
     for name, words in calls.dimensions().items():
         for base in reversed(bases if name in bases[0] else []):
             by_number = {
@@ -208,7 +208,7 @@ def _of_many(
                 break
         else:
             continue
-        # frameworks do not tell their memory; what grows with the square has room for 4,099
+        # memory of frameworks is unknown; quadratic growth has room for 4,099
         is_linear = other.memory < 6 * max(1.0, one.memory)
         has_room = math.isinf(other.memory) or 16 * other.memory <= _MOST_MEMORY
         elements = {number: sum(map(math.prod, call["shapes"].values())) for number, call in by_number.items()}
@@ -232,29 +232,29 @@ class _Calls:
 
     @property
     def last(self) -> str:
-        """The last dimension of the first input, which kernels cut into tiles."""
+        """Last dimension of the first input, which kernels cut into tiles."""
         return next((each.sizes[-1].name for each in self.tensors if each.sizes), "")
 
     def dimensions(self) -> dict[str, str]:
-        """The name of each dimension in messages, by that in :attr:`tensors`."""
-        found = {
+        """Return the names of dimensions in messages, by their names in :attr:`tensors`."""
+        words = {
             size.name: size.name if self.descriptor.tensors.declaration else f"dimension {place} of {each.name}"
             for each in reversed(self.tensors)
             for place, size in enumerate(each.sizes)
         }
         in_order = dict.fromkeys(size.name for each in self.tensors for size in each.sizes)
-        return {name: found[name] for name in in_order if not name.isdigit()}
+        return {name: words[name] for name in in_order if not name.isdigit()}
 
     def sizes(self, pool: tuple[tuple[int, ...], int, int]) -> dict[str, Any]:
-        """Sizes of all dimensions, except those that have the name of an attribute, which is their size."""
+        """Return sizes for all dimensions, except those whose size is the attribute of that name."""
         numbers, last, end = pool
         ends = {each.limit for each in self.tensors if each.kind == OFFSETS}
         several = {size.name for each in self.tensors for size in each.sizes if size.is_several}
         bound, rest = self.descriptor.bind(self.usual), cycle(numbers)
         fixed = {each.name for each in self.descriptor.attributes if each.is_size and bound[each.name] is not None}
         names = [name for name in self.dimensions() if name not in fixed]
-        found = {name: end if name in ends else last if name == self.last else next(rest) for name in names}
-        return {name: (size,) if name in several else size for name, size in found.items()}
+        sizes = {name: end if name in ends else last if name == self.last else next(rest) for name in names}
+        return {name: (size,) if name in several else size for name, size in sizes.items()}
 
     def call(
         self,
@@ -263,10 +263,10 @@ class _Calls:
         without: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> Call:
-        """The call as a plan states it."""
-        stated: dict[str, Any] = {**self.usual, **(attributes or {})}
+        """Return a call with these sizes, as a case of a plan."""
+        bound: dict[str, Any] = {**self.usual, **(attributes or {})}
         domain = self.descriptor.domain
-        known = {**self.descriptor.bind(stated), **sizes}
+        known = {**self.descriptor.bind(bound), **sizes}
         present = [each for each in self.tensors if each.name not in without]
         shapes = {each.name: list(shape_of(each, known)) for each in present}
         dtypes = {name: (row or self.row)[name] for name in shapes}
@@ -276,18 +276,18 @@ class _Calls:
         least = min((size for shape in shapes.values() for size in shape if size), default=1)
         fills: dict[str, Any] = {}
         for each in present:
-            if each.kind == OFFSETS:  # of sequences of several lengths; none at all where there is nothing to hold them
+            if each.kind == OFFSETS:  # of sequences of several lengths; none if they do not fit
                 ends = [0, *accumulate(islice(cycle((1, 3, 0, 2)), max(0, shapes[each.name][0] - 1)))]
                 end = known[each.limit]
                 values = [end * at // max(1, ends[-1]) for at in ends] if ends[-1] or not end else []
                 fills[each.name] = {"fill": "data", "values": values}
             elif each.name in indices:
                 fills[each.name] = {"fill": "randint", "low": 0, "high": least}
-        call = {"shapes": shapes, "dtypes": dtypes, "attributes": stated, "generator": fills}
+        call = {"shapes": shapes, "dtypes": dtypes, "attributes": bound, "generator": fills}
         return {key: value for key, value in call.items() if value}
 
     def trial(self, call: Call) -> Trial | str:
-        """What the operator gives for a call, or why it does not take it."""
+        """Try a call; return its outputs and memory, or why the operator refuses it."""
         values = {name: fill["values"] for name, fill in call.get("generator", {}).items() if "values" in fill}
         shapes = {name: tuple(shape) for name, shape in call["shapes"].items()}
         if [] in values.values() or min(chain((0,), *shapes.values())) < 0:
@@ -298,7 +298,7 @@ class _Calls:
 
 
 def _sought(calls: _Calls) -> _Calls:
-    """With the first forms of required inputs that are taken, and as many different sizes in them as can be."""
+    """Return calls with the first forms of required inputs that are taken, and as many different sizes as possible."""
     inputs = calls.descriptor.tensors.inputs
     names = [each.name for each in inputs if not each.optional and not each.variadic]
     if all(len(each) not in (1, len(names)) for each in calls.descriptor.dtype_variants or [("",)]):
@@ -309,11 +309,11 @@ def _sought(calls: _Calls) -> _Calls:
 
     def shaped(forms: Sequence[str]) -> _Calls:
         sizes = [[DeclaredSize(False, 1, letter, 0) for letter in form.split()] for form in forms]
-        tensors = [DeclaredTensor(name, False, "", "", "", own, False) for name, own in zip(names, sizes, strict=True)]
+        tensors = [DeclaredTensor(name, False, "", "", "", row, False) for name, row in zip(names, sizes, strict=True)]
         return replace(calls, tensors=tensors)
 
     def is_taken(forms: Sequence[str]) -> bool:
-        """Outputs with more dimensions than any input are what broadcasting makes of misfits."""
+        """Return whether calls are taken, and without unintended broadcasting, which adds dimensions to outputs."""
         built = shaped(forms)
         trials = [built.trial(built.call(sizes)) for sizes in _SIZES]
         most = max(len(form.split()) for form in forms)

@@ -32,7 +32,7 @@ class CaseRequest:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     backend_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By backend, the options that its driver states for every case; those among ``attributes`` win."""
+    """Options of the driver for every case, by backend; those among ``attributes`` take precedence."""
     generator: str | None = None
     reference: str | None = None
     tolerance: Tolerance | None = None

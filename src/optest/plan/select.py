@@ -118,7 +118,7 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
 
 
 _MOST_READINGS = 256
-"""Eight pairs of brackets, each as text and as a set."""
+"""Largest number of readings of a glob: eight pairs of brackets, each as text and as a set."""
 _SCENE = re.compile(r"(?:.*::)?(?P<scene>\w+)\[[^\]]*\]::(?P<case>.*)", re.DOTALL)
 
 

@@ -157,7 +157,7 @@ def start_child(
 ) -> Child:
     """Start ``argv`` with two more arguments: the numbers of the pipes it reads from and writes to (a Channel).
 
-    ``forks`` runs these arguments in a fork of its own instead; ``env`` has to be what it was made with.
+    With ``forks`` a fork of that server runs these arguments; ``env`` has to be the environment of the server.
 
     Raises:
         CannotStart: if the program does not exist or cannot be executed.

@@ -94,11 +94,11 @@ class ForkedServer(NamedTuple):
 
 
 class ForkServer:
-    """A fork of this process as it was when this was made, from which children are forked below guards.
+    """A fork of this process that forks children below guards.
 
-    So what is imported by then is imported once for all of them. Make it while this process has one thread and no
-    device is open: neither lives on in a fork. ``prepare`` is called there once; ``run`` gets the arguments of each
-    child, and ``environment`` is what it runs with.
+    Children share the modules that are imported when it is created. Create it while this process has one thread and no
+    open device: neither survives a fork. It calls ``prepare`` once, and ``run`` with the arguments of each child;
+    ``environment`` is that of the children.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ForkServer:
     ) -> None:
         self.environment = environment
         self._socket, theirs = socket.socketpair()
-        self._asking = threading.Lock()
+        self._requesting = threading.Lock()
 
         def serve() -> None:
             self._socket.close()
@@ -121,7 +121,7 @@ class ForkServer:
         server is gone."""
         (their_in, to), (from_, their_out) = os.pipe(), os.pipe()
         try:
-            with self._asking, suppress(OSError):
+            with self._requesting, suppress(OSError):
                 socket.send_fds(self._socket, [b"guard"], [their_in, their_out, *keep_fds])
                 if reply := self._socket.recv(1024):
                     pid, *numbers = map(int, reply.split())
@@ -140,19 +140,19 @@ class ForkServer:
         self._socket.close()
 
 
-def _serve_guards(asked: socket.socket, run: Callable[[list[str]], None]) -> None:
+def _serve_guards(requests: socket.socket, run: Callable[[list[str]], None]) -> None:
     def reap(*_: object) -> None:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
     os.setsid()
-    signal.signal(signal.SIGCHLD, reap)  # else nobody waits for guards
-    while (received := socket.recv_fds(asked, 64, 16))[0]:
+    signal.signal(signal.SIGCHLD, reap)  # else ended guards remain as zombies
+    while (received := socket.recv_fds(requests, 64, 16))[0]:
         fds = received[1]
         pid = os.fork()
         if pid == 0:
-            asked.close()
+            requests.close()
             for number in (0, 1):
                 os.dup2(fds[number], number)
                 os.close(fds[number])
@@ -160,7 +160,7 @@ def _serve_guards(asked: socket.socket, run: Callable[[list[str]], None]) -> Non
             os._exit(0)
         for fd in fds:
             os.close(fd)
-        asked.send(" ".join(map(str, (pid, *fds[2:]))).encode())
+        requests.send(" ".join(map(str, (pid, *fds[2:]))).encode())
 
 
 def _is_over(pid: int) -> bool:

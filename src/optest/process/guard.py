@@ -50,7 +50,7 @@ class Ended:
 class Guard:
     """One guard process. It belongs to the process that made it; a forked child of that process lets go of it.
 
-    With ``forks`` it is forked there, and what it starts are forks, too; ``keep_fds`` are numbers in the guard then.
+    With ``forks`` that server forks the guard, which forks its commands; ``keep_fds`` are then numbers in the guard.
     """
 
     def __init__(self, keep_fds: Sequence[int] = (), forks: ForkServer | None = None) -> None:

@@ -215,7 +215,7 @@ class _Log:
 class _Request:
     """One command: see ``Guard.start`` in :mod:`optest.process.guard` for the fields.
 
-    ``run`` takes the place of executing it, in a guard that is a fork of a process with everything imported.
+    ``run`` replaces executing it, in a guard that is a fork of a process with its modules imported.
     """
 
     def __init__(self, fields: list[bytes], run: Callable[[list[bytes]], None] | None = None) -> None:
@@ -259,11 +259,11 @@ def _become(request: _Request, out: int, err: int, reporter: int) -> None:
         if request.run is None:
             os.execvpe(request.argv[0], request.argv, request.env)
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as a Python that starts does
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as Python does when it starts
             signal.signal(number, signal.SIG_IGN)
         for fd in map(int, os.listdir("/proc/self/fd")):
             if fd > 2 and fd not in request.keep_fds:
-                with suppress(OSError):  # that of the list itself
+                with suppress(OSError):  # the descriptor of the list itself
                     os.close(fd)
         request.run(request.argv)
     except OSError as error:

@@ -223,7 +223,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> list[str]:
-    """Say which compiler the model cases use: what passes eagerly may fail compiled."""
+    """Report the compiler of model cases, which may pass when eager and fail when compiled."""
     cases = [item for item in items if isinstance(item, CaseItem)]
     of_models = [item for item in cases if any(tag.startswith("model_") for tag in item.case.tags)]
     compilers = dict.fromkeys(item.request.settings["compile_backend"] or "eager" for item in of_models)

@@ -133,7 +133,7 @@ def beside_the_backend(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_of_a_run(config: pytest.Config, *, compiles: bool = False) -> dict[str, Any]:
-    """Options of ``optest run`` by name; with ``compiles`` calls of torch are compiled as the ini says, if at all.
+    """Options of ``optest run`` by name; with ``compiles`` calls of torch use the compiler of the ini, if any.
 
     Cases are asked for one after the other: ``pytest -n`` is the way to more.
     """

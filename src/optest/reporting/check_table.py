@@ -25,11 +25,11 @@ from optest.spec import CaseResult, RunSummary
 
 _GAP_ROWS, _GAP_ROWS_WITH_FAILURES = 12, 4
 _LINES, _LINES_OF_EACH = 42, 12
-"""That the blocks of a check take, about: of one failing operator, so that all of it is some 60 lines, and of each
-further one."""
+"""Approximate number of lines for the blocks of one failing operator, so that the report has some 60, and for each
+further operator."""
 _SCROLLED = 20
-"""Lines of blocks after which the table is out of sight."""
-_REPEATED = 10
+"""Number of lines after which the table has scrolled out of sight, and its main lines are repeated."""
+_REPEATED = 10  # operators at most
 
 
 class CheckReporter(TerminalReporter):

@@ -105,7 +105,7 @@ def brief(result: CaseResult) -> str:
 
 
 def _first_words(lines: Sequence[str]) -> str:
-    """Return the first line, and the next one if the first ends with a colon, as ``does not compile:``."""
+    """Return the first line, with the next one if it ends with a colon, as ``does not compile:``."""
     first = lines[0].strip() if lines else ""
     return f"{first} {lines[1].strip()}" if first.endswith(":") and len(lines) > 1 else first
 
@@ -184,7 +184,7 @@ def timings_text(timings: Timings) -> str:
 
 
 def _what_the_name_hides(result: CaseResult) -> list[str]:
-    """A case with a name of its own also says what it computes, and where it is written, unless that is in optest."""
+    """Return the identifier of a case whose name differs from it, and its source outside of optest."""
     is_ours = result.where.startswith("optest.")
     if not result.identifier or (is_ours and result.id.endswith(result.identifier.removeprefix(result.operator))):
         return []
@@ -375,9 +375,9 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 
 def _without_own_frames(text: str) -> str:
-    """A dying process's own words with optest's frames counted, which show nothing of what it ran.
+    """Return the traceback of a dying process with optest's frames replaced by their number.
 
-    Below the worker's first frame are those of the process that it was forked from.
+    Frames below the worker's first one are of the process that it was forked from.
     """
     kept: list[str] = []
     frames = 0

@@ -25,12 +25,12 @@ _ASIDE = re.compile(r" \(.*\)")
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.M)
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<")
 _UNPACKING = re.compile(r"\b(?:not enough|too many) (?=values to unpack)")
-"""Both say that a shape has another number of dimensions."""
+"""Both texts mean that a shape has another number of dimensions."""
 _FOLDER = re.compile(r"[^\s:]*/")
-"""Of a path; it may be that of one case alone."""
+"""Folder of a path, which may differ between cases."""
 _WORD = re.compile(r"[^\W\d_]+")
 _LATE = {Reason.RAISED: 1, Reason.NOT_REFUSED: 2, Reason.WRONG_ERROR: 2}
-"""Shown after wrong values, memory and state: a kernel often raises for calls that it was never meant for."""
+"""Ranks of reasons shown after wrong values, memory and state: kernels often raise for calls not meant for them."""
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
 _DTYPE = "|".join(sorted(map(re.escape, dtype_names()), key=len, reverse=True))
 _VALUE = re.compile(
@@ -84,15 +84,15 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         groups.setdefault(key, []).append(result)
     found = [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
     seen: Counter[str] = Counter()
-    turns: dict[int, tuple[int, int]] = {}
+    ranks: dict[int, tuple[int, int]] = {}
     for group in sorted(found, key=_urgency):
-        turns[id(group)] = (seen[group.first.operator], _urgency(group)[0])
+        ranks[id(group)] = (seen[group.first.operator], _urgency(group)[0])
         seen[group.first.operator] += 1
-    return sorted(found, key=lambda group: turns[id(group)])
+    return sorted(found, key=lambda group: ranks[id(group)])
 
 
 def _urgency(group: FailureGroup) -> tuple[int, bool, int]:
-    """Where a group is shown: by the kind of reason, plain calls first, then those with most cases."""
+    """Return the sort key of a group: by the kind of reason, plain calls first, then those with most cases."""
     first = group.first
     is_plain = not layouts_of(first) and "=" not in (first.identifier or first.id)
     return _LATE.get(first.reason, 0) if first.reason else 0, not is_plain, -len(group.others)
@@ -133,7 +133,7 @@ def _pattern(
 
 
 def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
-    """Wrong values of too few elements for any diagnosis go with those of their operator that have one."""
+    """Merge groups of wrong values in too few elements for a diagnosis with those of their operator that have one."""
     diagnosed = [group for group in groups if _diagnosis(group[0])]
     kept = []
     for group in groups:
@@ -187,7 +187,7 @@ def _symptoms(result: CaseResult) -> list[Hashable]:
 
 
 def _text(result: CaseResult) -> str:
-    """The message; of a program that failed with the last line that it wrote, of a call that was accepted what is
+    """Return the message, of a program that failed with its last line of output; for an accepted call return what is
     wrong with it."""
     details, message = result.verdict.details, result.verdict.message
     if result.reason is Reason.NOT_REFUSED:
@@ -199,22 +199,22 @@ def _text(result: CaseResult) -> str:
 
 
 def _source(result: CaseResult) -> str:
-    """The module, program or library that a case names as what is tested; empty if it names none."""
+    """Return the module, program or library under test that a case names, "" if it names none."""
     config = (result.case.get("backend_config") or {}).get(result.backend) or {}
     named = next((config[key] for key in (result.operator, "command", "library") if config.get(key)), "")
     return str(named).partition(":")[0]
 
 
 def _raised_there(result: CaseResult) -> tuple[Any, ...]:
-    """Which exception was raised, where, and in which words; empty for a failure that is no exception or has no place.
+    """Return the location, type and words of an exception; () for a failure without an exception or a location.
 
-    The place is that of the caller, where a library raised it."""
+    If a library raised it, the location is that of its caller."""
     frames = _FRAME.findall(str(result.verdict.details.get("traceback_tail") or ""))
     if result.reason is not Reason.RAISED or not frames:
         return ()
     frame = next((each for each in reversed(frames) if not _LIBRARY.search(each[0])), frames[-1])
-    raised, _, said = str(result.verdict.details.get("exception") or result.verdict.message).partition(":")
-    words = " ".join(skeleton(_ASIDE.sub("", _UNPACKING.sub("", said))))
+    raised, _, text = str(result.verdict.details.get("exception") or result.verdict.message).partition(":")
+    words = " ".join(skeleton(_ASIDE.sub("", _UNPACKING.sub("", text))))
     return (result.status, result.reason, frame, raised, *_WORD.findall(words))
 
 

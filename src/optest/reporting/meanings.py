@@ -216,7 +216,7 @@ def named_meanings() -> dict[str, Meaning]:
 
 
 Facts = Mapping[str, Any]
-"""The ``details`` of a verdict, and the backend's name."""
+"""Details of a verdict, and the name of the backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

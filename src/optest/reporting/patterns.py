@@ -17,15 +17,15 @@ from optest.spec.tensors import format_shape
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
 _CHANCE = 1e-3
-"""How likely it may be that a parameter tells failures by chance."""
+"""Largest probability that a property separates failures by chance."""
 _SHARE = 0.75
-"""Of the cases with a property that is no size, so many have to fail for it to separate them."""
+"""Least share of failures among the cases with a property, other than a size, that separates them."""
 _FEW_PASSES = 0.1
 """Of the cases of an operator, fewer passes than these say only that it is wrong nearly everywhere."""
 _MANY = 5
 _SHOWN_VALUES = 2
 _SIZES = {"size"}
-"""What a property is called that is of sizes: with many sizes, one of them separates failures by accident."""
+"""Name of all properties of sizes: with many sizes, one of them separates failures by accident."""
 _MULTIPLES = (4, 8, 16, 32, 64)
 
 
@@ -47,12 +47,12 @@ class _Property:
 
 
 def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult], diagnosis: Sequence[str] = ()) -> str:
-    """Return what all of ``failed`` have and none of ``passed``, cases of one operator; else an empty text.
+    """Return the property that all of ``failed`` and none of ``passed``, cases of one operator, have; else "".
 
-    An attribute that the ``diagnosis`` names comes first, and then no size. What is no size may also hold for a
-    few cases that pass, in which the fault does not show; the text says for how many.
+    An attribute that the ``diagnosis`` names comes first, sizes come last. Properties other than sizes may also hold
+    for a few cases that pass, in which the fault has no effect; the text has their number.
     """
-    passed = [each for each in passed if all(map(math.prod, each.shapes.values()))]  # others compare nothing
+    passed = [each for each in passed if all(map(math.prod, each.shapes.values()))]  # in others nothing is compared
     count, total = len(failed), len(failed) + len(passed)
     if len(passed) < max(_LEAST_PASSES, _FEW_PASSES * total):
         return f"all {total} cases" if count >= _MANY and not passed else ""
@@ -173,7 +173,7 @@ def _facts(result: CaseResult) -> _Facts:
     for each in _MULTIPLES if first else ():
         has[f"where the last size is {'not ' if first[-1] % each else ''}a multiple of {each}"] = first[-1] > 0
     elements = max(map(math.prod, shapes), default=0)
-    # A mask or indices tell no dtypes apart; names in foreign results may be none of optest.
+    # Dtypes of masks and indices separate nothing; imported results may have dtypes unknown to optest.
     floats = [name for name in result.dtypes if name.startswith(("float", "bfloat", "complex"))]
     return _Facts(
         words=frozenset(words for words, holds in has.items() if holds),

@@ -72,11 +72,11 @@ UNNAMED, WRONG_DATA = "skipped", "known wrong data"
 
 
 CASES = "cases"
-"""The detail of a skip that stands for several cases: their number by the tag of their case set."""
+"""Detail of a skip that represents several cases: their number by the tag of their case set."""
 
 
 def number_of_cases(result: CaseResult) -> int:
-    """How many cases a result stands for: one, or all of an operator that are unsupported for the same reason."""
+    """Return the number of cases of a result: one, or all of an operator that are unsupported for the same reason."""
     return sum(result.verdict.details[CASES].values()) if CASES in result.verdict.details else 1
 
 

@@ -22,13 +22,13 @@ _FEW = 50
 _PROGRESS_EVERY_S = 5.0
 _REDRAW_EVERY_S = 0.1
 _SHARE_BEFORE_ESTIMATE = 0.03
-"""Of the cases, unless they take longer: the first ones wait for imports, which says nothing of the others."""
+"""Share of cases before an estimate of the time left: the first ones are slower, as they wait for imports."""
 _BAR_WIDTH = 24
 _TABLE_ROWS = 30
 _SKIP_ROWS = 10
 _MOST_SHRUNK = 5
 _NAMED_GROUPS = 4
-"""Of the groups without a block, as many have a line."""
+"""Largest number of groups without a block that have a line."""
 _SUMMED_UP = frozenset({Status.PASSED, Status.SKIPPED})
 
 _STYLES = {
@@ -150,8 +150,8 @@ class TerminalReporter:
         return ", ".join(parts)
 
     def _blocks(self, groups: Sequence[FailureGroup], most_lines: float = math.inf) -> float:
-        """One failure block for each group, up to the limit of blocks and lines, which the first block may exceed; then
-        one line for some of the others. Return how many lines of the limit are left."""
+        """Print a failure block for each group, up to the limit of blocks and lines, which the first block may exceed,
+        and a line for some of the others. Return the number of lines left of the limit."""
         limit = len(groups) if self._block_limit is None else self._block_limit
         for place, group in enumerate(groups[:limit]):
             block = _styled_block(group, with_map=self._page.is_decorated)

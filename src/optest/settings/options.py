@@ -29,8 +29,8 @@ _DTYPE = (
 _SHAPE = "Shape of a tensor by name. Repeatable."
 _ATTR = "Attribute of the operator, or backend_config.BACKEND.KEY=VALUE. Repeatable."
 _GENERATOR = "Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs."
-_REFERENCE = "Dotted path of the function that makes the expected outputs; in a check torch, too: torch in float64."
-_TOLERANCE = "Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements."
+_REFERENCE = "Function that computes the expected outputs; for a check also `torch`, which is torch in float64."
+_TOLERANCE = "Allowed error, which replaces all other rules; mismatch_ratio=S allows a share of wrong elements."
 _TOLERANCES = "Rules of atol and rtol by backend and test, as JSON; a check takes configs/torch_parity.json by itself."
 _SIGNED_ZEROS = "A zero of the wrong sign is wrong, where the operator defines the sign (else it is noted)."
 _SEED = "Seed of all inputs. [0]"
@@ -39,7 +39,7 @@ _PLUGINS = "Modules that register backends and operators of one's own; OPTEST_PL
 _VARIANT = "How the backend computes, where it has several ways, as jit. [its default; in a check its baseline, too]"
 _CONFIG = "The commands of a backend that runs programs, by operator; only these are checked."
 _KEYWORD = "Only cases whose id, operator or tags match: words with and, or, not."
-_CASE = "Only cases with such an id, as a glob of * ? [12]; of scenes also Foo, ClassA::Foo, ClassA::. Repeatable."
+_CASE = "Only cases whose id matches a glob of * ? [12]; for scenes also Foo, ClassA::Foo, ClassA::. Repeatable."
 _PRIORITY_MAX = "Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none."
 _SHARD = "Only the I-th of N parts; a case is in the same part whatever else is run."
 _RERUN_FAILED = "Only what went wrong in the latest or the named run; alone, with that run's options."
@@ -314,12 +314,12 @@ def _repeated(value: Any) -> Any:
 
 
 def _several(option: Option, value: Any) -> tuple[Any, ...]:
-    several = _repeated(value)
-    return split_values(several) if option.splits and all(isinstance(each, str) for each in several) else several
+    values = _repeated(value)
+    return split_values(values) if option.splits and all(isinstance(each, str) for each in values) else values
 
 
 def split_values(values: Iterable[str]) -> tuple[str, ...]:
-    """Return the parts of all values between commas; "" for a value without any, so that it can be refused."""
+    """Split all values at commas; keep "" for a value without parts, so that it can be refused."""
     return tuple(
         part for value in values for part in [part.strip() for part in value.split(",") if part.strip()] or [""]
     )

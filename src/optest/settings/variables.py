@@ -35,7 +35,7 @@ def variables_set(stated: Mapping[str, str]) -> Iterator[None]:
 
 
 def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
-    """The environment of a worker: BLAS threads fight with worker processes, so each gets one."""
+    """Return the environment of a worker: one BLAS thread each, since more compete with other workers."""
     limits = {"OPENBLAS_NUM_THREADS": "1"}
     if jobs > 1:
         limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -1,11 +1,11 @@
-"""Inputs as operators declare them: ``"input: T[rows, depth], weight: T[depth, width], bias?: T[width]"``, and perhaps
-their outputs: ``" -> T[rows, width], scales: float32[rows]"``.
+"""Declarations of inputs: ``"input: T[rows, depth], weight: T[depth, width], bias?: T[width]"``, and perhaps
+of outputs: ``" -> T[rows, width], scales: float32[rows]"``.
 
-- A size that occurs again is the same, ``2*size+1`` is made of it, ``*lead`` stands for any number of sizes.
-- A capital is one dtype wherever it occurs, and ``T|float32`` is T or, beside 16 bits, float32. ``index`` is int64 or
-  int32, other words are dtypes themselves; nothing is any dtype.
-- ``index(rows)`` holds places from 0 to rows - 1, as does ``int32(rows)``; ``offsets(tokens)[batch+1]``, int64 or
-  int32, ascends from 0 to tokens: where each of a batch of sequences begins.
+- A size that occurs again is the same, ``2*size+1`` is computed from it, ``*lead`` is any number of sizes.
+- A capital is one dtype wherever it occurs, and ``T|float32`` is T or, if T has 16 bits, float32. ``index`` is int64 or
+  int32, other words are names of dtypes; without a word any dtype is accepted.
+- ``index(rows)`` holds indices from 0 to rows - 1, as does ``int32(rows)``; ``offsets(tokens)[batch+1]``, int64 or
+  int32, ascends from 0 to tokens: the starts of a batch of sequences.
 - An input with a ``?`` may be left out.
 """
 
@@ -24,7 +24,7 @@ from optest.spec.tensors import TensorSpec, dense, format_shape
 Shape = tuple[int, ...]
 Specs = Sequence[TensorSpec | None]
 OFFSETS = "offsets"
-_SIZE = re.compile(r"(\*?)(?:(\d+)\*)?(\w+)([+-]\d+)?")  # a number stands for itself
+_SIZE = re.compile(r"(\*?)(?:(\d+)\*)?(\w+)([+-]\d+)?")  # the name may be a number
 
 
 class DeclaredSize(NamedTuple):
@@ -34,7 +34,7 @@ class DeclaredSize(NamedTuple):
     more: int
 
     def of(self, known: Mapping[str, Any]) -> Shape:
-        """The sizes of a shape that it stands for."""
+        """Return the sizes that it declares, given the values of names."""
         value: Any = int(self.name) if self.name.isdigit() else known[self.name]
         return value if self.is_several else (self.factor * value + self.more,)
 
@@ -45,10 +45,10 @@ class DeclaredTensor(NamedTuple):
     kind: str
     wide: str
     limit: str
-    """The size below which its integers are."""
+    """Size that its integers have to be below."""
     sizes: list[DeclaredSize]
     is_open: bool
-    """Whether one of them stands for several."""
+    """Whether the number of sizes is open, since one is ``*lead``."""
 
 
 @cache
@@ -82,25 +82,25 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
 
 
 def inference(declaration: str) -> Callable[[Specs, Mapping[str, Any]], tuple[TensorSpec, ...]]:
-    """The inference of an operator of which the declaration says all."""
+    """Return the inference hook of an operator with a complete declaration."""
     return lambda specs, _attributes: fitted(specs, declaration)[1]
 
 
 def fitted(specs: Specs, declaration: str, **known: Any) -> tuple[Any, tuple[TensorSpec, ...]]:
-    """The sizes and dtypes by their names, and the outputs; ``known`` are those that no input says.
+    """Return the sizes and dtypes by name, and the outputs; ``known`` are sizes that no input determines.
 
     Raises:
         UnfitArguments: for an input that is missing, or does not fit its declaration and the inputs before it.
     """
     inputs, outputs = read_declaration(declaration)
-    stated = frozenset(known)
-    for place, each in enumerate(inputs):
-        if not each.is_optional or (len(specs) > place and specs[place] is not None):
-            spec = given(specs, place, each.name)
-            _require_dtype(each, spec, known, inputs[:place])
-            _require_shape(each, spec, known, inputs[:place], stated)
-    made = [dense(known.get(each.kind) or dtype(each.kind), shape_of(each, known)) for each in outputs]
-    return SimpleNamespace(**known), tuple(made)
+    given_names = frozenset(known)
+    for index, each in enumerate(inputs):
+        if not each.is_optional or (len(specs) > index and specs[index] is not None):
+            spec = given(specs, index, each.name)
+            _require_dtype(each, spec, known, inputs[:index])
+            _require_shape(each, spec, known, inputs[:index], given_names)
+    output_specs = [dense(known.get(each.kind) or dtype(each.kind), shape_of(each, known)) for each in outputs]
+    return SimpleNamespace(**known), tuple(output_specs)
 
 
 _INDICES = ("int64", "int32")
@@ -131,31 +131,31 @@ def _require_shape(
     spec: TensorSpec,
     known: dict[str, Any],
     before: Sequence[DeclaredTensor],
-    stated: frozenset[str],
+    given_names: frozenset[str],
 ) -> None:
     rest = spec.rank - len(declared.sizes) + declared.is_open
     if rest < 0 or (rest and not declared.is_open):
         raise UnfitArguments(
             f"{declared.name} is {format_shape(spec.shape)}, but should {_dimensions(declared, known)}"
         )
-    at, stranger = 0, ""
+    at, misfit = 0, ""
     for size in declared.sizes:
-        own = spec.shape[at : at + (rest if size.is_several else 1)]
-        at += len(own)
+        sizes = spec.shape[at : at + (rest if size.is_several else 1)]
+        at += len(sizes)
         if size.name not in known and not size.name.isdigit():
-            known[size.name] = own if size.is_several else max(0, (own[0] - size.more) // size.factor)
-        if size.of(known) != own:
-            stranger = stranger or size.name
-    if stranger:
-        owner = next((each.name for each in before if stranger in [size.name for size in each.sizes]), "")
-        words = stranger.replace("_", " ")
-        reason = f", with {words} as in {owner}" if owner and stranger not in stated else f", as {words}"
+            known[size.name] = sizes if size.is_several else max(0, (sizes[0] - size.more) // size.factor)
+        if size.of(known) != sizes:
+            misfit = misfit or size.name
+    if misfit:
+        owner = next((each.name for each in before if misfit in [size.name for size in each.sizes]), "")
+        words = misfit.replace("_", " ")
+        reason = f", with {words} as in {owner}" if owner and misfit not in given_names else f", as {words}"
         wanted = format_shape(shape_of(declared, known))
         raise UnfitArguments(f"{declared.name} is {format_shape(spec.shape)}, but should be {wanted}{reason}")
 
 
 def _dimensions(declared: DeclaredTensor, known: Mapping[str, Any]) -> str:
-    """In words, where there are too few or too many."""
+    """Describe the expected dimensions, for an input with too few or too many."""
     words = ["…" if each.is_several else str(known.get(each.name, each.name)) for each in declared.sizes]
     count = len(words) - declared.is_open
     more = " or more" if declared.is_open else ""

@@ -41,7 +41,7 @@ _FLOATS = (("float32",), ("float16",), ("bfloat16",), ("float64",))
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """Hooks that follow from a signature with dtypes and sizes."""
+    """Hooks derived from a signature with dtypes and sizes."""
 
     signature: Signature
     attributes: tuple[Attribute, ...]
@@ -62,7 +62,7 @@ class _Declared:
         limits = {
             each.name: (int(each.limit) if each.limit.isdigit() else sizes[each.limit]) - (each.kind != OFFSETS)
             for each in read_declaration(self.signature.declaration)[0]
-            if each.limit.isdigit() or each.limit in sizes  # not that of an input that is left out
+            if each.limit.isdigit() or each.limit in sizes  # unless only an omitted input has it
         }
         return {**{name: Interval(low=0.0, high=float(max(0, size))) for name, size in limits.items()}, **self.ranges}
 
@@ -189,7 +189,7 @@ class OperatorDescriptor:
 
         Raises:
             ValueError: for a declaration that cannot be read.
-            UnknownName: for a dtype that there is not.
+            UnknownName: for a dtype that does not exist.
         """
         inputs, outputs = read_declaration(self.tensors.declaration)
         # `dataclasses.replace` hands over the hooks of an earlier declaration
@@ -206,7 +206,7 @@ class OperatorDescriptor:
         if isinstance(ranges, Mapping) and any(each.limit for each in inputs):
             object.__setattr__(self, "domain", hooks.domain)
         if self.generator is None and (offsets := [each.name for each in inputs if each.kind == OFFSETS]):
-            object.__setattr__(self, "generator", dict.fromkeys(offsets, "arange"))  # of sequences of one element
+            object.__setattr__(self, "generator", dict.fromkeys(offsets, "arange"))  # sequences of one element
 
         def named(tensor: DeclaredTensor, name: str, index: str, is_wide: bool) -> str:
             if tensor.kind in ("index", OFFSETS):
@@ -221,7 +221,7 @@ class OperatorDescriptor:
             for index in ("int64", "int32")
             for is_wide in (False, True)
         ]
-        # those of all inputs come first: a dtype is looked up by the place of its input
+        # rows for all inputs come first: a dtype is looked up by the index of its input
         kept = list(product(*((True, False) if each.is_optional else (True,) for each in inputs)))
         several = [tuple(compress(row, mask)) for mask in kept for row in rows if len(row) == len(inputs)]
         object.__setattr__(self, "dtype_variants", tuple(dict.fromkeys([*several, *rows])))

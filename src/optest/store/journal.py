@@ -302,7 +302,7 @@ _CHECKSUM = re.compile(rb',"crc32":(\d{1,10})\}$')
 
 
 def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, bool, int]:
-    """What a line holds, whether it has a checksum, and its number as it was written, 0 for none."""
+    """Return the content of a line, whether it has a checksum, and its recorded number, 0 for none."""
     checksum = _CHECKSUM.search(line, max(0, len(line) - 24))
     if checksum is not None and zlib.crc32(memoryview(line)[: checksum.start()]) != int(checksum[1]):
         raise ValueError("its bytes are not those that were written, by their checksum")

@@ -109,7 +109,7 @@ class RunDirectory:
     def delete(self) -> bool:
         """Delete the run and return True; False if it is being written or cannot be deleted."""
         try:
-            with JournalWriter(self.journal_path):  # its lock
+            with JournalWriter(self.journal_path):  # for its lock
                 shutil.rmtree(self.path)
         except (UsageError, OSError):
             return False

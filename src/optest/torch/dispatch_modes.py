@@ -14,14 +14,14 @@ _CAN_SKIP = hasattr(_EVAL_FRAME, "set_code_exec_strategy")
 class DispatchMode(TorchDispatchMode):  # type: ignore[misc]  # torch leaves it without types
     """Keep torch.compile out of ``__torch_dispatch__`` without importing the compiler.
 
-    torch's own way (``torch._disable_dynamo``) imports torch._dynamo and sympy at the first call: as long as importing
-    torch itself, in every process, even if nothing is compiled. Here the frame evaluator of the compiler, which is part
-    of torch's library, is told to run these frames, and all that they call, as they are.
+    torch's mechanism (``torch._disable_dynamo``) imports torch._dynamo and sympy at the first call, as slowly as torch
+    itself, in every process, even if nothing is compiled. Here the frame evaluator of the compiler, which is part of
+    torch's library, is set to run these frames, and those that they call, uncompiled.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return whether torch is to do that itself, as it has to in versions whose frame evaluator cannot."""
+        """Return whether torch has to use its own mechanism, as in versions whose frame evaluator cannot skip."""
         return not _CAN_SKIP
 
     def __init_subclass__(cls, **options: Any) -> None:

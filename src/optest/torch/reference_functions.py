@@ -1,4 +1,4 @@
-"""A user's function of torch tensors as a reference: in float64, whatever it casts its tensors to."""
+"""Evaluation of a user's function of torch tensors as a reference, in float64 despite casts in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optest.torch.tensors import WIDE, as_array, copied, to_read
 
 
 class _InFloat64(DispatchMode):
-    """Every operator gets tensors and dtypes in float64 in place of narrower floats: constants and casts, too."""
+    """Give every operator float64 in place of narrower floats, for tensors, constants and casts."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

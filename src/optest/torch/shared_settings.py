@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._device  # which get_default_device imports at its first call: here, before a fork
+import torch.utils._device  # get_default_device imports it at its first call: import it before a fork
 
 from optest.spec import Fault, Reason
 

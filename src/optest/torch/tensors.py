@@ -178,10 +178,10 @@ _INDICES = {
 
 
 def attributes_and_parts(tensor: torch.Tensor) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return what a tensor of any layout has in addition to values, by the name of the option of
-    ``torch.testing.assert_close`` that checks it, and the dense tensors that hold the values and their indices.
+    """Return the attributes of a tensor of any layout, by the option of ``torch.testing.assert_close`` that checks
+    them, and the dense tensors that hold its values and their indices.
 
-    Shape and dtype are None for a strided tensor in memory, whose part has them, and a stride for any other layout. A
+    Shape and dtype are None for a strided tensor in memory, whose part has them; the stride is for any other layout. A
     quantised tensor is dequantised. A dtype that optest does not know becomes one that holds the same values, or bits.
     """
     is_meta, is_strided = tensor.device.type == "meta", tensor.layout is torch.strided

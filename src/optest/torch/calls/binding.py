@@ -164,10 +164,10 @@ def _schema_names(call: Call) -> tuple[str, ...] | None:
 
 
 def overloads_of(function: Callable[..., Any]) -> list[inspect.Signature]:
-    """Return the signatures of a function that is not Python's, one for each overload of ``torch.ops.aten`` that
-    returns tensors; none if there is no such operator."""
+    """Return the signatures of a function in C++, one for each overload of ``torch.ops.aten`` that returns tensors;
+    [] if there is no such operator."""
     packet = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
-    found = []
+    signatures = []
     for schema in [getattr(packet, name)._schema for name in (packet.overloads() if packet else ())]:
         if any(each.is_out for each in schema.arguments) or not any("Tensor" in str(r.type) for r in schema.returns):
             continue
@@ -177,8 +177,8 @@ def overloads_of(function: Callable[..., Any]) -> list[inspect.Signature]:
             kind = inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
             default = each.default_value if each.has_default_value() else inspect.Parameter.empty
             parameters.append(inspect.Parameter(name, kind, default=default, annotation=Schema(each.type)))
-        found.append(inspect.Signature(parameters))
-    return found
+        signatures.append(inspect.Signature(parameters))
+    return signatures
 
 
 def schema_that_takes(call: Call, packet: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which results of a call of torch without a rule are as right as the reference's: :mod:`optest.core.closeness`."""
+"""Masks of right results for calls of torch without a rule, by :mod:`optest.core.closeness`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FAILS = (*NO_KERNEL, Fault)
 
 
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
-    """One mask for each output, results first and then gradients; None where there is nothing to say."""
+    """Return a mask for each output, results first and then gradients; None if it is unknown."""
     if any(dtype_of(each.dtype).is_float and each.dtype.itemsize == 1 for each in inputs):
         return [None] * len(actual)  # torch moves and converts numbers of 8 bits, which has one right result
     call = torch_call(attributes["call"])

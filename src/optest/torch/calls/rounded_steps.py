@@ -215,7 +215,7 @@ def _in_a_row(facts: Facts, args: Sequence[Any]) -> int:
 
 
 def _factor(values: torch.Tensor, drawn: Array, off: float, unit: float, least: float) -> torch.Tensor:
-    """Return what makes each value off by a rounding; ``drawn``, whose memory it takes, says up or down."""
+    """Return the factor that makes each value off by a rounding; overwrites ``drawn``, which has its direction."""
     wide = values.detach().resolve_conj().resolve_neg()
     components = (wide.real, wide.imag) if wide.is_complex() else (wide,)
     parts = [each.to(torch.float64).reshape(-1).numpy() for each in components]
@@ -224,7 +224,7 @@ def _factor(values: torch.Tensor, drawn: Array, off: float, unit: float, least: 
 
 @dataclass(frozen=True, slots=True)
 class TorchEvaluation:
-    """A call of torch, with what ``make`` yields of it: results, or gradients for what comes from above."""
+    """A call of torch, with the function that evaluates it: to results, or to gradients for upstream gradients."""
 
     call: TorchCall
     inputs: Sequence[Any]
