@@ -145,7 +145,7 @@ def assert_close(
     checks = dict(zip(_ATTRIBUTES, stated, strict=False))
     of_each = None if rtol is atol is None else {"rtol": rtol or 0.0, "atol": atol or 0.0}
     if of_each is not None and tolerance is not None:
-        raise UsageError("rtol and atol are a tolerance; state one of both")
+        raise UsageError("rtol and atol are a tolerance; set only one of them")
     try:
         pairs, fault = [*_pairs("", actual, expected, checks)], None
     except Fault as error:

@@ -348,7 +348,7 @@ class FunctionBackend(BackendDriver):
         self._named: dict[str, str] = {}
         self._kernels: dict[str, Kernel] = {}
         self._learned: dict[str, str] = {}
-        """By operator, the result of the first call: "" if it takes NumPy arrays, else why it gets tensors of torch."""
+        """Results of first calls by operator: "" if it takes NumPy arrays, else why it gets tensors of torch."""
         self._torch_device = ""
         self._tensor_calls: Any = None
 

@@ -183,7 +183,7 @@ class _Near:
         if count:
             return (
                 f"{count} of {self.true.size} elements jump or swing within one rounding of the inputs, so that any "
-                "answer between passes there; choose inputs whose results are known better"
+                "output between passes there; choose inputs whose results are known better"
             )
         if self.accepts_zeros() and not self.is_telling and not self._is_nearer_than_zeros():
             return (

@@ -76,7 +76,7 @@ def signature_samples(
         return SignatureSamples(how="it has no inputs")
     if unknown:
         line = f"give Attribute(name={unknown[0]!r}, …) a default or choices=(…)"
-        return SignatureSamples(how=f"nobody knows a value of {', '.join(unknown)}; {line}")
+        return SignatureSamples(how=f"no value of {', '.join(unknown)} is known; {line}")
     variants = descriptor.dtype_variants or tuple([(name,) for name in EVERY_FLOAT])
     variants = tuple([each for each in variants if len(each) in (1, len(inputs))]) or variants
     rows = [dict(zip(inputs, row * len(inputs) if len(row) == 1 else row, strict=False)) for row in variants]

@@ -25,7 +25,7 @@ _ASIDE = re.compile(r" \(.*\)")
 _FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.M)
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<")
 _UNPACKING = re.compile(r"\b(?:not enough|too many) (?=values to unpack)")
-"""Both texts mean that a shape has another number of dimensions."""
+"""Texts that both mean a shape of another number of dimensions."""
 _FOLDER = re.compile(r"[^\s:]*/")
 """Folder of a path, which may differ between cases."""
 _WORD = re.compile(r"[^\W\d_]+")

@@ -234,7 +234,7 @@ def _has(*names: str) -> Callable[[Facts], bool]:
 
 NARROWER = (
     *(
-        Narrower(reason=reason, applies=_has("waive"), remedy="{waive} leaves this out, if it is meant")
+        Narrower(reason=reason, applies=_has("waive"), remedy="{waive} skips this check, if that is intended")
         for reason in (Reason.SHAPE, Reason.DTYPE, Reason.WRONG_DEVICE, Reason.NAN)
     ),
     Narrower(

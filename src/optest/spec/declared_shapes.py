@@ -48,7 +48,7 @@ class DeclaredTensor(NamedTuple):
     """Size that its integers have to be below."""
     sizes: list[DeclaredSize]
     is_open: bool
-    """Whether the number of sizes is open, since one is ``*lead``."""
+    """True if one of the sizes is ``*lead``."""
 
 
 @cache

@@ -207,7 +207,7 @@ class Attribute:
 
     @property
     def is_size(self) -> bool:
-        """Whether its value is the size of that name in a declared signature."""
+        """Return whether its value is the size of that name in a declared signature."""
         return self.type == "int" and not self.names_dimensions
 
     def read(self, value: Any) -> Any:

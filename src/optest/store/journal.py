@@ -268,7 +268,7 @@ def _read(path: Path, data: bytes) -> Journal:
     has_checksums: bool | None = None
     for number, line in enumerate(lines, 1):
         try:
-            noun, has_checksum, stated = _parse(line, f"{path}:{number}")
+            noun, has_checksum, recorded = _parse(line, f"{path}:{number}")
             if isinstance(noun, RunInfo) or has_checksums is None:
                 has_checksums = has_checksum  # a newer optest may have resumed the run of one that wrote none
             elif has_checksum is not has_checksums:
@@ -278,8 +278,8 @@ def _read(path: Path, data: bytes) -> Journal:
                 torn = True
                 break
             raise UsageError(_garbled(path, number, error)) from None
-        if stated not in (0, number):
-            moved = f"it was written as line {stated}, so lines are missing, doubled or moved"
+        if recorded not in (0, number):
+            moved = f"it was written as line {recorded}, so lines are missing, doubled or moved"
             raise UsageError(_garbled(path, number, ValueError(moved)))
         if isinstance(noun, CaseResult):
             results.append(noun)

@@ -375,7 +375,7 @@ def test_samples_that_cannot_be_made_are_named() -> None:
 def test_an_operator_of_which_nothing_is_known_is_named(tmp_path: Path) -> None:
     operators.register(OperatorDescriptor(name="bare", attributes=(Attribute(name="k", type="int"),)))
     _, text = asked(tmp_path, "right", op=("doubled", "bare"))
-    assert "no case sets, so not checked: bare: nobody knows a value of k" in text
+    assert "no case sets, so not checked: bare: no value of k is known" in text
     with pytest.raises(NothingSelected, match="bare cannot be checked, for want of case sets"):
         asked(tmp_path, "right", op=("bare",))
 

@@ -147,7 +147,7 @@ def test_declared_dtypes_offsets_and_attributes_are_varied() -> None:
         (
             {"attributes": (Attribute(name="k", type="int"),)},
             anything,
-            "nobody knows a value of k; give Attribute(name='k'",
+            "no value of k is known; give Attribute(name='k'",
         ),
         (
             {},
