@@ -44,7 +44,7 @@ class Option:
     repeat: bool = False
     """Every use is collected."""
     splits: bool = False
-    """One use may have several values with commas between them; only for values without commas of their own."""
+    """One use may have several values, separated by commas; only for values that contain no commas."""
     bare: str = ""
     """The value of a flag that stands without one."""
     minimum: int | None = None

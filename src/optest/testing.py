@@ -326,10 +326,10 @@ def _pairs_of_values(name: str, actual: Any, expected: Any, checks: Mapping[str,
     elif library_of(actual) == library_of(expected):
         for entry, each in zip(attributes, both, strict=True):
             entry |= {"check_device": str(getattr(each, "device", "")), "check_stride": getattr(each, "strides", None)}
-    for what, (word, reason) in _ATTRIBUTES.items():
-        got, required = (each.get(what) for each in attributes)
-        if got != required and None not in (got, required) and checks.get(what, True):
-            details = {"waive": f"{what}={what == 'allow_subclasses'}"} if what in checks else {}
+    for option, (word, reason) in _ATTRIBUTES.items():
+        got, required = (each.get(option) for each in attributes)
+        if got != required and None not in (got, required) and checks.get(option, True):
+            details = {"waive": f"{option}={option == 'allow_subclasses'}"} if option in checks else {}
             raise Fault(reason, f"{name}: the {word} is {got}, but should be {required}", details=details)
     for suffix in [each for each in parts[1] if each in parts[0]]:
         output, wanted = _tensor(name + suffix, parts[0][suffix]), _tensor("expected", parts[1][suffix])
@@ -338,15 +338,15 @@ def _pairs_of_values(name: str, actual: Any, expected: Any, checks: Mapping[str,
         if not isinstance(output.array, np.ndarray) or not is_known(output.array.dtype):
             yield _Pair(output, wanted.array, dtype_of(wanted.array.dtype))  # the comparison reports the fault
             continue
-        array, kind, own = wanted.array, dtype_of(wanted.array.dtype), dtype_of(output.array.dtype)
-        kinds = [str(each.get("kind") or name) for each, name in zip(attributes, (own, kind), strict=True)]
-        if own != kind and not checks["check_dtype"]:
+        array, kind, given = wanted.array, dtype_of(wanted.array.dtype), dtype_of(output.array.dtype)
+        kinds = [str(each.get("kind") or name) for each, name in zip(attributes, (given, kind), strict=True)]
+        if given != kind and not checks["check_dtype"]:
             wide = [widen(each) for each in (output.array, array)]
             common = np.result_type(*wide) if {each.dtype.kind for each in wide} & {*"fc"} else np.dtype(np.int64)
             array, kind = wide[1].astype(common), dtype_of(common)
             output = output._replace(array=wide[0].astype(common))
-        elif own != kind and own.is_inexact and own.kind is kind.kind and own.precision < kind.precision:
-            array, kind, kinds = widen(array), own, kinds[:1]
+        elif given != kind and given.is_inexact and given.kind is kind.kind and given.precision < kind.precision:
+            array, kind, kinds = widen(array), given, kinds[:1]
         rtol, atol = map(max, zip(*(close_tolerance(each) or (0.0, 0.0) for each in kinds), strict=True))
         is_endless = not array.ndim and not np.isfinite(widen(array))
         is_exact = is_endless or kind.name == "bool" or suffix not in ("", ".values")
@@ -528,7 +528,7 @@ def _require_right(case: TestCase, inputs: Sequence[Array], answer: BackendAnswe
 
 
 def _answer(case: TestCase, outputs: Sequence[_Tensor], fault: Fault | None = None) -> BackendAnswer:
-    """Return the outputs in the operator's order, or what is wrong with them before any value is compared."""
+    """Return the outputs in the operator's order, or a fault that is known before values are compared."""
     if fault is not None:
         return BackendAnswer((), (), fault, further=())
     is_named = any(each.name != "actual" and not each.name.startswith("output") for each in outputs)

@@ -100,10 +100,8 @@ def offers(results: Iterable[CaseResult], backend: str) -> Iterator[str]:
 def offered_promises(
     results: Iterable[CaseResult], cases: Mapping[str, TestCase], driver: BackendDriver
 ) -> Iterator[str]:
-    """Yield, for each operator whose plain calls pass, the promise to paste that excludes its failing calls.
-
-    These are with broadcasting, other layouts, ranks or mixed dtypes. Built-in backends without promises have none.
-    """
+    """Yield, for each operator whose plain calls pass, the promise to paste that excludes its failing calls: those with
+    broadcasting, other layouts, ranks or mixed dtypes. Built-in backends without promises have none."""
     is_function = isinstance(driver, FunctionBackend)
     if type(driver).__module__.startswith("optest.") and not is_function and not runs_programs(driver):
         return

@@ -171,9 +171,7 @@ def _with_unsupported_merged(run: RunRequest) -> RunRequest:
             group = merged.setdefault((case.descriptor.name, case.backend.label(), why.message), [])
             left_out |= {id(case)} if group else set()
             group.append(case)
-    counts = {
-        cases[0].id: Counter(tag for case in cases for tag in case.tags if SET_TAG in tag) for cases in merged.values()
-    }
+    counts = {cases[0].id: Counter(t for case in cases for t in case.tags if SET_TAG in t) for cases in merged.values()}
 
     def revise(case: TestCase, verdict: Verdict) -> Verdict:
         if verdict.reason is Reason.UNSUPPORTED and (number := counts.get(case.id, Counter()).total()) > 1:

@@ -281,10 +281,10 @@ def runs(given: Mapping[str, Any], keep: int | None = None) -> Iterator[str]:
     if keep is not None:
         old = [each for each in RunDirectory.all(root) if each.is_named_by_optest][:-keep]
         size = sum(each.nbytes() for each in old)
-        kept = [each for each in old if not each.delete()]
-        freed_mb = (size - sum(each.nbytes() for each in kept)) / 1e6
-        yield f"deleted {plural(len(old) - len(kept), 'run')}, {freed_mb:.1f} MB"
-        yield from (f"not deleted, since it is being written or not permitted: {each.path}" for each in kept)
+        undeleted = [each for each in old if not each.delete()]
+        freed_mb = (size - sum(each.nbytes() for each in undeleted)) / 1e6
+        yield f"deleted {plural(len(old) - len(undeleted), 'run')}, {freed_mb:.1f} MB"
+        yield from (f"not deleted, since it is being written or not permitted: {each.path}" for each in undeleted)
     rows = []
     for each in RunDirectory.all(root):
         info, summary = None, read_summary(each.journal_path)

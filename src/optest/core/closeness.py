@@ -126,7 +126,7 @@ def _with_some_unmoved(rounded: RoundedCall) -> Iterator[RoundedCall]:
     moved = [index for index, unit in enumerate(rounded.units) if unit]
     if 1 < len(moved) <= _FEW_INPUTS:
         for index in moved:
-            yield replace(rounded, units=[0.0 if place == index else unit for place, unit in enumerate(rounded.units)])
+            yield replace(rounded, units=[0.0 if at == index else unit for at, unit in enumerate(rounded.units)])
 
 
 def _near_to(

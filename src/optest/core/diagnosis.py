@@ -137,7 +137,7 @@ def _diagnosis(comparison: Comparison, verdict: Verdict) -> list[str]:
     elif _can_tell(comparison, verdict):
         sentences = [_by_hypotheses(comparison, verdict, RELATIONS)]
         if not any(sentences):
-            # An attribute or a term that is ignored says more than an output that equals an input for that reason.
+            # An ignored attribute or term is the cause, an output that therefore equals an input only its effect.
             of_call = _by_hypotheses(comparison, verdict, CALLS) or _by_hypotheses(comparison, verdict, _COPIES)
             sentences = [_multiple(comparison, verdict, as_multiple), of_call]
         if not any(sentences):
@@ -212,7 +212,7 @@ def _can_tell(comparison: Comparison, verdict: Verdict) -> bool:
 
 
 def _is_sure(comparison: Comparison, measure: Measure) -> bool:
-    """Return whether one number is enough for a hypothesis: far off, finite, not 0, and made of many elements."""
+    """Return whether one number is enough for a hypothesis: far off, finite, not 0, and computed from many elements."""
     is_summed = bool(comparison.inputs) and comparison.inputs[0].size >= _LEAST_SUMMED
     is_number = dtype(measure.dtype).is_float and not measure.nonfinite_mismatched and measure.worst_actual != 0
     return is_summed and is_number and (measure.worst_used is None or measure.worst_used >= _FAR_OFF)
@@ -278,7 +278,7 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
     history = _history(comparison)
     off = [index for index, each in enumerate(verdict.measures) if each.is_off]
     wrong = WrongCall(comparison.case, comparison.inputs, comparison.outputs, comparison.expected, off)
-    own = sum(map(_distance, comparison.outputs, comparison.expected))
+    distance = sum(map(_distance, comparison.outputs, comparison.expected))
     # Time of this thread, so that a loaded machine has the same result as an idle one.
     until = thread_time() + _SEARCH_S
     elements = sum(each.size for each in comparison.outputs)
@@ -287,52 +287,52 @@ def _by_hypotheses(comparison: Comparison, verdict: Verdict, table: Iterable[Cal
         for is_search in (False, True):
             if fits or (is_search and table is CALLS and not history.begins_search(comparison, elements)):
                 break
-            for number, other in enumerate(each for build in table for each in build(wrong)):
+            for number, hypothesis in enumerate(each for build in table for each in build(wrong)):
                 if number >= _MOST_CALLS or thread_time() > until:
                     break
-                if is_search != (other.kind in history.fitting):
-                    answer = _answer_to(comparison, verdict, other, own)
-                    fits += [] if answer is None else [(other, answer)]
+                if is_search != (hypothesis.kind in history.fitting):
+                    outputs = _fit_of(comparison, verdict, hypothesis, distance)
+                    fits += [] if outputs is None else [(hypothesis, outputs)]
     named: list[tuple[Hypothesis, Sequence[Expected]]] = []
-    for other, answer in sorted(fits, key=lambda each: -history.fitting[each[0].kind]):
-        if not any(_are_equal(answer, same) for _, same in named):
-            named.append((other, answer))
+    for hypothesis, outputs in sorted(fits, key=lambda each: -history.fitting[each[0].kind]):
+        if not any(_are_equal(outputs, same) for _, same in named):
+            named.append((hypothesis, outputs))
     if not 0 < len(named) <= (1 if elements < _LEAST_OF_A_CALL else _MOST_FITS):
         return ""
-    history.fitting.update(other.kind for other, _ in named)
-    return "as if " + ", or ".join(other.words for other, _ in named)
+    history.fitting.update(hypothesis.kind for hypothesis, _ in named)
+    return "as if " + ", or ".join(hypothesis.words for hypothesis, _ in named)
 
 
-def _answer_to(comparison: Comparison, verdict: Verdict, other: Hypothesis, own: float) -> Sequence[Expected] | None:
-    """Return the expected outputs of a hypothesis if the actual ones match; ``own`` is their distance to the case's."""
-    case, of_structure = other.case, verdict.reason in _OF_STRUCTURE
+def _fit_of(comparison: Comparison, verdict: Verdict, guess: Hypothesis, distance: float) -> Sequence[Expected] | None:
+    """Return the expected outputs of a hypothesis if the actual ones match; ``distance`` is theirs to the case's."""
+    case, of_structure = guess.case, verdict.reason in _OF_STRUCTURE
     shapes = [each.shape for each in comparison.outputs]
-    case_outputs, values = comparison.expected, other.values
+    case_outputs, values = comparison.expected, guess.values
     expected: Sequence[Expected] | None = None
     if values is not None:
-        unchanged = _expected_of(comparison, other, case) if other.unless_seen else case_outputs
+        unchanged = _expected_of(comparison, guess, case) if guess.unless_seen else case_outputs
         if unchanged is None or not _are_equal(unchanged, case_outputs):
             return None
         expected = [_with_value(each, values[at]) if at in values else each for at, each in enumerate(case_outputs)]
-        if not _is_nearer(comparison, expected, own):
+        if not _is_nearer(comparison, expected, distance):
             return None
-    elif not yields_shapes(other, shapes):
+    elif not yields_shapes(guess, shapes):
         return None
     else:
         if of_structure:
             specs = [TensorSpec(dtype=dtype_of(each.dtype), shape=each.shape) for each in comparison.outputs]
             case = replace(case, outputs=tuple(specs))
-        elif other.first_only:
+        elif guess.first_only:
             case = replace(case, outputs=())
         # Values first: most hypotheses are far off, and the terms cost several times as much.
         for each in (replace(case, descriptor=replace(case.descriptor, terms=None)), case):
-            expected = _expected_of(comparison, other, each)
+            expected = _expected_of(comparison, guess, each)
             if expected is None or [one.shape for one in expected] != shapes:
                 return None
-            if not of_structure and not _is_nearer(comparison, expected, own):
+            if not of_structure and not _is_nearer(comparison, expected, distance):
                 return None
     assert expected is not None
-    with_other = comparison._replace(case=case, inputs=other.inputs, expected=expected)
+    with_other = comparison._replace(case=case, inputs=guess.inputs, expected=expected)
     return expected if _is_right(with_other, verdict) else None
 
 
@@ -343,22 +343,22 @@ def _with_value(expected: Expected, value: Array) -> Expected:
     return replace(expected, value=value, terms=terms_scaled(expected.terms, factor), alternatives=None)
 
 
-def _expected_of(comparison: Comparison, other: Hypothesis, case: TestCase) -> Sequence[Expected] | None:
+def _expected_of(comparison: Comparison, hypothesis: Hypothesis, case: TestCase) -> Sequence[Expected] | None:
     """Return the reference's outputs for another call, None if it fails."""
-    expected = expected_of_other_inputs(case, other.inputs, comparison.driver, comparison.interrupted)
+    expected = expected_of_other_inputs(case, hypothesis.inputs, comparison.driver, comparison.interrupted)
     if isinstance(expected, str) or len(expected) != len(comparison.expected):
         return None
-    if not other.first_only:
+    if not hypothesis.first_only:
         return expected
-    changed, own = expected[0], comparison.expected
-    first = replace(own[0], value=changed.value, terms=changed.terms, alternatives=changed.alternatives)
-    return [first, *own[1:]]
+    changed, of_case = expected[0], comparison.expected
+    first = replace(of_case[0], value=changed.value, terms=changed.terms, alternatives=changed.alternatives)
+    return [first, *of_case[1:]]
 
 
-def _is_nearer(comparison: Comparison, expected: Sequence[Expected], own: float) -> bool:
+def _is_nearer(comparison: Comparison, expected: Sequence[Expected], distance: float) -> bool:
     """Return whether the outputs are clearly nearer to ``expected`` than to the outputs that the case expects, whose
-    distance is ``own``: a hypothesis that changes nothing explains nothing."""
-    return not own or sum(map(_distance, comparison.outputs, expected)) <= _NEARER * own
+    ``distance`` is given: a hypothesis that changes nothing explains nothing."""
+    return not distance or sum(map(_distance, comparison.outputs, expected)) <= _NEARER * distance
 
 
 def _distance(output: Array, expected: Expected) -> float:

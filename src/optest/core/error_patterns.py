@@ -334,7 +334,7 @@ def _rows_without_keys(wrong: WrongCall) -> Iterator[Hypothesis]:
 
 
 def _spread_nan(wrong: WrongCall) -> Iterator[Hypothesis]:
-    """Yield hypotheses that NaN or infinity in elements that do not count made results NaN."""
+    """Yield hypotheses that NaN or infinity in elements to be ignored turned results to NaN."""
     finite = [array.dtype.kind in "biuc" or np.isfinite(widen(array)) for array in wrong.inputs]
     bad = [at for at, each in enumerate(finite) if not np.all(each)]
     lost = {at: np.not_equal(each, each) for at, each in enumerate(wrong.outputs) if at in wrong.off}

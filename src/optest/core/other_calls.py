@@ -228,10 +228,10 @@ def _with_one_changed(wrong: WrongCall) -> Iterator[Hypothesis]:
     for index, array in enumerate(wrong.inputs):
         name = wrong.case.inputs[index].name
         if name in optional:
-            arguments, kept = [*wrong.case.inputs], [*wrong.inputs]
-            del arguments[index], kept[index]
+            arguments, remaining = [*wrong.case.inputs], [*wrong.inputs]
+            del arguments[index], remaining[index]
             case = replace(wrong.case, inputs=tuple(arguments))
-            yield Hypothesis(words=f"{name} were ignored", case=case, inputs=kept)
+            yield Hypothesis(words=f"{name} were ignored", case=case, inputs=remaining)
         replaced: dict[str, Array] = {
             "zeros": np.zeros(array.shape, array.dtype),
             "ones": np.ones(array.shape, array.dtype),
@@ -374,13 +374,13 @@ def _without_the_last(wrong: WrongCall) -> Iterator[Hypothesis]:
                 for at, axis in chosen:
                     shorter[at] = shorter[at].take(np.arange(cut), axis)
                 names = " and ".join(dict.fromkeys(wrong.case.inputs[at].name for at, _ in chosen))
-                (place, axis), *more = chosen
+                (index, axis), *more = chosen
                 words = f"the last {size - cut} of {size} along dimension {axis} of {names} were left out"
                 yield _with_input(wrong, shorter, words)
-                for value in () if more or inputs[place].dtype.kind in "biu" else (0.0, -np.inf):
-                    filled = np.array(inputs[place])
+                for value in () if more or inputs[index].dtype.kind in "biu" else (0.0, -np.inf):
+                    filled = np.array(inputs[index])
                     np.moveaxis(filled, axis, 0)[cut:] = value
-                    yield _with_input(wrong, {place: filled}, words)
+                    yield _with_input(wrong, {index: filled}, words)
 
 
 def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
@@ -388,20 +388,20 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
     case, inputs = wrong.case, wrong.inputs
     columns = {each.shape[1] for each in inputs if each.dtype.kind in "iu" and each.ndim == 2}
     offsets = {}
-    for place, array in enumerate(inputs if len(inputs) > 2 else ()):
+    for index, array in enumerate(inputs if len(inputs) > 2 else ()):
         if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
             continue
-        wide, name = array.astype(np.int64), case.inputs[place].name
+        wide, name = array.astype(np.int64), case.inputs[index].name
         if wide[0] == 0 and len(wide) > 2 and bool((np.diff(wide) >= 0).all()):
-            offsets[place] = np.where(np.arange(len(wide)) > 0, array[-1], 0).astype(array.dtype)
+            offsets[index] = np.where(np.arange(len(wide)) > 0, array[-1], 0).astype(array.dtype)
         for size in sorted({size for each in inputs for size in each.shape if size}):
             longer = {f"rounded up to a multiple of {size}": -(-wide // size) * size}
             longer |= {f"ignored, all {size * each}": np.full_like(wide, size * each) for each in columns}
             for how, lengths in longer.items():
                 words = f"{name} were {how}: elements behind them, which do not count, are read"
-                yield _with_input(wrong, {place: lengths.astype(array.dtype)}, words)
+                yield _with_input(wrong, {index: lengths.astype(array.dtype)}, words)
     if offsets:
-        names = " and ".join(case.inputs[place].name for place in offsets)
+        names = " and ".join(case.inputs[index].name for index in offsets)
         words = f"{names} were ignored: one sequence, where elements of other sequences do not count"
         yield _with_input(wrong, offsets, words)
     padding = case.attributes.get("padding")
@@ -415,9 +415,9 @@ def _of_more_elements(wrong: WrongCall) -> Iterator[Hypothesis]:
 def _of_other_positions(wrong: WrongCall) -> Iterator[Hypothesis]:
     """Yield attention whose causal mask or window is counted from the other end, or is off by one."""
     for move in ("end", 1, -1) if wrong.case.descriptor.category == "attention" else ():
-        other = replace(wrong.case, attributes={**wrong.case.attributes, FIRST_POSITION: move})
+        case = replace(wrong.case, attributes={**wrong.case.attributes, FIRST_POSITION: move})
         how = "counted from the other end of queries and keys" if move == "end" else f"shifted by one ({move:+})"
-        yield Hypothesis(words=f"the causal mask were {how}", case=other, inputs=wrong.inputs)
+        yield Hypothesis(words=f"the causal mask were {how}", case=case, inputs=wrong.inputs)
 
 
 def _through(array: Array, narrow: DType) -> Array | None:

@@ -144,7 +144,7 @@ class ReferenceFunction:
     def as_close_as_roundings_allow(
         self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]
     ) -> list[Any]:
-        """Return one mask for each output, True where it is as right as roundings of inputs and steps allow.
+        """Return a mask for each output: True for elements within the error of roundings of inputs and steps.
 
         The steps may lose as much as they do in float32, in proportion to the precision of the case.
         """
@@ -155,9 +155,9 @@ class ReferenceFunction:
             return self._outputs([None if each is None else next(rest) for each in inputs], attributes)
 
         def evaluate(moved: Sequence[Array], rounding: Rounding | None) -> list[Array]:
-            found = outputs(list(map(widen, moved)))
+            wide_outputs = outputs(list(map(widen, moved)))
             if rounding is None or not rounding.unit:
-                return found
+                return wide_outputs
             narrow = [each.astype(_NARROWER.get(each.dtype, each.dtype)) for each in moved]
             steps = zip(outputs(narrow), outputs(list(map(widen, narrow))), strict=True)
             growth = _SUM_OF_TERMS * sqrt(length) * min(rounding.unit, _SINGLE)
@@ -165,11 +165,11 @@ class ReferenceFunction:
                 return [
                     value
                     + (value - true) * growth / rounding.unit
-                    + np.abs(value) * growth * rounding.share * roundings(f"{rounding.name}/{place}", value.shape)
+                    + np.abs(value) * growth * rounding.share * roundings(f"{rounding.name}/{index}", value.shape)
                     + np.nan_to_num((one - other) * (rounding.share * rounding.unit / _SINGLE), posinf=0.0, neginf=0.0)
                     if value.dtype.kind in "fc"
                     else value
-                    for place, (value, true, (one, other)) in enumerate(zip(found, exact, steps, strict=True))
+                    for index, (value, true, (one, other)) in enumerate(zip(wide_outputs, exact, steps, strict=True))
                 ]
 
         given = [each for each in inputs if each is not None]

@@ -176,7 +176,7 @@ def _compiled(call: JaxCall, attributes: tuple[tuple[str, Any], ...], specs: tup
 
 
 def called_with_arrays(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """Call a function with arrays of JAX's own; return its output, or a list or dict of them, as NumPy arrays."""
+    """Call a function with arrays of JAX; return its output, or a list or dict of them, as NumPy arrays."""
     with _wide_types(), _faults_of_xla():
         returned = jax.block_until_ready(function([jnp.array(each) for each in inputs]))
         return jax.tree.map(lambda each: np.array(each) if isinstance(each, jax.Array) else each, returned)

@@ -203,14 +203,14 @@ def _of_many(
                 number: calls.call({**base, name: (number,) if isinstance(base[name], tuple) else number})
                 for number in (257, 1025, TILES, *numbers)
             }
-            one, other = calls.trial(by_number[257]), calls.trial(by_number[1025])
-            if isinstance(one, Trial) and isinstance(other, Trial):
+            small, larger = calls.trial(by_number[257]), calls.trial(by_number[1025])
+            if isinstance(small, Trial) and isinstance(larger, Trial):
                 break
         else:
             continue
         # memory of frameworks is unknown; quadratic growth has room for 4,099
-        is_linear = other.memory < 6 * max(1.0, one.memory)
-        has_room = math.isinf(other.memory) or 16 * other.memory <= _MOST_MEMORY
+        is_linear = larger.memory < 6 * max(1.0, small.memory)
+        has_room = math.isinf(larger.memory) or 16 * larger.memory <= _MOST_MEMORY
         elements = {number: sum(map(math.prod, call["shapes"].values())) for number, call in by_number.items()}
         few = [n for n in numbers if (is_linear or (n <= TILES and has_room)) and elements[n] <= _MOST_ELEMENTS]
         if len(few) < len(numbers):
@@ -324,11 +324,11 @@ def _sought(calls: _Calls) -> _Calls:
     tried = chain(islice(product(*ordered), _MOST_TRIED), islice(pairs, 2 * _MOST_TRIED))
     forms = list(next((each for each in tried if is_taken(each)), ()))
     for at, form in enumerate(forms[1:], 1):
-        for place, letter in enumerate(form.split()):
+        for index, letter in enumerate(form.split()):
             used = " ".join(forms).split()
             fresh = next((each for each in "FGH" if each not in used), letter)
-            freed = [*forms[at].split()[:place], fresh, *forms[at].split()[place + 1 :]]
-            other = [*forms[:at], " ".join(freed), *forms[at + 1 :]]
-            if letter != "1" and used.count(letter) > 1 and is_taken(other):
-                forms = other
+            freed = [*forms[at].split()[:index], fresh, *forms[at].split()[index + 1 :]]
+            candidate = [*forms[:at], " ".join(freed), *forms[at + 1 :]]
+            if letter != "1" and used.count(letter) > 1 and is_taken(candidate):
+                forms = candidate
     return shaped(forms) if forms else calls

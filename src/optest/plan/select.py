@@ -134,8 +134,8 @@ def matching_ids(glob: str, ids: Iterable[str]) -> set[str]:
     readings = islice(product(*choices), _MOST_READINGS)
     with_sets = re.compile("|".join(translate("".join(reading)) for reading in readings))
     for pattern in (glob_pattern(glob), with_sets):
-        if found := {each for each, own in names.items() if any(map(pattern.fullmatch, own))}:
-            return found
+        if selected := {each for each, spellings in names.items() if any(map(pattern.fullmatch, spellings))}:
+            return selected
     return set()
 
 

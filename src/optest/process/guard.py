@@ -48,7 +48,7 @@ class Ended:
 
 
 class Guard:
-    """One guard process. It belongs to the process that made it; a forked child of that process lets go of it.
+    """One guard process. It belongs to the process that created it; a forked child of that process releases it.
 
     With ``forks`` that server forks the guard, which forks its commands; ``keep_fds`` are then numbers in the guard.
     """

@@ -28,6 +28,8 @@ _SIZE = re.compile(r"(\*?)(?:(\d+)\*)?(\w+)([+-]\d+)?")  # the name may be a num
 
 
 class DeclaredSize(NamedTuple):
+    """A size ``factor * name + more``, or any number of sizes (``*lead``, ``is_several``)."""
+
     is_several: bool
     factor: int
     name: str
@@ -53,6 +55,8 @@ class DeclaredTensor(NamedTuple):
 
 @cache
 def read_declaration(declaration: str) -> tuple[list[DeclaredTensor], list[DeclaredTensor]]:
+    """Return the declared inputs and outputs; raise ValueError for any other text."""
+
     def tensors(text: str) -> list[DeclaredTensor]:
         if DECLARED.sub("", text).strip(" ,"):
             raise ValueError(f"{declaration!r} has something that is no tensor; write each as 'x: T[rows, depth]'")
@@ -65,9 +69,9 @@ def read_declaration(declaration: str) -> tuple[list[DeclaredTensor], list[Decla
                     f"{declaration!r} has the size {wrong!r}, but should have one like rows, 2*half+1, *lead"
                 )
             matches = [size.groups() for _, size in parts if size is not None]
-            found = [DeclaredSize(bool(star), int(n or 1), size, int(m or 0)) for star, n, size, m in matches]
-            is_open = any(each.is_several for each in found)
-            read.append(DeclaredTensor(name, bool(mark), kind, wide, limit, found, is_open))
+            declared_sizes = [DeclaredSize(bool(star), int(n or 1), size, int(m or 0)) for star, n, size, m in matches]
+            is_open = any(each.is_several for each in declared_sizes)
+            read.append(DeclaredTensor(name, bool(mark), kind, wide, limit, declared_sizes, is_open))
         return read
 
     inputs, _, outputs = declaration.partition("->")

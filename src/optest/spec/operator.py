@@ -222,8 +222,8 @@ class OperatorDescriptor:
             for is_wide in (False, True)
         ]
         # rows for all inputs come first: a dtype is looked up by the index of its input
-        kept = list(product(*((True, False) if each.is_optional else (True,) for each in inputs)))
-        several = [tuple(compress(row, mask)) for mask in kept for row in rows if len(row) == len(inputs)]
+        masks = list(product(*((True, False) if each.is_optional else (True,) for each in inputs)))
+        several = [tuple(compress(row, mask)) for mask in masks for row in rows if len(row) == len(inputs)]
         object.__setattr__(self, "dtype_variants", tuple(dict.fromkeys([*several, *rows])))
 
     @property

@@ -67,7 +67,7 @@ def seen_keys(queries: int, keys: int, attributes: Attributes, first: int = 0) -
     right = 0 if attributes.get("is_causal") else right
     if left < 0 and right < 0:
         return None
-    move = attributes.get("position of the first query", 0)  # what a diagnosis supposes of a wrong kernel
+    move = attributes.get("position of the first query", 0)  # only set by diagnosis, as a hypothesis on a wrong kernel
     first = keys - queries - first if move == "end" else first + move
     behind = np.arange(keys) - first - np.arange(queries)[:, None]
     return np.asarray(((behind >= -left) | (left < 0)) & ((behind <= right) | (right < 0)))
