@@ -62,6 +62,15 @@ def fast(logits, target):
 
 def wrong(logits, target):
     return torch.nn.functional.cross_entropy(logits.float(), target, label_smoothing=0.01).to(logits.dtype)
+
+def log_of_squares(x: torch.Tensor):
+    return torch.log(1 + x * x)
+
+def total(x: torch.Tensor):
+    return x.sum(-1)
+
+def total_of_1025(x: torch.Tensor):
+    return x[..., :1025].sum(-1)
 """
 JAX = """
 import jax
@@ -162,6 +171,21 @@ def test_functions_of_torch_with_labels() -> None:
     options = {"dtype": "float32", "case_set": ("ordinary",), "shape": ("logits=5x9", "target=5")}
     assert compared("pair_torch:fast", "pair_torch:slow", **options)[0].keys() == {"passed"}
     assert compared("pair_torch:wrong", "pair_torch:slow", **options)[0]["failed"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_function_of_torch_passes_against_itself_in_float32() -> None:
+    pytest.importorskip("torch")
+    options = {"dtype": "float32", "case_set": ("ordinary",)}
+    counts, _, text = compared("pair_torch:log_of_squares", "pair_torch:log_of_squares", **options)
+    assert counts.keys() == {"passed"}, text
+
+
+@pytest.mark.usefixtures("folder")
+def test_functions_of_torch_get_long_dimensions() -> None:
+    pytest.importorskip("torch")
+    options = {"dtype": "float32", "case_set": ("sizes",)}
+    assert compared("pair_torch:total_of_1025", "pair_torch:total", **options)[0]["failed"]
 
 
 @pytest.mark.usefixtures("folder")

@@ -13,7 +13,7 @@ from typing import Any
 from optest.api.case_sets import by_signature
 from optest.core.reference_functions import PREFIX, ReferenceFunction
 from optest.errors import UsageError
-from optest.operators.calls import MAIN_FLOATS
+from optest.operators.calls import MAIN_FLOATS, TILES
 from optest.operators.signature_samples import SignatureSamples
 from optest.plan import CaseRequest
 from optest.registry import load_extension
@@ -21,9 +21,6 @@ from optest.settings import resolve
 from optest.spec import OperatorDescriptor, Sample
 
 _FLOATS = {"numpy": ("float32", "float16", "float64")}  # NumPy itself has no bfloat16
-
-_LONGEST = 4_096
-"""Largest size of a dimension for torch and JAX, whose memory is not measured."""
 
 
 def as_compared_functions(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -117,9 +114,8 @@ def _samples(descriptor: OperatorDescriptor, request: CaseRequest) -> SignatureS
 
 def _is_kept(case: Mapping[str, Any], reference: ReferenceFunction) -> bool:
     """Return whether a call suits a function: it has elements, since few functions define a result without any. For
-    torch and JAX it also has no negative strides and no long dimensions."""
+    torch and JAX it also has no negative strides and no dimension longer than TILES, as the
+    memory of these libraries is not measured."""
     shapes = [each["shape"] if isinstance(each, Mapping) else each for each in case["shapes"].values()]
-    is_small = max((size for shape in shapes for size in shape), default=0) <= _LONGEST and "-" not in str(
-        case["shapes"]
-    )
+    is_small = max((size for shape in shapes for size in shape), default=0) <= TILES and "-" not in str(case["shapes"])
     return all(0 not in shape for shape in shapes) and (reference.arrays == "numpy" or is_small)

@@ -34,6 +34,7 @@ _SUM_OF_TERMS = 0.25
 one sign, 0.2 if they cancel. Eight times a quarter has room for the largest of many."""
 _NARROWER = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
 _NARROW = {numpy_dtype(dtype(name)) for name in ("float32", "float16", "bfloat16")}
+_WIDE = (np.dtype(np.float64), np.dtype(np.float32))
 _INDICES = ("idx", "index", "indices", "ids", "token", "target", "label", "pos")
 """Beginnings of words in the names of parameters for whole numbers below a size."""
 _SCALARS = ("int", "float", "bool", "str")
@@ -134,7 +135,7 @@ class ReferenceFunction:
         entry = next((kind for each in inputs if each is not None and (kind := dtype_of(each.dtype)).is_inexact), None)
         kinds = [dtype_of(each.dtype) if entry is None or each.dtype.kind not in "fc" else entry for each in exact]
         with suppress(Fault):  # without a kernel for this dtype: the dtype of the inputs
-            narrow = self._outputs(inputs, attributes, in_float64=False)
+            narrow = self._outputs(inputs, attributes, without_casts=False)
             kinds = [dtype_of(each.dtype) for each in narrow] if len(narrow) == len(exact) else kinds
         return [
             Unrounded(widen(value), kind) if kind.is_inexact else value.astype(numpy_dtype(kind))
@@ -192,7 +193,9 @@ class ReferenceFunction:
         ratio = max(each.size for each in given) / max(1, min(each.size for each in exact))
         return float(max(1.0, ratio, *(size for each in given for size in each.shape)))
 
-    def _outputs(self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_float64: bool = True) -> list[Array]:
+    def _outputs(
+        self, inputs: Sequence[Any], attributes: Mapping[str, Any], *, without_casts: bool = True
+    ) -> list[Array]:
         """Return the function's outputs as arrays; raise ``Fault`` REFERENCE_FAILED for any of its exceptions."""
         named = {name: each for name, each in zip(self.names, inputs, strict=False) if each is not None}
 
@@ -204,17 +207,18 @@ class ReferenceFunction:
         with Border(self.path, Reason.REFERENCE_FAILED), np.errstate(all="ignore"):
             if self.arrays == "torch":
                 run = load_object("optest.torch.reference_functions:evaluated")
-                outputs = run(call, list(named.values()), in_float64=in_float64)
+                outputs = run(call, list(named.values()), without_casts=without_casts)
             elif self.arrays == "jax":
                 outputs = load_object("optest.jax.backend:called_with_arrays")(call, list(named.values()))
             else:
-                outputs = call([np.array(each).view(_Wide if in_float64 else np.ndarray) for each in named.values()])
+                outputs = call([np.array(each).view(_Wide if without_casts else np.ndarray) for each in named.values()])
             return [np.asarray(to_array(each)).view(np.ndarray) for each in outputs]
 
 
 class _Wide(np.ndarray[Any, Any]):
-    """An array in float64 that ignores casts to narrower floats."""
+    """An array in float64 or float32 that ignores casts to narrower floats."""
 
     def astype(self, dtype: Any, *args: Any, **options: Any) -> Any:
-        is_narrow = self.dtype == np.float64 and np.dtype(dtype) in _NARROW
-        return super().astype(np.float64 if is_narrow else dtype, *args, **options)
+        kind = np.dtype(dtype)
+        is_narrower = kind in _NARROW and self.dtype in _WIDE and kind.itemsize < self.itemsize
+        return super().astype(self.dtype if is_narrower else dtype, *args, **options)
